@@ -1,4 +1,4 @@
-"""Configuration: each section with its types, bounds and defaults. `chatbot.settings` reads it.
+"""Configuration: each section with its types, bounds and defaults. `chatbot.config_layers` reads it.
 
 `config.toml` says what each setting does, and a test compares the two.
 """

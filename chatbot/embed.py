@@ -28,6 +28,7 @@ from chatbot.chat.attached import ChatMessage, asked_in, spoken
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config import AgentSettings, Table
+from chatbot.config_layers import FILE_NAME, Settings
 from chatbot.hooks.capture import keep_run, mark_milestones
 from chatbot.hooks.hook import plan_hook
 from chatbot.hooks.tool_run import ToolRun
@@ -38,7 +39,6 @@ from chatbot.memory.scope import user_namespace, utc_now
 from chatbot.messages import INTRODUCTION, ToolCall
 from chatbot.models.failures import Disclosure
 from chatbot.options import IN_MEMORY, Options, Setup
-from chatbot.settings import FILE_NAME, Settings
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue

@@ -14,8 +14,8 @@ from platformdirs import user_config_path
 
 from chatbot import allowed
 from chatbot.config import Config, Table
+from chatbot.config_layers import OF_IDENTITY, check_found, read_toml
 from chatbot.errors import ConfigError, IdentityError
-from chatbot.settings import OF_IDENTITY, check_found, read_toml
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, Clearance, Sensitivity
 from chatbot.stores.errors import UnsafePath, did_you_mean
 from chatbot.stores.files import contained

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.ledger import Call, Ledger
 from chatbot.config import AgentSettings, Config, Table, from_variable
+from chatbot.config_layers import Settings, parse_toml
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.hooks.hook import plan_hook
 from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
@@ -26,7 +27,6 @@ from chatbot.memory.scope import Caller, Tell, utc_now
 from chatbot.memory.scoring import PROFILES
 from chatbot.memory.system import MemorySystem, SystemOptions
 from chatbot.models.provider import check_providers
-from chatbot.settings import Settings, parse_toml
 from chatbot.stores.access import Clearance, least_clearance
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError, did_you_mean

@@ -15,7 +15,8 @@ from msgspec.structs import fields
 
 from chatbot.allowed import HARMLESS, NAME, PROVIDERS, allow, is_allowed, needing_trust
 from chatbot.cli.main import main
-from chatbot.config import Config, McpServerSettings, ProviderSettings, Section
+from chatbot.config import Config, McpServerSettings, PriceSettings, ProviderSettings, Section
+from chatbot.config_layers import OF_IDENTITY, Settings
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import HOOKS
 from chatbot.hooks.hook import load as load_hook
@@ -23,7 +24,6 @@ from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
 from chatbot.models import litellm_import
 from chatbot.models.provider import Provider
-from chatbot.settings import OF_IDENTITY, Settings
 from chatbot.stores.errors import UnknownStore
 from chatbot.stores.plugins import STORES, load, settings_of
 from tests import process
@@ -44,7 +44,8 @@ PLUGINS = {
 }
 NEED_TRUST = {
     *(f"mcp.servers.{FREE}.{each.name}" for each in fields(McpServerSettings)),
-    *(f"providers.{FREE}.{each.name}" for each in fields(ProviderSettings)),
+    *(f"providers.{FREE}.{each.name}" for each in fields(ProviderSettings) if each.name != "prices"),
+    *(f"providers.{FREE}.prices.{FREE}.{each.name}" for each in fields(PriceSettings)),
 }
 """The settings that need trust whatever their value is."""
 REACHING = {

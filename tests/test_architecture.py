@@ -209,7 +209,7 @@ MAY_TOUCH_FILES = {
     "cli/doctor.py": "configuration: who may read it, programs, and the folders that it names",
     "cli/init.py": "configuration, and personas",
     "models/provider.py": "configuration: keys of providers",
-    "config.py": "configuration",
+    "config_layers.py": "configuration",
     "identity.py": "configuration: identity.toml",
     "providers.py": "configuration: a table that ships",
     "server/identities.py": "configuration: which identities there are",

@@ -22,11 +22,11 @@ from chatbot.config import (
     Section,
     StandingSettings,
 )
+from chatbot.config_layers import Settings, merge, read_toml
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import HOOKS, planned_hooks
 from chatbot.hooks.hook import load as load_hook
 from chatbot.models.provider import check_providers
-from chatbot.settings import Settings, merge, read_toml
 from chatbot.stores.errors import StoreError
 from chatbot.stores.plugins import STORES, check_settings, load, settings_of
 

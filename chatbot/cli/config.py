@@ -23,10 +23,10 @@ from chatbot.allowed import allow, is_allowed, is_trusted, needing_trust
 from chatbot.cli.output import check_can_ask, is_sure, say, say_json, tell, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.config import SECRET, Config
+from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.identity import allow_identity
 from chatbot.options import Options, Setup
-from chatbot.settings import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml
 from chatbot.stores.files import make_folder, opened
 from chatbot.stores.home import without_password
 

@@ -31,6 +31,7 @@ from chatbot.chat.ledger import Ledger, examine_reservations, parse_call
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, tell, waiting
 from chatbot.config import TelemetrySettings
+from chatbot.config_layers import FILE_VARIABLE, Settings, find_file
 from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityError, ModelError
 from chatbot.hooks.extraction.structured import settings_of_model
 from chatbot.hooks.hook import Failures
@@ -42,7 +43,6 @@ from chatbot.models.embedding import open_embedder
 from chatbot.models.model import Model
 from chatbot.options import Options, Setup
 from chatbot.redaction import without_secrets
-from chatbot.settings import FILE_VARIABLE, Settings, find_file
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.backend import Examination, Flaw
 from chatbot.stores.backends import open_backend, open_place

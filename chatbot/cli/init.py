@@ -20,13 +20,13 @@ from chatbot.cli.config import toml_text, write_atomically
 from chatbot.cli.output import printable, say, say_json, say_table, tell
 from chatbot.cli.setup import problem_of
 from chatbot.config import Config, ModelSettings
+from chatbot.config_layers import FILE_NAME, Settings
 from chatbot.errors import ConfigError
 from chatbot.identity import DEFAULT_PERSONA, Identity, Persona, check_name, own_personas, personas
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
 from chatbot.models.catalog import SUGGESTED
 from chatbot.models.provider import key_place
 from chatbot.options import Options, Setup
-from chatbot.settings import FILE_NAME, Settings
 from chatbot.stores.errors import did_you_mean
 
 _CONFIG = """\

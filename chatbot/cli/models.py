@@ -13,6 +13,7 @@ from chatbot.cli.config import file_in_force, set_values, unset
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, tell, waiting, warn
 from chatbot.config import Config
+from chatbot.config_layers import Settings
 from chatbot.errors import MissingModel
 from chatbot.memory.scope import utc_now
 from chatbot.models.catalog import CatalogModel, catalog, find_servers, usable_models
@@ -26,7 +27,6 @@ from chatbot.models.provider import (
     stored_keys,
 )
 from chatbot.models.weights import WEIGHTS, Weights
-from chatbot.settings import Settings
 
 
 async def run_keys(args: argparse.Namespace) -> Exit | None:

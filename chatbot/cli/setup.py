@@ -17,6 +17,7 @@ from chatbot.cli.config import Place, own_file, set_values
 from chatbot.cli.models import cells, read_key
 from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
 from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.config_layers import Settings
 from chatbot.errors import ModelError
 from chatbot.models import open_model
 from chatbot.models.catalog import SUGGESTED, CatalogModel, ModelServer, described, find_servers, local_model
@@ -24,7 +25,6 @@ from chatbot.models.failures import unknown_provider
 from chatbot.models.provider import Provider, key_place, store_key
 from chatbot.models.weights import EMBEDDED, PREFIX, SMOLLM2
 from chatbot.providers import OURS, known_providers, provider_of
-from chatbot.settings import Settings
 from chatbot.stores.errors import InvalidValue
 
 _SCOPE = "keys in the environment, and Ollama, LM Studio, vLLM and llama.cpp on this machine"

@@ -16,6 +16,7 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings
+from chatbot.config_layers import Settings
 from chatbot.errors import ConfigError, KeyRefused, UnknownModel
 from chatbot.messages import Message
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
@@ -31,7 +32,6 @@ from chatbot.providers import (
     variables_of,
 )
 from chatbot.runtime import Options
-from chatbot.settings import Settings
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")

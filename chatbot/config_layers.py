@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
@@ -113,7 +113,9 @@ class Settings:
 
     def combined(self) -> Config:
         """Merge all layers. Raises `ConfigError` that names the wrong setting."""
-        merged = reduce(merge, self._layers.values(), {})
+        merged: Table = {}
+        for layer in self._layers.values():
+            merged = merge(merged, layer)
         try:
             config = convert(merged, Config, strict=False)
         except ValidationError as error:
