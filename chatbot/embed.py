@@ -27,7 +27,8 @@ from msgspec.structs import replace
 from chatbot.chat.attached import ChatMessage, asked_in, spoken
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
-from chatbot.config import FILE_NAME, AgentSettings, Settings, Table
+from chatbot.config import AgentSettings, Table
+from chatbot.config_layers import FILE_NAME, Settings
 from chatbot.hooks.capture import keep_run, mark_milestones
 from chatbot.hooks.hook import plan_hook
 from chatbot.hooks.tool_run import ToolRun

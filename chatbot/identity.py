@@ -7,14 +7,14 @@ identities/<name>/memory/           see `chatbot.memory`
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import Struct, field
 from platformdirs import user_config_path
 
 from chatbot import allowed
-from chatbot.config import OF_IDENTITY, Config, Table, check_found, read_toml
+from chatbot.config import Config, Table
+from chatbot.config_layers import OF_IDENTITY, check_found, read_toml
 from chatbot.errors import ConfigError, IdentityError
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, Clearance, Sensitivity
 from chatbot.stores.errors import UnsafePath, did_you_mean
@@ -51,8 +51,7 @@ class Identity(Struct, frozen=True):
         return self.folder / "memory"
 
 
-@dataclass(frozen=True, slots=True)
-class Persona:
+class Persona(Struct, frozen=True):
     """A persona to choose: `summary` for people, `text` for the model."""
 
     name: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from types import SimpleNamespace, UnionType
@@ -69,8 +68,7 @@ class NoSuchPage(LookupError):
     """No page of a list begins at that cursor. Doors that hand out cursors answer it in their own way."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListPage(Generic[ItemT]):
+class ListPage(Struct, Generic[ItemT], frozen=True):
     """A part of a list: one page of it."""
 
     rows: Sequence[ItemT]

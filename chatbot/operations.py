@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.errors import SessionExpired, SessionNotFound, WrongAgent
 from chatbot.messages import Priority, TaskScope, TaskStatus
@@ -71,8 +71,7 @@ _FEW = 10
 """Number of hits for a limit of 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """On whose behalf an operation runs: the memory and the sessions that one caller sees."""
 
     memories_of: Callable[[], Memory]

@@ -8,15 +8,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING
 
-from chatbot.config import AgentSettings, Config, Settings, Table, from_variable, parse_toml
+from msgspec import Struct
+from msgspec.structs import replace
+
+from chatbot.chat.ledger import Call, Ledger
+from chatbot.config import AgentSettings, Config, Table, from_variable
+from chatbot.config_layers import Settings, parse_toml
 from chatbot.errors import ChatbotError, ConfigError
+from chatbot.hooks.hook import plan_hook
 from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
 from chatbot.memory.scope import Caller, Tell, utc_now
 from chatbot.memory.scoring import PROFILES
@@ -43,8 +48,7 @@ SERVER = ".server"
 """Place of tokens and requests, beside the identities."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """Options of a caller, which override the configuration."""
 
     config: Path | None = None
@@ -79,8 +83,7 @@ class Options:
         return table
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """Settings and identity, resolved and checked; nothing is open yet."""
 
     settings: Settings
@@ -193,8 +196,6 @@ class Setup:
         for agent, settings in agents.items():
             for name in sorted({*settings.tools} - TOOLS.own.keys()):
                 yield from self._mistake(("agents", agent, "tools"), partial(load_tools, name, beside=beside))
-        from chatbot.hooks.hook import plan_hook
-
         for name, hook in self.config.hooks.items():
             yield from self._mistake(("hooks", name), partial(plan_hook, name, hook, beside=beside))
 
@@ -304,8 +305,6 @@ class Setup:
     async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
         if model.startswith("local/"):
             return  # it costs nothing, and a line for each search would cost a write
-        from chatbot.chat.ledger import Call, Ledger
-
         await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
@@ -289,8 +289,8 @@ class Runtime(AsyncResource):
     async def use_model(self, name: str) -> None:
         """Go on with another model: the next `chat` has it. Raises `ModelError` or `ConfigError`, and changes nothing.
 
-        It is called by the settings of `[model]`, as with the option `model`; a key and an address there only where it
-        is of the same provider. Hooks keep the model they began with.
+        It is called by the settings of `[model]`, as with the option `model`, with what `[providers]` says of its own
+        provider. Hooks keep the model they began with.
         """
         model = await self._opened(name)
         self._former.append(self.model)
@@ -315,7 +315,7 @@ class Runtime(AsyncResource):
 
     async def _opened(self, name: str) -> Model:
         name = self.config.aliases.get(name, name)
-        model = open_model(structs.replace(self.config.model, name=name), self.config.providers)
+        model = open_model(replace(self.config.model, name=name), self.config.providers)
         try:
             await model.check()
         except BaseException:

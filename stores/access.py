@@ -28,9 +28,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.stores.errors import MissingRight
 
@@ -113,8 +115,7 @@ class Actor(Protocol):
     def rights(self) -> frozenset[Right]: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """Caller of a store: its access, and the sensitivities that it asked for.
 
     `asked` may name sensitivities that the clearance does not allow; these are left out. `namespaces` is None for all.
@@ -131,7 +132,7 @@ class View:
     not current: for deletion, never in results."""
     expects: frozenset[str] | None = None
     """Versions that a row to be changed may have, see `version_of`; `*` is any existing one, None checks nothing."""
-    looked: float = field(default=0.0, compare=False)
+    looked: float = 0.0
     """Monotonic time up to which writes of others must be seen; 0 is now."""
     project: str | None = None
     """Project whose rows are seen, with rows of no project; None for all projects."""

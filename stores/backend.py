@@ -17,7 +17,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -260,8 +259,7 @@ class Examination(Struct, frozen=True):
     """True to compare checksums too."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFile:
+class SessionFile(Struct, frozen=True):
     """A file of a session: its size in bytes, and when it was last modified, in ISO 8601."""
 
     name: str

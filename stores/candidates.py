@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, field
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Struct, frozen=True, kw_only=True):
     """A question: its analysed terms, those of the texts before it, and vectors of its meaning."""
 
     terms: tuple[str, ...] = ()

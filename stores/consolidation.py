@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from msgspec import Struct
@@ -30,8 +29,7 @@ LEAST_CHANGE = 0.06
 _STEEPEST = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Decay:
+class Decay(Struct, frozen=True):
     """Rate of decay, seen from the moment `at`."""
 
     at: datetime

@@ -1,6 +1,6 @@
 """Declaration of a record's fields: the annotation of each says how its value is checked, written as JSON and read.
 
-A record is a dataclass, and `Annotated` carries all that the rest of the code derives from it:
+A record is a dataclass or a struct, and `Annotated` carries all that the rest of the code derives from it:
 
     title: Annotated[Line, SAID, SearchField("title")] = ""
 
@@ -23,6 +23,8 @@ from datetime import datetime
 from itertools import compress
 from operator import attrgetter, is_not
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from msgspec import NODEFAULT, Struct, structs
 
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import (
@@ -130,16 +132,16 @@ class Field(NamedTuple):
 Fields: TypeAlias = Mapping[str, Field]
 
 
-def declared(record: type) -> dict[str, Field]:
+def declared(record: Any) -> dict[str, Field]:
     """The fields of a record, in order, by name."""
     found = {}
     hints: dict[str, Any] = {}
-    for each in fields(record):
+    for each in structs.fields(record) if issubclass(record, Struct) else fields(record):
         hint: Any = each.type
         if isinstance(hint, str):
             hints = hints or get_type_hints(record, include_extras=True)
             hint = hints[each.name]
-        default = {} if each.default_factory is dict else each.default
+        default = {} if each.default_factory is dict else MISSING if each.default is NODEFAULT else each.default
         marks = tuple(_marks(hint))
         form = next((mark for mark in marks if isinstance(mark, Form)), None)
         found[each.name] = Field(each.name, form, default, marks)
@@ -161,8 +163,11 @@ def labelled(found: Fields) -> dict[str, tuple[Field, ...]]:
     return labels
 
 
-def checker(found: Fields) -> Callable[[object], None]:
-    """Return the function that checks and cleans each field without its default. It raises `InvalidValue`."""
+def checker(found: Fields, put: Callable[[Any, str, Any], None] = object.__setattr__) -> Callable[[object], None]:
+    """Return the function that checks and cleans each field without its default. It raises `InvalidValue`.
+
+    `put` sets a field of a frozen record: `force_setattr` for a struct.
+    """
     checks = [(each, each.form.check) for each in found.values() if each.form is not None]
     values_of = attrgetter(*(each.name for each, _ in checks))
     defaults = [each.default for each, _ in checks]
@@ -172,7 +177,7 @@ def checker(found: Fields) -> Callable[[object], None]:
         given = compress(zip(values, checks, strict=True), map(is_not, values, defaults))  # most have the default
         for value, (each, check) in given:
             if (kept := check(value, each.name)) is not value:
-                object.__setattr__(record, each.name, kept)
+                put(record, each.name, kept)
 
     return check
 

@@ -9,11 +9,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore, TranscriptStore

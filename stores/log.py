@@ -20,11 +20,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, ClassVar, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.json_lines import encode, record_of

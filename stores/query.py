@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from chatbot.stores.access import VISIBILITIES, Visibility, fold
 from chatbot.stores.consolidation import Decay
@@ -81,8 +81,7 @@ _Names: TypeAlias = Annotated[Sequence[str], _several()]
 _Time: TypeAlias = Annotated[datetime | None, _one(datetime)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
-class RowFilter:
+class RowFilter(Struct, frozen=True, kw_only=True):
     """Filter of rows by anything but their time: every field that is set must match.
 
     Several values in one field are alternatives. Names, tags, subjects and files are compared without case. A row past
@@ -111,8 +110,7 @@ class RowFilter:
     statuses: Annotated[Sequence[Status], _several(*STATUSES)] = ("active",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter(RowFilter):
+class Filter(RowFilter, frozen=True, kw_only=True):
     """A `RowFilter` of rows that were made at or `after` a moment and `before` another one."""
 
     after: _Time = None
@@ -124,7 +122,7 @@ class Filter(RowFilter):
 
 
 FILTER_FIELDS = declared(Filter)
-_check = checker(FILTER_FIELDS)
+_check = checker(FILTER_FIELDS, force_setattr)
 FILTERED = {name: label for name in FILTER_FIELDS if (label := "type" if name == "types" else name) in LABELS}
 """From the fields of a filter to the labels that rows are chosen by."""
 
@@ -163,8 +161,7 @@ _matched = attrgetter(*("rank" if name == "importance" else name for name in Mat
 _CORRECTED = frozenset({"title", "narrative"})
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """One observation of a line of succession, with the events that the caller may see, oldest first.
 
     Events while the observation was hidden from the caller are left out; see `chatbot.stores.row_history`.
@@ -188,8 +185,7 @@ class Version:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Facet:
+class Facet(Struct, frozen=True):
     """A value of a field: in how many rows it is, when it was last written, and how the newest row spells it."""
 
     value: str
@@ -197,8 +193,7 @@ class Facet:
     last_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactFilter:
+class FactFilter(Struct, frozen=True, kw_only=True):
     """Filter of triples. Texts are compared without case."""
 
     ids: frozenset[str] = frozenset()
@@ -214,8 +209,7 @@ class FactFilter:
     min_confidence: float = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(Struct, frozen=True, kw_only=True):
     """Counts of what the caller may see, and what the files take on the disk, in bytes.
 
     Sizes cover all stored data, so they are None unless the caller may see everything.
@@ -236,8 +230,7 @@ class Corpus(NamedTuple):
     average_length: float
 
 
-@dataclass(frozen=True, slots=True)
-class VectorStats:
+class VectorStats(Struct, frozen=True):
     """Model of the stored vectors, empty if there are none, and how many current rows have one."""
 
     model: str

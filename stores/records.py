@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.stores.access import CLEARANCES, OWNER, SENSITIVITIES, Clearance, Sensitivity, is_cleared, is_same_project
 from chatbot.stores.errors import InvalidValue, LaterFormat
@@ -79,18 +81,16 @@ def check_text(text: str, what: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRef:
+class SessionRef(Struct, frozen=True):
     """Reference to a session: its id and the folder of its files."""
 
     id: str
     folder: Path
-    looked: float = field(default=0.0, compare=False)
+    looked: float = 0.0
     """As in `View`."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValue:
+class KeyValue(Struct, frozen=True):
     """One key-value entry. Keys are unique in a session; `at` is when the value was set."""
 
     key: str
@@ -104,8 +104,7 @@ class KeyValue:
         check_time(self.at)
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptEntry:
+class TranscriptEntry(Struct, frozen=True):
     """One entry of a conversation. `role` is a lower-case word, such as user, assistant, tool or error."""
 
     role: str
@@ -134,8 +133,7 @@ def in_line(text: str) -> str:
     return " ".join(" ".join(text.split()).translate(_INVISIBLE).split()) if ODD.search(text) else text
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRecord:
+class SessionRecord(Struct, frozen=True):
     """One session. `id` is a UUIDv7, `store_types` the names of its stores, times are aware UTC.
 
     Texts are single lines, also from files and other machines: a title is folded to one, other texts are refused.
@@ -220,7 +218,7 @@ class SessionRecord:
         return said | {"store_types": list(self.store_types)}
 
 
-_FIELDS = {each.name: each for each in fields(SessionRecord)}
+_FIELDS = SessionRecord.__struct_fields__
 _TEXTS = ("agent_id", "title", "origin", "namespace", "principal", "project", "opening", "history")
 _texts_of = attrgetter(*_TEXTS)
 _TIMES = ("created_at", "used_at", "expires_at", "archived_at", "pinned_at")

@@ -21,10 +21,13 @@ changes are made one after another.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
+
+from msgspec import Struct, field, structs
 
 from chatbot.stores.access import (
     Guard,
@@ -127,8 +130,7 @@ _IdList: TypeAlias = Annotated[tuple[str, ...], Form(read=_check_ids, write=list
 _Note: TypeAlias = Annotated[str, Form(read=lambda value, _: str(value))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """One change. `ids` are the observations it is about; `fields` are in the form in which they are written."""
 
     kind: Kind
@@ -179,7 +181,7 @@ class Outcome:
     id: str = ""
     reason: str = ""
     error: StoreError | None = None
-    row: Observation | None = field(default=None, compare=False, repr=False)
+    row: Observation | None = dataclasses.field(default=None, compare=False, repr=False)
     """The observation right after this change; None for facts, several ids or a use."""
 
     @property
@@ -347,11 +349,11 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
     row = _inheriting(row, view, known, old.derived_from if old else ())
     _check_writable(row, view)
     if event.compresses:
-        return [_compressing(replace(event, row=row), row, view, known)], Outcome("added", row.id)
+        return [_compressing(structs.replace(event, row=row), row, view, known)], Outcome("added", row.id)
     if (twin := _twin(row, view, known)) is not None:
         return _mentioned(event, row, twin, view, known), Outcome("exact_dup", twin.id, _REPEATED)
     _leaving(event, row, view, known)
-    return [*_tightening(event, row, known), event if row is event.row else replace(event, row=row)], Outcome(
+    return [*_tightening(event, row, known), event if row is event.row else structs.replace(event, row=row)], Outcome(
         "added", row.id
     )
 
@@ -359,10 +361,10 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
 def _mentioned(event: Event, row: Observation, twin: Observation, view: View, known: PriorState) -> list[Event]:
     """Return the events for a `row` that repeats `twin`, ordered so that a kill in between does no harm."""
     supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
-    leaving = _leaving(replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
-    mention = replace(_alone(event, "mention", twin.id), fields=_merge(twin, row))
+    leaving = _leaving(structs.replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
+    mention = structs.replace(_alone(event, "mention", twin.id), fields=_merge(twin, row))
     if is_own(twin) and not is_own(row):  # a person's row is not confirmed when others repeat it
-        mention = replace(mention, kind="update")
+        mention = structs.replace(mention, kind="update")
     kept = [mention] if mention.kind == "mention" or mention.fields else []
     return [*_tightening(event, applied(twin, mention), known, twin), *leaving, *kept]
 
@@ -385,7 +387,7 @@ def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> l
 
 def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
     """Return one of the events that an added row implies."""
-    return replace(event, kind=kind, ids=(observation_id,), row=None, supersedes=None, forgets=None, fields={})
+    return structs.replace(event, kind=kind, ids=(observation_id,), row=None, supersedes=None, forgets=None, fields={})
 
 
 def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
@@ -417,7 +419,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     _check_writable(new, view)
     _check_update(old, new, view)
     if new.assistant_text and not old.assistant_text and (twin := _twin(new, view, known)) is not None:
-        added = replace(event, row=new, fields={})
+        added = structs.replace(event, row=new, fields={})
         return _mentioned(added, new, twin, view, known), Outcome("exact_dup", twin.id, _REPEATED)
     before, after = old.as_json(), new.as_json()
     derived = {"hash", "token_count"} - wanted.keys()
@@ -428,7 +430,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     }
     if not different:
         return [], Outcome("skipped", old.id, "nothing changed")
-    kept = replace(event, fields=dict(sorted(different.items())))
+    kept = structs.replace(event, fields=dict(sorted(different.items())))
     return [*_tightening(event, new, known, old), kept], Outcome("updated", old.id)
 
 
@@ -471,7 +473,7 @@ def _compressing(event: Event, row: Observation, view: View, known: PriorState) 
     _check_each(rows, view)
     if event.supersedes is not None or _twin(row, view, known) is not None:
         raise ConflictingChange(f"{row.id} repeats or supersedes a memory")
-    return replace(event, compresses=tuple(each.id for each in rows))
+    return structs.replace(event, compresses=tuple(each.id for each in rows))
 
 
 def _consolidate(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
@@ -485,7 +487,7 @@ def _consolidate(event: Event, view: View, known: PriorState) -> tuple[list[Even
     }
     if not new:
         return [], Outcome("skipped", event.ids[0], "nothing changed")
-    return [replace(event, ids=tuple(new), fields=new)], Outcome("updated", next(iter(new)))
+    return [structs.replace(event, ids=tuple(new), fields=new)], Outcome("updated", next(iter(new)))
 
 
 def _set_status(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
@@ -524,7 +526,7 @@ def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
             raise ConflictingChange(f"{triple.id} comes from a memory of another namespace")
         triple = replace(as_strict_as(triple, Guard.of(source)), project="")
     _check_writable(triple, view)
-    return [replace(event, triple=triple)], Outcome("added", triple.id)
+    return [structs.replace(event, triple=triple)], Outcome("added", triple.id)
 
 
 def _retract(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
@@ -564,7 +566,7 @@ _DECISIONS: dict[str, Callable[[Event, View, PriorState], tuple[list[Event], Out
 def _kept(event: Event, ids: list[str], kind: Literal["updated", "deleted"]) -> tuple[list[Event], Outcome]:
     if not ids:
         return [], Outcome("skipped", event.ids[0] if event.ids else "", f"nothing to {event.kind}")
-    return [replace(event, ids=tuple(ids), fields={})], Outcome(kind, ids[0])
+    return [structs.replace(event, ids=tuple(ids), fields={})], Outcome(kind, ids[0])
 
 
 def _visible(observation_id: str | None, view: View, known: PriorState) -> Observation:
@@ -643,7 +645,7 @@ def _twin(row: Observation, view: View, known: PriorState) -> Observation | None
 
     Repeating a row must not change it for others.
     """
-    twin = known.twin(row, replace(view, project=row.project) if row.project else view)
+    twin = known.twin(row, structs.replace(view, project=row.project) if row.project else view)
     if twin is None or twin.principal != row.principal:
         return None
     return twin if not is_line(twin) or may(view, "chat", twin) else None
@@ -740,7 +742,7 @@ def _superseding(event: Event, old: Observation, new: Observation, known: PriorS
         raise ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {conflict!r}")
     if old.id in _line_after(new, known):
         raise ConflictingChange(f"{old.id} supersedes {new.id} already")
-    return replace(_alone(event, "supersede", old.id), by=new.id)
+    return structs.replace(_alone(event, "supersede", old.id), by=new.id)
 
 
 def as_strict_as(triple: Triple, source: Guard) -> Triple:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.observation import WRITTEN_DEFAULTS, Observation, unchecked

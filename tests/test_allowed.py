@@ -15,7 +15,8 @@ from msgspec.structs import fields
 
 from chatbot.allowed import HARMLESS, NAME, PROVIDERS, allow, is_allowed, needing_trust
 from chatbot.cli.main import main
-from chatbot.config import OF_IDENTITY, Config, McpServerSettings, ProviderSettings, Section, Settings
+from chatbot.config import Config, McpServerSettings, PriceSettings, ProviderSettings, Section
+from chatbot.config_layers import OF_IDENTITY, Settings
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import HOOKS
 from chatbot.hooks.hook import load as load_hook
@@ -43,7 +44,8 @@ PLUGINS = {
 }
 NEED_TRUST = {
     *(f"mcp.servers.{FREE}.{each.name}" for each in fields(McpServerSettings)),
-    *(f"providers.{FREE}.{each.name}" for each in fields(ProviderSettings)),
+    *(f"providers.{FREE}.{each.name}" for each in fields(ProviderSettings) if each.name != "prices"),
+    *(f"providers.{FREE}.prices.{FREE}.{each.name}" for each in fields(PriceSettings)),
 }
 """The settings that need trust whatever their value is."""
 REACHING = {
@@ -56,7 +58,7 @@ REACHING = {
     "an installed hook": "[hooks.sender]\nenabled = true",
     "a command": '[mcp.servers.files]\ncommand = "./evil"',
     "a server elsewhere": '[mcp.servers.files]\nurl = "https://example.org"',
-    "a price": "[providers.openai]\ninput_usd_per_million = 0",
+    "a price": '[providers.openai.prices."*"]\ninput_usd_per_million = 0',
     "a model whose name is an address": '[model]\nname = "oobabooga/http://example.org"',
     "a model for facts whose name is an address": '[extraction]\nmodel = "huggingface/https://example.org"',
     "an embedder whose name is an address": '[embedding]\nmodel = "triton/http://example.org"',

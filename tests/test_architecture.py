@@ -120,6 +120,20 @@ def test_the_first_prompt_is_drawn_before_a_turn_is_loaded(tmp_path: Path) -> No
     assert _loaded_by(OPENED_CHAT.format(home=str(tmp_path))) & late == set()
 
 
+ASKED = """
+import os
+os.chdir({home!r})
+from chatbot.cli.main import main
+main(["ask", "-m", "scripted", "--ephemeral", "hello"])
+"""
+
+
+def test_a_model_is_offered_tools_before_what_checks_their_arguments_is_loaded(tmp_path: Path) -> None:
+    loaded = _loaded_by(ASKED.format(home=str(tmp_path)))
+    assert "chatbot.chat.memory_tools" in loaded
+    assert loaded & {"litellm", "pydantic"} == set()
+
+
 def test_these_tests_would_notice_a_heavy_module() -> None:
     assert _loaded_by("import fastapi") >= {"fastapi", "pydantic", "starlette"}
 
@@ -195,7 +209,7 @@ MAY_TOUCH_FILES = {
     "cli/doctor.py": "configuration: who may read it, programs, and the folders that it names",
     "cli/init.py": "configuration, and personas",
     "models/provider.py": "configuration: keys of providers",
-    "config.py": "configuration",
+    "config_layers.py": "configuration",
     "identity.py": "configuration: identity.toml",
     "providers.py": "configuration: a table that ships",
     "server/identities.py": "configuration: which identities there are",

@@ -11,8 +11,9 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from chatbot.attachments import Link, split
 from chatbot.attachments.read import Attachment, read_all, upload_of

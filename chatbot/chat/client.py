@@ -7,14 +7,15 @@ not stored.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.chat.ledger import Payer
 from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRequest:
+class ClientRequest(Struct, frozen=True, kw_only=True):
     """Options of a client for one turn. Defaults have no effect."""
 
     turn: str = ""

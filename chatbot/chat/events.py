@@ -9,11 +9,11 @@ runtime. Events are about sessions: a chat without stores publishes none.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import Memorability
@@ -155,8 +155,7 @@ class KeptExchange(Struct, frozen=True):
     id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEnd:
+class TurnEnd(Struct, frozen=True, kw_only=True):
     """A turn is over and written. Not published for a turn that failed or was cancelled.
 
     A listener may answer with `KeptExchange`: the first one goes into the receipt.

@@ -14,9 +14,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
+
+from msgspec import Struct
 
 from chatbot.chat.fence import BREAK, TOKEN
 from chatbot.memory.episode import QUESTION
@@ -100,8 +101,7 @@ _LINE = 400
 Label = Literal["title", "subtitle", "fact", "text", "person said", "bot asked", "bot replied", "task"]
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The judgement of a row: its cleaned texts in their order, or the reason to leave it out."""
 
     reason: str = ""

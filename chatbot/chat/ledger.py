@@ -12,7 +12,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -20,7 +19,8 @@ from threading import Lock
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
+from msgspec.structs import asdict, replace
 
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, QuotaExceeded
@@ -38,8 +38,7 @@ from chatbot.stores.span import count
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One model call on the bill."""
 
     at: datetime
@@ -56,7 +55,7 @@ class Call:
         return head | asdict(self.usage) | {"seconds": round(self.seconds, 3)}
 
 
-_USAGE = tuple(each.name for each in fields(Usage))
+_USAGE = Usage.__struct_fields__
 
 
 def parse_call(record: Mapping[str, Any]) -> Call:
@@ -65,8 +64,7 @@ def parse_call(record: Mapping[str, Any]) -> Call:
     return msgspec.convert({**record, "at": parse_time(record["at"]), "usage": usage}, Call)
 
 
-@dataclass(slots=True)
-class Bill:
+class Bill(Struct):
     """The sum of some calls. Tokens are whole numbers, `cost_usd` US dollars."""
 
     calls: int = 0
@@ -96,13 +94,14 @@ class Bill:
 
     def as_json(self) -> dict[str, Any]:
         """Return the bill as a record, purposes nested."""
-        fields = asdict(self)
-        for purpose in fields["by_purpose"].values():
-            del purpose["by_purpose"]
-        return fields
+        return _sums(self) | {"by_purpose": {purpose: _sums(part) for purpose, part in self.by_purpose.items()}}
 
 
-_SUMMED = tuple(each.name for each in fields(Bill) if each.name != "by_purpose")
+_SUMMED = tuple(name for name in Bill.__struct_fields__ if name != "by_purpose")
+
+
+def _sums(bill: Bill) -> dict[str, Any]:
+    return {name: getattr(bill, name) for name in _SUMMED}
 
 
 def merged(bills: Iterable[Bill]) -> Bill:
@@ -173,8 +172,7 @@ class Limit(Struct, frozen=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(Struct, frozen=True):
     """Limits of a day in UTC; 0: no limit."""
 
     day_usd: float = 0.0
@@ -238,8 +236,8 @@ def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: i
             affordable = int(limit.left) - prompt_tokens
         elif price is None:
             raise BudgetExceeded(
-                f"{limit.setting} cannot be enforced: the price of this model is unknown: set input_usd_per_million "
-                "and output_usd_per_million of its provider in [providers], or limit tokens"
+                f"{limit.setting} cannot be enforced: the price of this model is unknown: set it in "
+                "[providers.NAME.prices], or limit tokens"
             )
         else:
             left = limit.left - prompt_tokens * price.input_usd
@@ -259,8 +257,7 @@ _LAPSES_AFTER = timedelta(hours=1)
 """How long the reservation of a process that died counts: longer than any call takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(Struct, frozen=True):
     """Upper limit of what a call may use."""
 
     tokens: int = 0

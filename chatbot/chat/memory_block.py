@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.chat.fence import fenced, in_one_line
 from chatbot.chat.governor import TOO_LONG, Label, Verdict, judge, said_by

@@ -19,11 +19,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from chatbot.chat.fence import without_tokens
 from chatbot.chat.tool_names import is_own_memory_tool

@@ -11,11 +11,11 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.attachments import readable, split, with_links
 from chatbot.attachments.read import Attachment

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from chatbot.chat.dialogue import reply_before
 from chatbot.chat.fence import fenced
@@ -60,8 +62,7 @@ _CONSIDERED = 30
 """Number of considered rows that a receipt lists, beside those that were chosen."""
 
 
-@dataclass(frozen=True, slots=True)
-class PromptMemory:
+class PromptMemory(Struct, frozen=True):
     """The memory block of a prompt, its rows, and the record of how they were chosen."""
 
     block: MemoryBlock | None = None

@@ -22,7 +22,8 @@ from platformdirs import user_config_path, user_data_path
 from chatbot.allowed import allow, is_allowed, is_trusted, needing_trust
 from chatbot.cli.output import check_can_ask, is_sure, say, say_json, tell, warn
 from chatbot.cli.repl.editor import edited
-from chatbot.config import FILE_NAME, FILE_VARIABLE, SECRET, Config, Settings, find_file, read_toml
+from chatbot.config import SECRET, Config
+from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.identity import allow_identity
 from chatbot.options import Options, Setup

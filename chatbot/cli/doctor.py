@@ -30,7 +30,8 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, examine_reservations, parse_call
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, tell, waiting
-from chatbot.config import FILE_VARIABLE, Settings, TelemetrySettings, find_file
+from chatbot.config import TelemetrySettings
+from chatbot.config_layers import FILE_VARIABLE, Settings, find_file
 from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityError, ModelError
 from chatbot.hooks.extraction.structured import settings_of_model
 from chatbot.hooks.hook import Failures

@@ -9,17 +9,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import tomlkit
+from msgspec.structs import asdict
 from platformdirs import user_config_path, user_data_path
 
 from chatbot.cli.config import toml_text, write_atomically
 from chatbot.cli.output import printable, say, say_json, say_table, tell
 from chatbot.cli.setup import problem_of
-from chatbot.config import FILE_NAME, Config, ModelSettings, Settings
+from chatbot.config import Config, ModelSettings
+from chatbot.config_layers import FILE_NAME, Settings
 from chatbot.errors import ConfigError
 from chatbot.identity import DEFAULT_PERSONA, Identity, Persona, check_name, own_personas, personas
 from chatbot.identity import FILE_NAME as IDENTITY_NAME

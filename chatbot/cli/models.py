@@ -12,7 +12,8 @@ from getpass import getpass
 from chatbot.cli.config import file_in_force, set_values, unset
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, tell, waiting, warn
-from chatbot.config import Config, Settings
+from chatbot.config import Config
+from chatbot.config_layers import Settings
 from chatbot.errors import MissingModel
 from chatbot.memory.scope import utc_now
 from chatbot.models.catalog import CatalogModel, catalog, find_servers, usable_models

@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from chatbot.cli.config import Place, own_file, set_values
 from chatbot.cli.models import cells, read_key
 from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
-from chatbot.config import ModelSettings, ProviderSettings, Settings
+from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.config_layers import Settings
 from chatbot.errors import ModelError
 from chatbot.models import open_model
 from chatbot.models.catalog import SUGGESTED, CatalogModel, ModelServer, described, find_servers, local_model
@@ -114,7 +113,7 @@ async def _usable(args: argparse.Namespace, name: str, *, can_ask: bool) -> str:
     needs_key = provider in SUGGESTED and not key_place(provider, config.providers)
     if needs_key and can_ask and is_yes(f"{provider} needs a key; store one now?"):
         store_key(provider, read_key(provider))
-    return await problem_of(structs.replace(config.model, name=name), config.providers)
+    return await problem_of(config.model, config.providers)
 
 
 async def problem_of(settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> str:

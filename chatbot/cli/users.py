@@ -8,6 +8,8 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 
+from msgspec import structs
+
 from chatbot.chat.ledger import NO_QUOTA, Quota, cost_text
 from chatbot.cli.output import age, say, say_json, say_table, tell, waiting, warn
 from chatbot.cli.sessions.moving import new_file
@@ -243,7 +245,7 @@ async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> Non
         before = (await asyncio.to_thread(accounts.of_user, name)).quota
         await asyncio.to_thread(accounts.set_quota, name, changed_quota(before, args.day_usd, args.day_tokens))
     account = await accounts.account(await asyncio.to_thread(accounts.of_user, name), utc_now())
-    told = {"namespace": name, **asdict(account.quota), "spent": account.spent.as_json()}
+    told = {"namespace": name, **structs.asdict(account.quota), "spent": account.spent.as_json()}
     own = account.quota if account.quota != NO_QUOTA else None
     tell(args, told, f"{args.user or name}: {today(account)}{'' if own else ' (or the limit of their token)'}")
 

@@ -13,7 +13,6 @@ import inspect
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from itertools import count, islice
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from chatbot.chat.events import EXCHANGE, PROMPT_SUBMIT, TURN_END, Publisher
 from chatbot.chat.ledger import Ledger
@@ -163,8 +163,7 @@ _SLACK = 50
 _LONGEST = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """One failure: its time in ISO 8601, hook, topic, session, and message."""
 
     at: str
@@ -191,7 +190,7 @@ class Failures:
     def read(self) -> list[Failure]:
         """Return the last ones, oldest first. Unreadable lines are left out."""
         lines = list(islice(self._lines.newest_first(), _KEPT))[::-1]
-        return [Failure(**{name: str(line.get(name, "")) for name in Failure.__slots__}) for line in lines]
+        return [Failure(**{name: str(line.get(name, "")) for name in Failure.__struct_fields__}) for line in lines]
 
     def _add(self, failure: Failure) -> None:
         with self._lines.alone() as pen:

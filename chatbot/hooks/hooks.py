@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.chat.events import Publisher, SessionEnd, SessionStart, Step
 from chatbot.chat.ledger import Ledger
@@ -275,7 +276,7 @@ def _topic(event: Any) -> str:
 
 
 def _takes_answers(event: Any) -> bool:
-    return is_dataclass(event) and hasattr(event, "answers")
+    return isinstance(event, Struct) and hasattr(event, "answers")
 
 
 def _session_of(event: Any) -> str:

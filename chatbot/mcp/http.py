@@ -17,7 +17,7 @@ from chatbot.config import ServerSettings
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.bodies import Bodies
 from chatbot.server.doors import Doors
-from chatbot.server.rates import Rates, rates_of
+from chatbot.server.rates import rates_of
 from chatbot.server.serve import address_of, check_doors, listening, uvicorn_config
 from chatbot.stores.home import Home
 
@@ -40,7 +40,19 @@ async def serve_http(
     """
     tokens = Tokens.of(home)
     check_doors(settings.host, tokens)
-    app = _guarded(server, identity, settings, tokens, rates_of(home), is_watched=is_watched)
+    most_bytes = settings.body_kb * 1024
+    app: ASGIApp = server.streamable_http_app(
+        streamable_http_path=PATH,
+        stateless_http=True,  # without sessions there is none which another caller could go on with
+        max_request_body_size=most_bytes,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the doors see to it
+    )
+    app = Bodies(_NoListening(app), most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
+    if is_watched:
+        from chatbot.telemetry.telemetry import Joining  # needs the extra
+
+        app = Joining(app)
+    app = Doors(app, settings=settings, tokens=tokens, rates=rates_of(home), identity=identity)
     running = _Uvicorn(uvicorn_config(app, settings, farewell_s=_GRACE_S))
     with listening(settings.host, settings.port) as sock:
         serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")
@@ -50,32 +62,6 @@ async def serve_http(
         finally:
             running.should_exit = True
             await asyncio.wait([serving], timeout=2 * _GRACE_S)
-
-
-def _guarded(
-    server: Server[Any],
-    identity: str,
-    settings: ServerSettings,
-    tokens: Tokens,
-    rates: Rates,
-    *,
-    is_watched: bool,
-) -> ASGIApp:
-    """The SDK's app. It keeps no sessions, so that there is none which another caller could go on with."""
-    most_bytes = settings.body_kb * 1024
-    app: ASGIApp = server.streamable_http_app(
-        streamable_http_path=PATH,
-        stateless_http=True,
-        max_request_body_size=most_bytes,
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the doors see to it
-    )
-    app = _NoListening(app)
-    app = Bodies(app, most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
-    if is_watched:
-        from chatbot.telemetry.telemetry import Joining  # needs the extra
-
-        app = Joining(app)
-    return Doors(app, settings=settings, tokens=tokens, rates=rates, identity=identity)
 
 
 class _NoListening:

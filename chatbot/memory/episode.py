@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.embedding import Judgement
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
@@ -48,8 +48,7 @@ class ModelSummary(Struct, frozen=True):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Episode:
+class Episode(Struct, frozen=True):
     """Lines about everything up to `until`; those before the end of `by_model` are in that summary."""
 
     until: datetime | None = None

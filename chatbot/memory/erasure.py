@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.memory.origins import is_from, marks_of, marks_of_fact
 from chatbot.memory.people import other_names
@@ -19,8 +21,7 @@ _AT_ONCE = 200
 _CHUNK = 5_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """Rows and facts to erase: by id, of a session, about a person, or from a source.
 
     `person` is any name of a person: the rows that list them, and the facts about them. `source` is the field `source`
@@ -41,8 +42,7 @@ class Target:
                 raise InvalidValue(f"the {name} to purge is empty")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Erasure:
+class Erasure(Struct, frozen=True, kw_only=True):
     """Erased rows and facts that the caller may see, with everything derived from them."""
 
     observations: tuple[Observation, ...] = ()
@@ -54,7 +54,7 @@ class Erasure:
     """Forks of a deleted session, which keep their copy of the transcript."""
     kept: bool = False
     """True if the memories of a deleted session stay."""
-    erased: tuple[str, ...] = field(default=(), compare=False)
+    erased: tuple[str, ...] = ()
     """Erased ids; empty for a preview."""
 
     @property

@@ -1,6 +1,6 @@
-"""Typed parameters of the operations on memory, derived from the dataclasses that declare them.
+"""Typed parameters of the operations on memory, derived from the classes that declare them.
 
-A parameter is a field of a dataclass: those of `remember` are the fields of `Draft`, which are those of a row. Type
+A parameter is a field of a class: those of `remember` are the fields of `Draft`, which are those of a row. Type
 checkers, editors and `inspect.signature` see each by name; a misspelt one is an `InvalidValue` with a suggestion.
 """
 
@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from msgspec import NODEFAULT, Struct
+
 from chatbot.stores.errors import InvalidValue, did_you_mean
 
 P = ParamSpec("P")
@@ -18,13 +20,15 @@ Self = TypeVar("Self")
 Inputs = TypeVar("Inputs")
 Answer = TypeVar("Answer")
 
+_OF_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
 Operation = Callable[P, Coroutine[Any, Any, Answer]]
 
 
 def takes(
     inputs: Callable[P, Inputs], refusal: str
 ) -> Callable[[Callable[[Self, Inputs], Awaitable[Answer]]], Operation[Concatenate[Self, P], Answer]]:
-    """Give an operation the fields of its one argument, a dataclass, as parameters.
+    """Give an operation the fields of its one argument as parameters.
 
     `refusal` begins the error about an unknown parameter, before its name.
     """
@@ -44,7 +48,7 @@ def takes(
 def sets(
     inputs: Callable[P, object], refusal: str
 ) -> Callable[[Callable[Concatenate[Self, str, ...], Awaitable[Answer]]], Operation[Concatenate[Self, str, P], Answer]]:
-    """Give an operation that changes fields the fields of `inputs`, a dataclass, as optional parameters.
+    """Give an operation that changes fields the fields of `inputs` as optional parameters.
 
     It gets only the given ones.
     """
@@ -65,7 +69,19 @@ def sets(
 
 
 def _parameters(inputs: Callable[..., object]) -> list[inspect.Parameter]:
-    return list(inspect.signature(inputs).parameters.values())
+    if not (isinstance(inputs, type) and issubclass(inputs, Struct)):
+        return list(inspect.signature(inputs).parameters.values())
+    hints: dict[str, str] = {}  # as they are written: to evaluate them, as `inspect` does, takes longer than the rest
+    for each in reversed(inputs.__mro__):
+        hints |= vars(each).get("__annotations__", {})
+    names, defaults = inputs.__struct_fields__, inputs.__struct_defaults__
+    values = [*[inspect.Parameter.empty] * (len(names) - len(defaults)), *defaults]
+    found = []
+    for name, value in zip(names, values, strict=True):
+        kind = _OF_EITHER if name in inputs.__match_args__ else inspect.Parameter.KEYWORD_ONLY
+        default = inspect.Parameter.empty if value is NODEFAULT else value
+        found.append(inspect.Parameter(name, kind, default=default, annotation=hints[name]))
+    return found
 
 
 def _signed(operation: Operation[P, Answer], known: list[inspect.Parameter]) -> Operation[P, Answer]:

@@ -12,10 +12,10 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory.memorability import content

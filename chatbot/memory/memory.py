@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from chatbot.memory.erasure import Purges
 from chatbot.memory.people import People, Tasks
 from chatbot.memory.reading import MemoryReads
@@ -48,7 +50,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
         caller = own.narrowed(clearance, namespace=namespace, project=project, principal=own.principal)
         if across and not caller.may_cross:
             raise AccessDenied("only the owner may look across all namespaces")
-        return Memory(replace(scope, caller=caller, across=scope.across if across is None else across))
+        return Memory(structs.replace(scope, caller=caller, across=scope.across if across is None else across))
 
     def everywhere(self) -> Memory:
         """Return the same memory across all namespaces if the caller may look there; if not, unchanged."""
@@ -59,7 +61,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
 
         None checks nothing. `made` is filled with the new version of each changed row by id.
         """
-        return Memory(replace(self.scope, expects=versions, made=made))
+        return Memory(structs.replace(self.scope, expects=versions, made=made))
 
     async def move(self, to: str, *, session_id: str | None = None, project: str | None = None) -> int:
         """Move the memories of a session or project to the project `to`, or to none if empty; return how many.
@@ -130,7 +132,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
         else:
             kept = await self.remember(type="session_summary", subject=session, importance=0.6, **said)
             await self._keep_first(session)
-        return replace(kept, redacted=redacted)
+        return structs.replace(kept, redacted=redacted)
 
     async def session_summaries(
         self, *, session_id: str | None = None, limit: int = 20, ask: Sensitivities = PUBLIC

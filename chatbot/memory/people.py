@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, get_args
+
+from msgspec import Struct
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities
@@ -29,11 +31,10 @@ from chatbot.stores.query import EVERY, Facet, FactFilter, Filter, check_limit
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event
 
-_FILTERED = tuple(each.name for each in fields(FactFilter))
+_FILTERED = FactFilter.__struct_fields__
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactQuery(FactFilter):
+class FactQuery(FactFilter, frozen=True, kw_only=True):
     """Filter of facts, and their largest number."""
 
     limit: int = 100
@@ -111,8 +112,7 @@ class Facts(ScopedOperations):
 ALIAS = "also known as"
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
+class Person(Struct, frozen=True):
     """A person by the most used name, with the number and time of mentions and the facts about them."""
 
     name: str
@@ -227,8 +227,7 @@ _PLAIN = frozenset({"note", DEFAULT_TYPE})
 """Generic types, of rows that can become tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """Something to do. `due` is any text; ISO dates sort."""
 
     id: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 from typing import Any, Literal, get_args
@@ -134,8 +133,7 @@ class Deed(Struct, frozen=True):
     by: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceReport:
+class MaintenanceReport(Struct, frozen=True, kw_only=True):
     """One run of maintenance."""
 
     deeds: tuple[Deed, ...] = ()

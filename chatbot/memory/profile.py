@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from chatbot.memory.profile_lines import (
     ALSO,
@@ -254,7 +254,7 @@ async def _state(
 ) -> AddResult:
     """Write one value in place of those that it changes; one said before the present value becomes history."""
     scope.caller.check("write")
-    scope = replace(scope, session_id=None)  # a profile belongs to no session
+    scope = structs.replace(scope, session_id=None)  # a profile belongs to no session
     now = scope.clock()
     if since is not None and since > now:
         raise InvalidValue(f"{format_time(since)} is in the future: give the time since which the value is true")

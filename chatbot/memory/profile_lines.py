@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, fold
@@ -34,8 +36,7 @@ SENTENCE = "standing answer"
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """One value of a key; `valid_to` is None while it is valid."""
 
     id: str

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.people import other_names
@@ -46,15 +48,14 @@ logger = logging.getLogger(__name__)
 DEFAULT_LIMIT = 10
 _NO_FILTER = "memories cannot be filtered by"
 
-_WANTED = tuple(each.name for each in fields(RowFilter))
+_WANTED = RowFilter.__struct_fields__
 _ALIKE = 0.2
 """Least cosine of a search result without a lexical match."""
 _CANDIDATES = 5
 """Number of candidates for each result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """A search result with its score from 0 to 1; 0 if it was not ranked."""
 
     observation: Observation
@@ -67,8 +68,7 @@ class Hit:
         return self.observation.brief() | {"score": round(self.score, 4)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
-class TimedFilter(Filter):
+class TimedFilter(Filter, frozen=True, kw_only=True):
     """Filter of rows, and the time as of which to search. Abstract."""
 
     ask: Sensitivities = PUBLIC
@@ -78,8 +78,7 @@ class TimedFilter(Filter):
     """Search memories that were known at that time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
-class Ranking(TimedFilter):
+class Ranking(TimedFilter, frozen=True, kw_only=True):
     """Part of the results that is wanted. Abstract."""
 
     limit: int = 0
@@ -92,28 +91,24 @@ class Ranking(TimedFilter):
     """True to count the hits as used."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch(Ranking):
+class Batch(Ranking, frozen=True):
     """Several questions, with a filter."""
 
-    texts: Sequence[str] = field(kw_only=False)
+    texts: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search(Ranking):
+class Search(Ranking, frozen=True):
     """A question, with a filter."""
 
-    text: str = field(default="", kw_only=False)
+    text: str = ""
 
 
 Need = Literal["", "unsure", "sure"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recall(TimedFilter):
-    """Recent texts, the last of which is the question, with a filter."""
+class RecallOptions(TimedFilter, frozen=True, kw_only=True):
+    """Options of a recall. Abstract."""
 
-    texts: str | Sequence[str] = field(kw_only=False)
     limit: int = 5
     profile: str = "inject"
     exclude: Collection[str] = ()
@@ -125,8 +120,13 @@ class Recall(TimedFilter):
     by a later statement about the same thing as one of the best rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing(Filter):
+class Recall(RecallOptions, frozen=True):
+    """Recent texts, the last of which is the question, with a filter."""
+
+    texts: str | Sequence[str]
+
+
+class Listing(Filter, frozen=True, kw_only=True):
     """A page of rows by time."""
 
     order: Order = "updated"
@@ -137,18 +137,21 @@ class Listing(Filter):
     ask: Sensitivities = PUBLIC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline(RowFilter):
-    """The rows around one: so many `before` it, and so many `after`."""
+class TimelineOptions(RowFilter, frozen=True, kw_only=True):
+    """Options of a timeline: so many rows `before` one, and so many `after`. Abstract."""
 
-    anchor: str = field(kw_only=False)
     before: int = 5
     after: int = 5
     ask: Sensitivities = PUBLIC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Every(Filter):
+class Timeline(TimelineOptions, frozen=True):
+    """The rows around one."""
+
+    anchor: str
+
+
+class Every(Filter, frozen=True, kw_only=True):
     """All rows that fit."""
 
     ask: Sensitivities = PUBLIC
@@ -396,7 +399,7 @@ class MemoryReads(ScopedOperations):
 
 
 def _fields_of(asked: Search, *, besides: str) -> dict[str, Any]:
-    return {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != besides}
+    return {name: getattr(asked, name) for name in asked.__struct_fields__ if name != besides}
 
 
 async def _hits(scope: Scope, view: View, found: Sequence[RowScore], part: slice) -> list[Hit]:

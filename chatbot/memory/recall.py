@@ -8,12 +8,12 @@ erased rows stay hidden.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.memory.meaning import only_asks, parted, vectors_of
 from chatbot.memory.profile_lines import is_proposable
@@ -91,8 +91,7 @@ class RankedMemory(Struct, frozen=True):
         return self.row.parts | {"later": self.later} if self.later else self.row.parts
 
 
-@dataclass(frozen=True, slots=True)
-class Recollection:
+class Recollection(Struct, frozen=True):
     """Recalled rows, best first and then later statements about the same things, and all considered rows."""
 
     hits: tuple[RankedMemory, ...] = ()

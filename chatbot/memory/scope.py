@@ -17,7 +17,6 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial, wraps
 from inspect import iscoroutinefunction
@@ -25,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
@@ -157,8 +157,7 @@ Tell = Callable[[MemoryEvent], None]
 """Called after each operation, with its event."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """The user of memory and sessions: namespace, project, principal, clearance and rights."""
 
     namespace: str = ""
@@ -178,9 +177,9 @@ class Caller:
         check_namespace(self.namespace, LONGEST_LINE)
         if self.project:
             project = "" if self.project == NO_PROJECT else one_line(self.project, "the project")
-            object.__setattr__(self, "project", project)
+            force_setattr(self, "project", project)
         if not self.principal:
-            object.__setattr__(self, "principal", OWNER if user_of(self.namespace) is None else self.namespace)
+            force_setattr(self, "principal", OWNER if user_of(self.namespace) is None else self.namespace)
 
     @property
     def may_cross(self) -> bool:
@@ -246,8 +245,7 @@ def standing_questions() -> Sequence[StandingSettings]:
     return Config().questions
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """Clock, ids, encoders and listeners that all callers of one memory share."""
 
     clock: Callable[[], datetime] = utc_now
@@ -265,8 +263,7 @@ class Environment:
     """Purged rows, which an import does not restore."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """A caller in one store, with the agent and session they write for."""
 
     store: ObservationStore

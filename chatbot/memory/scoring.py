@@ -23,10 +23,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from operator import mul
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from chatbot.stores.candidates import Candidates
 from chatbot.stores.observation import LASTING_IN_RANK
@@ -72,8 +73,7 @@ HALF_LIVES: Mapping[str, float] = {
 """Days after which a type counts half as recent; an exchange does not age."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoringProfile:
+class ScoringProfile(Struct, frozen=True):
     """Weights from 0 to 1, and thresholds."""
 
     match: float

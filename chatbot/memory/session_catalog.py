@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 from types import TracebackType
@@ -30,8 +29,7 @@ MESSAGES = ("user", "assistant")
 """Roles that count as messages; tool calls and errors do not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionFilter:
+class SessionFilter(Struct, frozen=True, kw_only=True):
     """Filter of sessions: every field that is set must match. Times are those of the last use.
 
     `after` is inclusive, `before` exclusive; `title` is a part of the title, whatever the case.

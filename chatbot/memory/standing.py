@@ -11,10 +11,12 @@ It is shown while the answer is unchanged, and never in a prompt.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.memory.profile import Profiles
 from chatbot.memory.profile_lines import CATEGORY, SENTENCE, Line, is_sentence
@@ -34,8 +36,7 @@ _LEAST = 0.25
 _TYPES = tuple(each for each in TYPES if not each.endswith("_summary"))
 
 
-@dataclass(frozen=True, slots=True)
-class StandingAnswer:
+class StandingAnswer(Struct, frozen=True):
     """A question with the rows that answer it, newest first."""
 
     question: str
@@ -60,8 +61,7 @@ class StandingAnswer:
         return {"question": self.question, "pinned": self.pinned, "rows": rows, "sentence": self.sentence}
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """The lines of a person's profile, and the answers to the standing questions."""
 
     lines: Sequence[Line]

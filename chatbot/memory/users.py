@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from msgspec import structs
 
 from chatbot.errors import SessionNotFound
 from chatbot.memory.erasure import bar_derived
@@ -136,7 +138,7 @@ async def _erase_rows(memory: MemorySystem) -> list[str]:
     Facts are erased first: without its source a fact is invisible.
     """
     scope = memory.memory().scope
-    scope = replace(scope, caller=scope.caller.raised(clearance="full"), erasing=True)
+    scope = structs.replace(scope, caller=scope.caller.raised(clearance="full"), erasing=True)
     view, erased = scope.acting(SENSITIVITIES), list[str]()
     while facts := await scope.store.facts(view, FactFilter(), limit=MOST_AT_ONCE):
         await scope.bar([mark for fact in facts for mark in marks_of_fact(fact)])
@@ -155,7 +157,7 @@ async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
         scope = memory.memory().scope
     except UnsupportedOperation:
         return Counter()
-    scope = replace(scope, across=True, erasing=True)  # the caller leaves out other namespaces
+    scope = structs.replace(scope, across=True, erasing=True)  # the caller leaves out other namespaces
     facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY)
     found = Counter(fact.namespace for fact in facts)
     after = None
@@ -177,5 +179,5 @@ async def _exported(memory: MemorySystem, record: SessionRecord) -> dict[str, An
         "messages": [{"role": each.role, "content": each.content, "at": format_time(each.at)} for each in entries],
         "values": {each.key: each.value for each in kept},
         "receipts": await session.records(),
-        "files": [asdict(file) for file in await session.list_files()],
+        "files": [structs.asdict(file) for file in await session.list_files()],
     }

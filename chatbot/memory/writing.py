@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.memory.inputs import sets, takes
 from chatbot.memory.profile_lines import forget_with
@@ -67,8 +70,7 @@ class Draft(Change):
     """The observation that is no longer true, to be forgotten in the same step."""
 
 
-@dataclass(frozen=True, slots=True)
-class AddResult:
+class AddResult(Struct, frozen=True):
     """Result of adding a draft, and the kinds of secrets that were removed from it."""
 
     outcome: Literal["added", "exact_dup", "updated", "deleted", "skipped"]

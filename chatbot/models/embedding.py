@@ -167,7 +167,7 @@ class LiteLLMEmbedder(Embedder):
         return Usage(tokens, cost_usd=self._cost(litellm, tokens), estimated=not read)
 
     def _cost(self, litellm: Any, tokens: int) -> float | None:
-        own = self.provider.input_usd_per_million
+        own = self.provider.price.input_usd_per_million
         if own is not None:
             return tokens * own / 1e6
         with suppress(Exception):  # a model that the table does not hold raises a bare Exception

@@ -80,7 +80,7 @@ class LiteLLMModel(Model):
 
     async def price(self) -> Price | None:
         """Return the price from the settings or LiteLLM's table."""
-        own = (self.provider.input_usd_per_million, self.provider.output_usd_per_million)
+        own = (self.provider.price.input_usd_per_million, self.provider.price.output_usd_per_million)
         if own[0] is not None and own[1] is not None:
             return Price(own[0] / 1e6, own[1] / 1e6)
         info = await self._info()
@@ -216,7 +216,7 @@ class LiteLLMModel(Model):
 
     async def _cost(self, reported: Any) -> float | None:
         """Return the cost by the configured price, the provider's report, or LiteLLM's table with caching."""
-        if self.provider.input_usd_per_million is None:
+        if self.provider.price.input_usd_per_million is None:
             if (billed := getattr(reported, "cost", None)) is not None:
                 return float(billed)
             litellm = await litellm_import.litellm()

@@ -28,7 +28,7 @@ from typing import Any
 from msgspec import convert
 from platformdirs import user_data_path
 
-from chatbot.config import ProviderSettings, from_variable
+from chatbot.config import PriceSettings, ProviderSettings, from_variable
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, RateLimited, UnknownModel
 from chatbot.models.failures import unknown_provider
 from chatbot.models.model import Disclosure
@@ -189,7 +189,7 @@ _STARTED_BY = {
 
 
 class Provider:
-    """The provider of one model, with the prices that its table sets."""
+    """The provider of one model, with the price that is configured for it."""
 
     def __init__(self, model: str, configured: Mapping[str, ProviderSettings] | None = None) -> None:
         self.configured = configured or {}
@@ -200,8 +200,8 @@ class Provider:
         self.kind = table.kind if self.is_custom else self.name
         self._source = self._for_this_address(table)
         self._place = f"[providers.{self.name}]"
-        self.input_usd_per_million = table.input_usd_per_million
-        self.output_usd_per_million = table.output_usd_per_million
+        name = model.removeprefix(f"{self.name}/")
+        self.price = table.prices.get(name) or table.prices.get("*") or PriceSettings()
         self.disclosure = Disclosure(self.name, table.memory, table.sensitivity)
 
     def __repr__(self) -> str:

@@ -17,13 +17,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import invalidate_caches
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from platformdirs import user_cache_path, user_data_path
 
 from chatbot.errors import MissingModel, RequestRefused, UnknownModel
@@ -103,8 +103,7 @@ def _embedded() -> Path:
 _LIMIT_S = 1800.0
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """Package of weights."""
 
     name: str

@@ -13,7 +13,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -75,7 +75,8 @@ class Token:
     def as_json(self) -> dict[str, Any]:
         """The token as the file holds it."""
         lists = {"identities": list(self.identities), "rights": [each for each in RIGHTS if each in self.rights]}
-        return asdict(self) | lists | {"created_at": format_time(self.created_at)}
+        held: dict[str, Any] = msgspec.to_builtins(self)
+        return held | lists | {"created_at": format_time(self.created_at)}
 
     def caller(self) -> ServerCaller:
         """Return the caller of this token."""

@@ -9,11 +9,13 @@ A user is known here by the digest of their namespace.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
 from chatbot.memory.scope import Caller, digest_of, joined, user_namespace
@@ -34,8 +36,7 @@ Remembers = Literal["on", "off"]
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCaller:
+class ServerCaller(Struct, frozen=True):
     """An authorised caller, with identities, clearance, rights and rate."""
 
     key: str

@@ -11,10 +11,10 @@ import ipaddress
 import math
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

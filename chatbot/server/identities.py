@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Self
+
+from msgspec.structs import replace
 
 from chatbot.errors import ChatbotError, ConfigError, IdentityError, ToolError
 from chatbot.identity import FILE_NAME, is_name, list_identities

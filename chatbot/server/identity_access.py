@@ -7,8 +7,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
@@ -95,8 +97,7 @@ class Chats:
 _ALL = sys.maxsize
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityAccess:
+class IdentityAccess(Struct, frozen=True):
     """View of a caller on an identity. A session that is hidden from the caller is treated as missing."""
 
     caller: ServerCaller

@@ -244,7 +244,7 @@ class _OtelSpan(Span):
         """Add labels and details under their attributes."""
         usage = details.pop("usage", None)
         if usage is not None:
-            details |= {name: getattr(usage, name) for name in usage.__dataclass_fields__}
+            details |= {name: getattr(usage, name) for name in usage.__struct_fields__}
         for name, value in details.items():
             if label := self._kind.labels.get(name):
                 self._labels[label] = value

@@ -18,16 +18,10 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
 from chatbot.stores.errors import did_you_mean
-from chatbot.tools.toolbox import Effect, Tool
+from chatbot.tools.toolbox import Effect, Tool, meant, text_of
 
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+)")
-_WRITTEN: dict[object, tuple[re.Pattern[str], Callable[[str], Any]]] = {
-    "integer": (re.compile(r"-?[0-9]{1,9}"), int),
-    "number": (re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,9})?"), float),
-    "boolean": (re.compile(r"true|false", re.IGNORECASE), lambda text: text.lower() == "true"),
-}
-"""Text form of a value of each kind, and how it is read."""
 _SHOWN_MISTAKES = 3
 
 
@@ -150,24 +144,6 @@ def _property(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def meant(value: Any, kind: object) -> Any:
-    """Return a text as the number, list or object that it was meant to be; anything else as it is."""
-    if not isinstance(value, str):
-        return value
-    form, convert = _WRITTEN.get(kind, (None, str))
-    if form is not None and form.fullmatch(value):
-        return convert(value)
-    if kind in {"array", "object"}:
-        try:
-            read = json.loads(value)
-        except ValueError:
-            read = value
-        if kind == "array":
-            return read if isinstance(read, list) else [value]
-        return read if isinstance(read, dict) else value
-    return value
-
-
 def _explain(error: ValidationError) -> str:
     mistakes = []
     for mistake in error.errors(include_url=False)[:_SHOWN_MISTAKES]:
@@ -175,8 +151,3 @@ def _explain(error: ValidationError) -> str:
         why = mistake["msg"].removeprefix("Value error, ")
         mistakes.append(f"{place}: {why[:1].lower()}{why[1:]}")
     return "; ".join(mistakes)
-
-
-def text_of(answer: Any) -> str:
-    """Return what the model reads: text as it is, anything else as JSON."""
-    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, separators=(",", ":"))

@@ -10,13 +10,14 @@ import asyncio
 import inspect
 import json
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec
@@ -69,8 +70,7 @@ Answer = Literal["once", "session", "denied"]
 """A call is allowed this once, or like all calls of that tool in this session, or it is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """Result of one call."""
 
     call: ToolCall
@@ -227,6 +227,37 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise ToolError(f"the arguments of {call.name!r} should be an object")
     return arguments
+
+
+_WRITTEN: dict[object, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    "integer": (re.compile(r"-?[0-9]{1,9}"), int),
+    "number": (re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,9})?"), float),
+    "boolean": (re.compile(r"true|false", re.IGNORECASE), lambda text: text.lower() == "true"),
+}
+"""Text form of a value of each kind, and how it is read."""
+
+
+def meant(value: Any, kind: object) -> Any:
+    """Return a text as the number, list or object that it was meant to be; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    form, convert = _WRITTEN.get(kind, (None, str))
+    if form is not None and form.fullmatch(value):
+        return convert(value)
+    if kind in {"array", "object"}:
+        try:
+            read = json.loads(value)
+        except ValueError:
+            read = value
+        if kind == "array":
+            return read if isinstance(read, list) else [value]
+        return read if isinstance(read, dict) else value
+    return value
+
+
+def text_of(answer: Any) -> str:
+    """Return what the model reads: text as it is, anything else as JSON."""
+    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 
 TOOLS = PluginPoint(

@@ -90,13 +90,14 @@ async def backup(
             sync = Sync(memory, storage, place, now=now, takes=False, is_own=True, progress=progress)
             try:
                 await sync.run()
-            except BaseException as error:
+            except BaseException:
                 place.abandon()
-                if isinstance(error, MissingFolder):
-                    continue  # a session was deleted
                 raise
             if not begun.size or await asyncio.to_thread(storage.log.resume, begun):
-                damage = [*await unreadable(storage), *(without_folders(why) for _, why in sync.report.aside)]
+                damage = [
+                    *await unreadable(storage),
+                    *(without_folders(f"{what}: {why}") for what, why in sync.report.aside),
+                ]
                 made = Backup(name, format_time(made_at), text, place.names(), sync.digest.value(), damage)
                 place.write(_HEAD, json.dumps(asdict(made), ensure_ascii=False).encode())
                 place.close()

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory import MemorySystem, SessionRecord
@@ -92,9 +93,9 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
     title, named = redact_all(session.record.title)
     used_at = max([session.record.used_at, *(entry.at for entry in entries[-1:])])
     return SessionExport(
-        replace(session.record, title=title, used_at=used_at),
-        tuple(replace(entry, content=content) for entry, content in zip(entries, said, strict=True)),
-        tuple(replace(entry, value=value) for entry, value in zip(key_values, values, strict=True)),
+        structs.replace(session.record, title=title, used_at=used_at),
+        tuple(structs.replace(entry, content=content) for entry, content in zip(entries, said, strict=True)),
+        tuple(structs.replace(entry, value=value) for entry, value in zip(key_values, values, strict=True)),
         tuple(receipts),
         await _remembered(memory, session_id) if memories else MemoryExport(),
         tuple(dict.fromkeys((*spoken, *kept, *billed, *named))),

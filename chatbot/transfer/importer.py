@@ -26,6 +26,8 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
+from msgspec import structs
+
 from chatbot.embedding import Judgement
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.episode import EXCHANGE, Exchange, exchange_draft, exchanges_in
@@ -220,7 +222,7 @@ class Importer:
         begun = dict.fromkeys(row.session_id for each in items for row in known.at[each.address])
         for session_id in filter(None, begun if record.id not in self._here else ()):
             if not await self.memory.is_taken(session_id):
-                record = replace(record, id=session_id)  # a killed import has remembered them under this id
+                record = structs.replace(record, id=session_id)  # a killed import has remembered them under this id
                 break
         await self._remember(memory.memory(record.agent_id, session_id=record.id), items)
         return record
@@ -263,8 +265,10 @@ class Importer:
         record = self._record(agent, given.title, given.created_at, given.used_at, origin)
         parent = given.parent if given.parent is not None and is_session_id(given.parent) else None
         free = record.id if given.id in self._here or await self.memory.is_taken(given.id) else given.id
-        record = replace(record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at)
-        record = replace(record, project=given.project or record.project)
+        record = structs.replace(
+            record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at
+        )
+        record = structs.replace(record, project=given.project or record.project)
         if not item.remembered.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
@@ -534,7 +538,9 @@ def _without_orders(entry: KeyValue) -> KeyValue:
     try:
         chosen = json.loads(entry.value)
         orders = any(chosen.get(name) for name in ("model", "persona"))
-        return replace(entry, value=json.dumps({"memory": chosen.get("memory") is not False})) if orders else entry
+        return (
+            structs.replace(entry, value=json.dumps({"memory": chosen.get("memory") is not False})) if orders else entry
+        )
     except (ValueError, AttributeError, RecursionError):
         return entry  # which chooses nothing
 

@@ -10,14 +10,15 @@ import base64
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Blobs, checked_blob, checked_blob_name
-from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError
+from chatbot.stores.errors import InvalidValue, MissingFolder, StoreAway, StoreBusy, StoreError
 from chatbot.stores.records import (
     KeyValue,
     SessionRecord,
@@ -135,11 +136,17 @@ class SessionUnion:
         records = await self._storage.records()
         for done, record in enumerate(records[::-1], 1):  # in this order they are made elsewhere
             progress(done, len(records))
-            content = await self._look(record)
-            if known.sessions.get(record.id) == self._state.sessions[record.id]["digest"]:
+            try:
+                content = await self._look(record)
+                if known.sessions.get(record.id) == (digest := self._state.sessions[record.id]["digest"]):
+                    continue
+                content = content or await self._storage.content(self._sessions.ref(record.id))
+            except MissingFolder:
+                continue  # it was deleted meanwhile
+            except StoreError as error:
+                self._set_aside(f"session {record.id}", error)
                 continue
-            known.sessions[record.id] = self._state.sessions[record.id]["digest"]
-            content = content or await self._storage.content(self._sessions.ref(record.id))
+            known.sessions[record.id] = digest
             new = known.new(content.files, record.id)
             lost = await asyncio.to_thread(self._unreadable, record.id, new)
             content = replace(content, files=[each for each in content.files if each not in lost])
@@ -167,14 +174,20 @@ class SessionUnion:
 
     def _unreadable(self, session_id: str, names: list[str]) -> set[str]:
         """Return the attachments that cannot be read, and set them aside."""
-        found = {}
+        found = set()
         for name in names:
             try:
                 self._blobs(session_id).read(name)
             except StoreError as error:
-                found[name] = str(error)
-        self.aside += [(f"{session_id}/{name}", why) for name, why in found.items()]
-        return {*found}
+                self._set_aside(f"session {session_id}: {name}", error)
+                found.add(name)
+        return found
+
+    def _set_aside(self, what: str, error: StoreError) -> None:
+        """Report what cannot be read. Raises an error that would hold for everything else, too."""
+        if isinstance(error, StoreAway | StoreBusy):
+            raise error
+        self.aside.append((what, str(error)))
 
     def _blobs(self, session_id: str) -> Blobs:
         return self._storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)

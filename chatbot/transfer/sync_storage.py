@@ -11,6 +11,7 @@ from secrets import token_hex
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 
 from chatbot.errors import without_folders
 from chatbot.memory.scope import CHOICES
@@ -100,8 +101,7 @@ class SyncState:
         document.change(lambda _: data)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionContent:
+class SessionContent(Struct, frozen=True):
     """Entries, values, choices, receipts and file names of a session."""
 
     said: Said

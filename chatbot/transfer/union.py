@@ -12,10 +12,12 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.stores.errors import InvalidValue, LaterFormat, StoreError

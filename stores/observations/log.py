@@ -81,7 +81,8 @@ class FileLog(Log):
         file = self._opened()
         if file is None or self._size() <= self._position:
             return
-        data = read_between(file, self._position, self._size())
+        with translated(self._home):
+            data = read_between(file, self._position, self._size(), NAME)
         end = data.rfind(b"\n") + 1  # the rest is still being written, or torn
         begin = 0
         while begin < end:

@@ -12,6 +12,7 @@ import time
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from chatbot.stores.errors import MissingFolder, StoreError
@@ -41,6 +42,8 @@ LEAST_ROWS = 32
 """Fewer rows than this are left to the next process on closing, so that segments stay few."""
 _AT_ONCE = 128
 """Rows read at a time under the lock while the index is rebuilt."""
+_FEW = 32
+"""Rows analysed at a time under the lock: some milliseconds."""
 _PUT_AT_MOST = 4 * FLUSH_ROWS
 """More missing rows than this are written to the index before a search."""
 _MOST_HELD = 1 << 13
@@ -134,6 +137,16 @@ class TextSearch:
         """Return whether enough is only in memory to be worth writing."""
         index = self._index
         return index is not None and index.is_kept and index.pending + len(self._stale) >= FLUSH_ROWS
+
+    def take_in(self) -> None:
+        """Analyse a batch of noted rows, a few at a time, so that no search waits for all of it."""
+        while len(self._stale) >= _AT_ONCE:
+            with self._lock:
+                if self._index is None:
+                    return
+                for number, row in list(islice(self._stale.items(), _FEW)):
+                    self._put(self._index, number, row)
+                    del self._stale[number]
 
     def index_batch(self, least: int = FLUSH_ROWS, pause_s: float = _PAUSE_S) -> bool:
         """Write a batch of at least this many rows without blocking other work; return whether there may be another."""

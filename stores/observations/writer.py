@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from chatbot.stores.access import View, may_see
 from chatbot.stores.consolidation import is_overfull, surplus
@@ -65,6 +65,8 @@ class Writer:
                 is_due = self._is_compaction_due()
             writing.release()
             writing.sync()
+        with suppress(OSError, StoreError):  # a row that cannot be read now stays noted
+            self._replica.search.take_in()
         return is_due
 
     def compact(self) -> None:
@@ -190,4 +192,4 @@ def with_time_to_live(event: Event, ttl_days: float) -> Event:
         expires = row.created_at + timedelta(days=ttl_days)
     except OverflowError:
         return event  # the expiry is beyond the last date
-    return replace(event, row=replace(row, expires_at=expires))
+    return structs.replace(event, row=replace(row, expires_at=expires))

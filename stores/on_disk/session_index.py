@@ -17,11 +17,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from chatbot.stores import json_lines
 from chatbot.stores.errors import InvalidValue, LaterFormat

@@ -6,10 +6,11 @@ import json
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from chatbot.stores.backend import Backend, Examination, Flaw, Sessions
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, MissingFolder, StoreError, StoreFailed

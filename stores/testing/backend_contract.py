@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.stores.backend import Backend, Blobs, Document, Lease, Lines, Pen, Place, Sessions, blob_name
 from chatbot.stores.errors import MissingFolder, StoreError, UnsafePath

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
+from msgspec import structs
 
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, SENSITIVITIES, VISIBILITIES, Sensitivity, View, may_see
 from chatbot.stores.base import ObservationStore
@@ -97,7 +98,7 @@ class ObservationStoreContract(StoreTests):
         assert await store.get(OWNER.asking_all(), [IDS[2]]) == []
 
     def test_each_principal_has_rows_of_their_own_and_changes_no_others(self, tmp_path: Path) -> None:
-        guest = replace(OWNER, principal="token:1", rights=GUEST_RIGHTS)
+        guest = structs.replace(OWNER, principal="token:1", rights=GUEST_RIGHTS)
 
         async def check(store: ObservationStore) -> bool:
             fact = Triple(id=IDS[20], subject="a", predicate="is", object="b", created_at=NOW, sensitivity="public")
@@ -156,7 +157,7 @@ class ObservationStoreContract(StoreTests):
     async def test_what_is_past_its_time_is_not_found_and_no_twin(self, store: ObservationStore) -> None:
         row = observation(1, title="tea", expires_at=NOW + timedelta(hours=1))
         await store.commit(OWNER, adding(row))
-        later = replace(OWNER, now=NOW + timedelta(hours=2))
+        later = structs.replace(OWNER, now=NOW + timedelta(hours=2))
         assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [row.id]
         assert await store.match(later, ["tea"], Filter()) == []
         assert await store.get(later, [row.id]) == []
@@ -236,7 +237,7 @@ class ObservationStoreContract(StoreTests):
     async def test_a_summary_stands_for_nothing_that_is_gone_or_guarded_otherwise(
         self, store: ObservationStore
     ) -> None:
-        everything = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
+        everything = structs.replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
         others: list[dict[str, Any]] = [
             {"agent_id": "other"},
             {"visibility": "shared"},
@@ -259,7 +260,7 @@ class ObservationStoreContract(StoreTests):
     ) -> None:
         rows = [observation(0), observation(1, type="discovery"), observation(2, sensitivity="secret")]
         await store.commit(OWNER, adding(*rows))
-        later = replace(OWNER, now=NOW + timedelta(days=4))
+        later = structs.replace(OWNER, now=NOW + timedelta(days=4))
         await store.commit(later, [Event(kind="use", at=later.now, ids=(IDS[0],))])
         [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
         assert outcome.kind == "updated"
@@ -268,7 +269,7 @@ class ObservationStoreContract(StoreTests):
         assert (used.importance, used.updated_at) == (0.5, rows[0].updated_at)
         [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
         assert outcome.kind == "skipped"
-        back = replace(later, now=NOW)
+        back = structs.replace(later, now=NOW)
         [outcome] = await store.commit(back, [_consolidating(back, *IDS[:2])])
         assert outcome.kind == "skipped"
         assert await store.get(later, IDS[:2]) == [used, unused]
@@ -276,7 +277,7 @@ class ObservationStoreContract(StoreTests):
         await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"importance": 0.9})])
         [unused] = await store.get(later, [IDS[1]])
         assert unused.standing == 0.9
-        hidden = replace(later, clearance="familiar")
+        hidden = structs.replace(later, clearance="familiar")
         [outcome] = await store.commit(hidden, [_consolidating(hidden, IDS[2])])
         assert isinstance(outcome.error, UnknownObservation)
         for rate in (-1, float("nan"), float("inf"), True, "x"):
@@ -284,7 +285,7 @@ class ObservationStoreContract(StoreTests):
             assert isinstance(outcome.error, InvalidValue)
 
     def test_strength_survives_closing(self, tmp_path: Path) -> None:
-        later = replace(OWNER, now=NOW + timedelta(days=4))
+        later = structs.replace(OWNER, now=NOW + timedelta(days=4))
 
         async def write(store: ObservationStore) -> bool:
             await store.commit(OWNER, adding(observation(0), observation(1)))
@@ -337,7 +338,7 @@ class ObservationStoreContract(StoreTests):
             1, title="zebra", visibility=visibility, sensitivity=sensitivity, people=("Zed",), tags=("z",)
         )
         open_row = observation(2, title="yak", visibility="social", people=("Yan",))
-        author = replace(OWNER, asked=EVERY_SENSITIVITY)
+        author = structs.replace(OWNER, asked=EVERY_SENSITIVITY)
         await store.commit(author, adding(hidden, open_row, observation(3, title="xerus", visibility=visibility)))
         fact = Triple(
             id=IDS[20], subject="zebra", predicate="is", object="striped", created_at=NOW, source=IDS[1],
@@ -349,7 +350,7 @@ class ObservationStoreContract(StoreTests):
             await store.commit(author, _bringing_about(status))
         askings: list[frozenset[Sensitivity]] = [frozenset({"public"}), EVERY_SENSITIVITY]
         for clearance, asked in product(CLEARANCES, askings):
-            view = replace(OWNER, clearance=clearance, asked=asked)
+            view = structs.replace(OWNER, clearance=clearance, asked=asked)
             may = may_see(hidden, view)
             found = await read_everything(store, view, hidden)
             shown = {name for name, ids in found.items() if hidden.id in ids}
@@ -363,7 +364,7 @@ class ObservationStoreContract(StoreTests):
 
     async def test_nobody_writes_where_they_could_not_see_it(self, store: ObservationStore) -> None:
         for clearance in CLEARANCES:
-            view = replace(OWNER, clearance=clearance)
+            view = structs.replace(OWNER, clearance=clearance)
             for number, visibility in enumerate(VISIBILITIES):
                 row = observation(number, title=f"{clearance} {visibility}", visibility=visibility)
                 [outcome] = await store.commit(view, adding(row))
@@ -373,7 +374,7 @@ class ObservationStoreContract(StoreTests):
                     await store.purge(view, [row.id])
 
     async def test_what_is_derived_inherits_the_strictest_gate(self, store: ObservationStore) -> None:
-        author = replace(OWNER, asked=EVERY_SENSITIVITY)
+        author = structs.replace(OWNER, asked=EVERY_SENSITIVITY)
         sources = [
             observation(1, title="a", visibility="social", sensitivity="private"),
             observation(2, title="b", visibility="private", min_clearance="inner"),
@@ -399,7 +400,10 @@ class ObservationStoreContract(StoreTests):
         self, tmp_path: Path, stricter: dict[str, Any], clearance: Any
     ) -> None:
         """Applies at once and permanently, also to summaries of summaries, in any status."""
-        author, reader = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None), replace(OWNER, clearance=clearance)
+        author, reader = (
+            structs.replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None),
+            structs.replace(OWNER, clearance=clearance),
+        )
         retracted: list[Triple] = []
         fact = Triple(
             id=IDS[20], subject="zebra 4", predicate="is", object="striped", created_at=NOW, source=IDS[4],
@@ -445,7 +449,7 @@ class ObservationStoreContract(StoreTests):
     async def test_a_source_that_is_said_again_or_named_later_tightens_what_names_it(
         self, store: ObservationStore
     ) -> None:
-        author = replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
+        author = structs.replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
         rows = [observation(number, title=f"t{number}", derived_from=(IDS[number + 4],)) for number in range(2)]
         strict = observation(4, title="a", sensitivity="private")
         other = observation(5, title="b")
@@ -508,7 +512,7 @@ class ObservationStoreContract(StoreTests):
             await store.commit(OWNER, adding(observation(1), observation(2)))
             await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
             with pytest.raises(UnknownObservation):
-                await store.purge(replace(OWNER, clearance="familiar"), [IDS[20]])
+                await store.purge(structs.replace(OWNER, clearance="familiar"), [IDS[20]])
             with pytest.raises(UnknownObservation, match=rf"{IDS[30]}, .* or 6 others$"):
                 await store.purge(OWNER, IDS[30:39])
             assert await store.purge(OWNER, [IDS[20], IDS[2], IDS[21]]) == [IDS[2], IDS[20], IDS[21]]
@@ -562,7 +566,7 @@ class ObservationStoreContract(StoreTests):
             at = NOW + timedelta(days=1)
             await store.commit(OWNER, [Event(kind="add", at=at, row=observation(5), supersedes=IDS[0])])
             await store.commit(OWNER, [Event(kind="supersede", at=at, ids=(IDS[1],), by=IDS[2])])
-            later = replace(OWNER, now=NOW + timedelta(days=90))
+            later = structs.replace(OWNER, now=NOW + timedelta(days=90))
             await store.purge(later, [IDS[5], IDS[2]])
             await check(store)
             return store.keeps_files
@@ -599,7 +603,7 @@ class ObservationStoreContract(StoreTests):
 
     async def test_a_fact_that_was_taken_back_is_found_and_erased_by_who_erases(self, store: ObservationStore) -> None:
         fact = Triple(id=IDS[20], subject="s", predicate="p", object="o", created_at=NOW, sensitivity="public")
-        erasing = replace(OWNER, erasing=True)
+        erasing = structs.replace(OWNER, erasing=True)
         await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
         await store.commit(OWNER, [Event(kind="retract", at=NOW, ids=(fact.id,))])
         assert await store.facts(OWNER, FactFilter()) == []
@@ -626,7 +630,7 @@ class ObservationStoreContract(StoreTests):
         async def purge_again(store: ObservationStore) -> None:
             everything = OWNER.asking_all()
             with pytest.raises(UnknownObservation):
-                await store.purge(replace(OWNER, clearance="public"), [IDS[1]])
+                await store.purge(structs.replace(OWNER, clearance="public"), [IDS[1]])
             assert await store.purge(OWNER, [IDS[1]]) == IDS[2:4]
             assert await store.get(everything, IDS[:4]) == []
             with pytest.raises(UnknownObservation):
@@ -643,7 +647,7 @@ class ObservationStoreContract(StoreTests):
 
     def test_rows_are_found_by_how_long_nothing_happened_to_them_and_by_what_fades(self, tmp_path: Path) -> None:
         later = NOW + timedelta(days=9)
-        view = replace(OWNER, now=later)
+        view = structs.replace(OWNER, now=later)
 
         async def quiet(store: ObservationStore, *statuses: Status) -> list[str]:
             wanted = Filter(quiet_since=NOW + timedelta(days=1), statuses=statuses)
@@ -759,8 +763,8 @@ class ObservationStoreContract(StoreTests):
         await store.commit(OWNER, adding(secret, far, deleted))
         await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(IDS[3],))])
         await store.put_vectors("m", [(secret, (1, 0)), (far, (1, 1)), (deleted, (1, 0))])
-        guest = replace(OWNER, clearance="public")
-        for view in (OWNER, replace(OWNER.asking_all(), clearance=guest.clearance)):
+        guest = structs.replace(OWNER, clearance="public")
+        for view in (OWNER, structs.replace(OWNER.asking_all(), clearance=guest.clearance)):
             found = await store.nearest(view, (1, 0), Filter(), model="m", limit=1)
             assert [each.id for each in found] in ([far.id], [])
         found = await store.nearest(OWNER.asking_all(), (1, 0), Filter(), model="m")

@@ -20,7 +20,6 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from chatbot.stores.base import KeyValueStore, SessionStore, TranscriptStore, contracts_of
 from chatbot.stores.errors import UnsupportedOperation

@@ -509,7 +509,7 @@ async def test_a_budget_in_dollars_needs_a_price(session: SessionHandle, memory_
             return None
 
     chat = _chat(Priceless(["no"]), session, memory_home, budget=BudgetSettings(session_usd=1))
-    with pytest.raises(BudgetExceeded, match="input_usd_per_million"):
+    with pytest.raises(BudgetExceeded, match="prices"):
         await chat.turn("hello")
 
 

@@ -36,11 +36,19 @@ def configure(openai_url: str) -> Configure:
     """Writes a configuration with a model of its own for extraction."""
 
     def write(
-        behaviour: str = "takes-facts", *, window: int = 20, more: str = "", prices: str = "", **settings: object
+        behaviour: str = "takes-facts",
+        *,
+        window: int = 20,
+        more: str = "",
+        price: float = 0,
+        **settings: object,
     ) -> None:
         lines = [f"{name} = {json.dumps(value)}" for name, value in ({"enabled": True} | settings).items()]
         own = [f'model = "openai/{behaviour}"'] if behaviour else []
-        provider = ["[providers.openai]", f'api_base = "{openai_url}"', prices]
+        provider = ["[providers.openai]", f'api_base = "{openai_url}"']
+        if price:
+            prices = f"{{input_usd_per_million = {price}, output_usd_per_million = {price}}}"
+            provider.append(f'prices = {{"*" = {prices}}}')
         text = "\n".join(["[extraction]", *lines, *own, more, *provider, "[model]\nretries = 0", "[agents.chat]"])
         stores = 'memory = ["basic_session", "observations"]\ntools = []'
         Path("config.toml").write_text(f"{text}\n{stores}\nwindow_entries = {window}\n", encoding="utf-8")
@@ -146,7 +154,7 @@ async def test_a_failure_is_told_and_costs_no_turn(configure: Configure, behavio
 
 
 async def test_a_budget_that_is_used_up_stops_extraction_and_not_the_chat(configure: Configure) -> None:
-    configure(budget_usd=0.0001, prices="input_usd_per_million = 1.0\noutput_usd_per_million = 1.0")
+    configure(budget_usd=0.0001, price=1.0)
     async with talking() as (runtime, session):
         chat = runtime.chat(session)
         await chat.turn(MOVED)

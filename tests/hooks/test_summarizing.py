@@ -1,11 +1,11 @@
 """Summaries by a model: what is asked, what of the answer is kept, and what stands where it fails."""
 
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.hooks.extraction.summaries import entries_left, summarize_by_model, summarize_left
 from chatbot.memory import SessionHandle

@@ -5,10 +5,10 @@ import json
 import logging
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.errors import DamagedSession
 from chatbot.memory import MemorySystem, SessionRecord

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ModelError, ProviderFailed

@@ -1,7 +1,6 @@
 """How rows are weighed: a table of golden cases, and what must hold for any."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import log
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from chatbot.memory.reading import Need
 from chatbot.memory.recall import judged

@@ -18,13 +18,16 @@ pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
 
-def embedder_at(url: str, behaviour: str, *, key: str = KEY, **settings: object) -> LiteLLMEmbedder:
+def embedder_at(
+    url: str, behaviour: str, *, key: str = KEY, price: float | None = None, **settings: object
+) -> LiteLLMEmbedder:
     given = {"model": f"openai/{behaviour}"} | settings
-    return LiteLLMEmbedder(convert(given, EmbeddingSettings), providers_at(url, key), first_pause_s=0.01)
+    providers = providers_at(url, key, input_usd_per_million=price)
+    return LiteLLMEmbedder(convert(given, EmbeddingSettings), providers, first_pause_s=0.01)
 
 
-async def embedded(url: str, behaviour: str, *texts: str, key: str = KEY, **settings: object) -> EmbeddingResult:
-    async with embedder_at(url, behaviour, key=key, **settings) as embedder:
+async def embedded(url: str, behaviour: str, *texts: str, **settings: Any) -> EmbeddingResult:
+    async with embedder_at(url, behaviour, **settings) as embedder:
         return await embedder.embed(texts or ("tea",))
 
 
@@ -60,15 +63,13 @@ async def test_vectors_can_be_asked_to_be_shorter(openai_url: str) -> None:
 
 @pytest.mark.parametrize("price", [None, 0.5])
 async def test_what_it_took_is_told_and_priced(openai_url: str, price: float | None) -> None:
-    priced = providers_at(openai_url, input_usd=price)
-    async with LiteLLMEmbedder(EmbeddingSettings(model="openai/embeds"), priced) as embedder:
-        usage = (await embedder.embed(["a", "b"])).usage
+    usage = (await embedded(openai_url, "embeds", "a", "b", price=price)).usage
     assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (6, 0, False)
     assert usage.cost_usd == (None if price is None else pytest.approx(3e-6))
 
 
 async def test_what_is_not_told_is_estimated(openai_url: str) -> None:
-    usage = (await embedded(openai_url, "embeds-without-usage", "green tea")).usage
+    usage = (await embedded(openai_url, "embeds-without-usage", "green tea", price=1)).usage
     assert usage.estimated
     assert usage.input_tokens > 0
 

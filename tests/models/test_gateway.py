@@ -99,8 +99,8 @@ async def test_usage_is_what_the_provider_reports_cached_tokens_included(openai_
 
 
 async def test_usage_is_estimated_and_says_so_where_the_provider_reports_none(openai_url: str) -> None:
-    priced = providers_at(openai_url, input_usd=1.0, output_usd=2.0)
-    model = LiteLLMModel(ModelSettings(name="openai/says-without-usage"), priced)
+    providers = providers_at(openai_url, input_usd_per_million=1.0, output_usd_per_million=2.0)
+    model = LiteLLMModel(ModelSettings(name="openai/says-without-usage"), providers)
     usage = end_of(await reply_of(model)).usage
     assert usage.estimated
     assert usage.input_tokens == await model.count_tokens(HELLO)
@@ -372,8 +372,7 @@ async def test_a_model_that_the_table_does_not_hold_has_the_usual_window_and_no_
 
 async def test_settings_overrule_the_table() -> None:
     settings = ModelSettings(name="openai/gpt-4o-mini", context_window=1000)
-    prices = ProviderSettings(input_usd_per_million=3, output_usd_per_million=4)
-    model = LiteLLMModel(settings, {"openai": prices})
+    model = LiteLLMModel(settings, providers_at("", input_usd_per_million=3, output_usd_per_million=4))
     assert await model.context_window() == 1000
     assert await model.price() == Price(3e-6, 4e-6)
 

@@ -1,10 +1,10 @@
 """MiniLM in NumPy, with its real weights: the published similarities, batches, long texts, and what is missing."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.errors import MissingModel
 from chatbot.models.local_encoder import ENGLISH as DIMENSION

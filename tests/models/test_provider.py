@@ -15,7 +15,8 @@ import pytest
 from msgspec import convert
 from msgspec.structs import replace
 
-from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings, Settings
+from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings
+from chatbot.config_layers import Settings
 from chatbot.errors import ConfigError, KeyRefused, UnknownModel
 from chatbot.messages import Message
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
@@ -275,12 +276,14 @@ def test_what_belongs_to_a_provider_is_an_error_beside_a_model_and_says_where_it
         config_of("", {f"CHATBOT_{section.upper()}__{key.upper()}": "sk-secret"})
 
 
-def test_prices_are_not_those_of_another_provider() -> None:
-    text = '[model]\nname = "openai/a"\n[providers.openai]\ninput_usd_per_million = 5.0\noutput_usd_per_million = 6.0\n'
-    text += "[providers.mistral]\ninput_usd_per_million = 1.0\noutput_usd_per_million = 2.0"
-    config = config_of(text, model="mistral/x")
-    provider = LiteLLMModel(config.model, config.providers).provider
-    assert (provider.input_usd_per_million, provider.output_usd_per_million) == (1.0, 2.0)
+async def test_a_model_has_the_price_of_its_own_name_else_of_its_provider_and_never_of_another() -> None:
+    text = "[providers.openai.prices]\na = {input_usd_per_million = 5.0, output_usd_per_million = 6.0}\n"
+    text += '[providers.mistral.prices]\n"*" = {input_usd_per_million = 1.0, output_usd_per_million = 2.0}'
+    expected = {"openai/a": (5.0, 6.0), "openai/b": None, "mistral/a": (1.0, 2.0), "mistral/x": (1.0, 2.0)}
+    for model, prices in expected.items():
+        config = config_of(text, model=model)
+        price = await LiteLLMModel(config.model, config.providers).price()
+        assert (price and (price.input_usd * 1e6, price.output_usd * 1e6)) == prices, model
 
 
 async def get_json(url: str) -> list[dict[str, Any]]:

@@ -5,11 +5,11 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from chatbot.errors import MissingModel
 from chatbot.models.weights import MINILM, SMOLLM2, WEIGHTS, Weights

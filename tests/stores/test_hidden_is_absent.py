@@ -70,6 +70,7 @@ SPECS = st.lists(
 
 def row_of(number: int, spec: Spec) -> Observation:
     is_task, key, value = spec["kind"] == "task", spec["key"], f"zebra {number}"
+    sources = (IDS[spec["source"]],) if 0 <= spec["source"] < number else ()
     line: dict[str, Any] = {"kind": spec["kind"], "line": key, HELD: {"value": value, "since": SINCE}}
     return Observation(
         id=IDS[number],
@@ -83,11 +84,11 @@ def row_of(number: int, spec: Spec) -> Observation:
         sensitivity=spec["sensitivity"],
         min_clearance=spec["min_clearance"],
         namespace=spec["namespace"],
-        project=spec["project"],
+        project="" if sources else spec["project"],  # that of its source: what is seen has no hidden source
         status=spec["status"],
         superseded_at=NOW if spec["status"] == "superseded" else None,
         superseded_by=IDS[spec["after"]] if spec["status"] == "superseded" else None,
-        derived_from=(IDS[spec["source"]],) if 0 <= spec["source"] < number else (),
+        derived_from=sources,
         people=(spec["person"],),
         session_id=f"s{number % 2}",
         metadata={"key": "k", **({"kind": "task", "status": "pending", "surface": "startup"} if is_task else line)},

@@ -1,11 +1,11 @@
 """History of a row for a caller: what was written while they could not see the row stays hidden."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore

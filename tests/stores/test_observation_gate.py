@@ -14,6 +14,7 @@ from typing import Any, get_args
 from uuid import uuid4
 
 import pytest
+from msgspec import structs
 
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.memory.meaning import Meaning
@@ -135,7 +136,7 @@ class Zoo:
 
     def hidden(self, view: View) -> list[Observation]:
         """Return the rows that the caller may not know of, whatever they ask for."""
-        return [row for row in self.rows if not is_allowed(row, replace(view, asked=frozenset(SENSITIVITIES)))]
+        return [row for row in self.rows if not is_allowed(row, structs.replace(view, asked=frozenset(SENSITIVITIES)))]
 
 
 async def filled(store: Any, statuses: Collection[Any] = STATUSES, needed: Collection[Any] = CLEARANCES) -> Zoo:
@@ -425,7 +426,7 @@ class AllAlike(Embedder):
 async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     """The same of a profile, whose lines the same rows are; no more is asked for than its operations ask for."""
     seen = zoo.seen(view, ["active"])
-    lined, proposed, told = [Memory(replace(memories.scope, store=each)) for each in await _profiles(zoo)]
+    lined, proposed, told = [Memory(structs.replace(memories.scope, store=each)) for each in await _profiles(zoo)]
     meaning = Meaning(AllAlike(), told.scope.store)
     await meaning.embed_missing()
     answers = await _meant(told, meaning).standing(ask=tuple(view.asked))
@@ -464,8 +465,8 @@ def _line(row: Observation, kind: str) -> Observation:
 
 
 def _meant(memories: Memory, meaning: Meaning) -> Memory:
-    environment = replace(memories.scope.environment, meaning_of=lambda _: meaning)
-    return Memory(replace(memories.scope, environment=environment))
+    environment = structs.replace(memories.scope.environment, meaning_of=lambda _: meaning)
+    return Memory(structs.replace(memories.scope, environment=environment))
 
 
 async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:

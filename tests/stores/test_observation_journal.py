@@ -13,12 +13,12 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from msgspec import structs
 
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import LaterFormat, StoreFailed, UnsafePath
@@ -671,7 +671,7 @@ def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places
             await store.commit(OWNER, [adding(number, title=f"word{number}")])
             await store.commit(OWNER, [Event(kind="use", at=NOW, ids=(id_of(1), id_of(number)))])
         fading = {"decay_per_day": 1}
-        later = replace(OWNER, now=NOW + timedelta(days=3))
+        later = structs.replace(OWNER, now=NOW + timedelta(days=3))
         ids = tuple(id_of(number) for number in (5, 8))
         await store.commit(later, [Event(kind="consolidate", at=later.now, ids=ids, fields=fading)])
         await store.reindex()  # so that segments hold rows by their numbers
@@ -828,10 +828,10 @@ def test_rows_keep_their_numbers_however_many_are_erased(place: Place, seed: int
                 number += 1
                 there = [row.id for row in (await store.find(OWNER, everything, limit=100)).rows]
                 took = chance.choice(there) if there and chance.random() < 0.3 else None
-                event = replace(adding(number, title=f"title {number}"), supersedes=took)
+                event = structs.replace(adding(number, title=f"title {number}"), supersedes=took)
                 [outcome] = await store.commit(OWNER, [event])
                 if outcome.kind == "skipped":
-                    await store.commit(OWNER, [replace(event, supersedes=None)])
+                    await store.commit(OWNER, [structs.replace(event, supersedes=None)])
             there = [row.id for row in (await store.find(OWNER, everything, limit=100)).rows]
             if gone := chance.sample(there, chance.randint(0, len(there))):
                 await store.purge(OWNER, gone)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from msgspec import structs
 
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.stores.query import FactFilter, Filter
@@ -169,7 +170,7 @@ async def everything(store: RemoteStore) -> object:
         await store.facets(OWNER, "tags"),
         await store.facts(OWNER, FactFilter()),
         [await store.history(OWNER, row.id) for row in pages[0].rows[:20]],
-        replace(await store.stats(OWNER), cache_bytes=0),
+        structs.replace(await store.stats(OWNER), cache_bytes=0),
     )
 
 

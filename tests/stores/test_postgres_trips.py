@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from chatbot.hooks.hooks import Bus
 from chatbot.memory import MemorySystem

@@ -1,9 +1,9 @@
 """Memory by meaning as it comes: default settings, one-shot commands, and what is said where an encoder is missing."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.models.weights import MINILM
 from tests import process

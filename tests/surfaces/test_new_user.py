@@ -210,7 +210,7 @@ def test_a_trusted_file_stays_trusted_when_its_owner_changes_it() -> None:
     assert ok("ask", "hello") == "You said: hello\n"
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     ok("config", "set", "model.seed", "3")
-    assert "run chatbot config trust" in run("config", "set", "providers.openai.input_usd_per_million", "1").stderr
+    assert "run chatbot config trust" in run("config", "set", "telemetry.endpoint", "http://127.0.0.1:9").stderr
 
 
 def test_an_alias_stands_for_a_model_wherever_one_is_named() -> None:

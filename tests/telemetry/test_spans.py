@@ -107,8 +107,8 @@ async def test_concurrent_turns_are_traces_of_their_own(watched: Watched, talkin
 
 
 async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: Talking, openai_url: str) -> None:
-    priced = providers_at(openai_url, input_usd=10, output_usd=100)
-    async with talking(LiteLLMModel(ModelSettings(name="openai/says"), priced)) as (runtime, session):
+    providers = providers_at(openai_url, input_usd_per_million=10, output_usd_per_million=100)
+    async with talking(LiteLLMModel(ModelSettings(name="openai/says"), providers)) as (runtime, session):
         await runtime.chat(session).turn("hello")
     call = watched.one("chat says")
     told = dict(call.attributes or {})

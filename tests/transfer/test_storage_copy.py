@@ -19,15 +19,19 @@ async def test_attachments_are_copied_with_their_session(tmp_path: Path) -> None
         assert await (await memory.load_session(session.id, "chat")).attachment(name) == b"photo"
 
 
-async def test_an_attachment_that_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
+async def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     async with MemorySystem(source) as memory:
-        session = await memory.create_session(["basic_session", "observations"], "chat")
+        session, damaged, huge = [await memory.create_session(["basic_session"], "chat") for _ in range(3)]
         names = await session.attach([(b"one", ".png"), (b"two", ".png"), (b"three", ".png")])
-    [folder] = source.glob("sessions/*/attachments")
-    (folder / names[0]).write_bytes(b"another")
-    os.truncate(folder / names[1], 40 << 30)
+        await huge.transcript_append("user", "hello")
+    (source / "sessions" / session.id / "attachments" / names[0]).write_bytes(b"another")
+    os.truncate(source / "sessions" / session.id / "attachments" / names[1], 40 << 30)
+    (source / "sessions" / damaged.id / "kv.json").write_text("{nonsense", encoding="utf-8")
+    os.truncate(source / "sessions" / huge.id / "transcript.md", 40 << 30)
     done = await copy_storage(source, target)
-    assert [any(name in each for each in done.left_out) for name in names] == [True, True, False]
+    for what in (names[0], names[1], damaged.id, huge.id):
+        assert any(what in each for each in done.left_out), what
     async with MemorySystem(target) as memory:
+        assert [each.id for each in await memory.list_sessions()] == [session.id]
         assert [*await (await memory.load_session(session.id, "chat")).attachments()] == [names[2]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from chatbot.cli.grammar import page_of
 from chatbot.cli.memory.command import VerbRun, redacting

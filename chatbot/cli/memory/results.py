@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from chatbot.cli.memory.command import VerbRun, warn_redacted
 from chatbot.cli.memory.tables import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from chatbot.cli.output import SESSION_HEAD, say_hit, say_table, session_rows
 from chatbot.cli.repl.actions import MemorySlash, TakingSlash

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from msgspec import structs
+
 from chatbot.chat.calls import Calls
 from chatbot.config import ExtractionSettings
 from chatbot.hooks.extraction.facts import (
@@ -236,7 +238,11 @@ async def _outdated_by(
     where no fact has a subject.
     """
     wanted = Filter(types=FACT_TYPES, agent_id=agent_id, visibilities=(visibility,))
-    asked = {at: (fact.content, replace(wanted, subject=fact.subject)) for at, fact in enumerate(facts) if fact.subject}
+    asked = {
+        at: (fact.content, structs.replace(wanted, subject=fact.subject))
+        for at, fact in enumerate(facts)
+        if fact.subject
+    }
     found = await memories.like(list(asked.values()), limit=_MOST_ALIKE)
     outdated: list[Observation | None] = [None] * len(facts)
     taken: set[str] = set()

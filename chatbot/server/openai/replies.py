@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec import structs
 from starlette.datastructures import Headers
 
 from chatbot.chat.attached import inlined
@@ -231,7 +232,7 @@ class _ClientDeltas:
         elif isinstance(event, TextDelta):
             begins = self._has_run_tools
             self._has_run_tools, self._has_said = False, True
-            return replace(event, text=f"\n\n{event.text}") if begins else event
+            return structs.replace(event, text=f"\n\n{event.text}") if begins else event
         elif isinstance(event, ReasoningDelta):
             return event
         elif isinstance(event, ClientCall):

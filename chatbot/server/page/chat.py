@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
+from msgspec import structs
 
 from chatbot import operations
 from chatbot.attachments import split
@@ -100,7 +101,7 @@ def _titled(record: SessionRecord, shown: list[Exchange]) -> SessionRecord:
     """Return the record with the title from the first message, if that is not stored yet."""
     if record.title or not (shown and shown[0].turn):
         return record
-    return replace(record, title=title_from(shown[0].question or ""))
+    return structs.replace(record, title=title_from(shown[0].question or ""))
 
 
 @router.get("/c/{session_id}/earlier")

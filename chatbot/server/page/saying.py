@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
+from msgspec.structs import replace
 
 from chatbot import operations
 from chatbot.attachments import is_image, media_of, split, with_links

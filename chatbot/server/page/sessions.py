@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Annotated
@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
+from msgspec.structs import replace
 from starlette.responses import HTMLResponse
 
 from chatbot.memory import SessionRecord

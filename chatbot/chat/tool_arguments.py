@@ -1,0 +1,102 @@
+"""Arguments of operations as tools: checked by pydantic, in the types of each kind.
+
+Imported with the first call of such a tool, for pydantic: no prompt needs it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from datetime import datetime
+from functools import cache, lru_cache
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from chatbot import operation as kinds
+from chatbot.operation import REQUIRED, Operation, Parameter
+from chatbot.stores.access import Sensitivity
+from chatbot.stores.fields import LONGEST_LINE, is_observation_id
+from chatbot.stores.observation import TYPES
+from chatbot.stores.records import read_time
+from chatbot.tools.function import Arguments
+
+
+@lru_cache
+def arguments_of(operation: Operation) -> Arguments:
+    """The check of the arguments, and the whole schema."""
+
+    def function() -> None: ...
+
+    parameters = [
+        inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=_usual(each), annotation=_annotation(each)
+        )
+        for name, each in operation.at("tool").items()
+    ]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {each.name: each.annotation for each in parameters}
+    described = (f"    {name}: {each.about.words}" for name, each in operation.at("tool").items())
+    function.__name__ = operation.tool
+    function.__doc__ = "\n".join([operation.brief or operation.summary, "", "Args:", *described])
+    return Arguments(function)
+
+
+def _usual(parameter: Parameter) -> Any:
+    usual = parameter.about.usual.get("tool", parameter.default)
+    return usual if usual is REQUIRED or isinstance(usual, int) else None
+
+
+_STRING = {"type": "string"}
+_NOTED = [each for each in TYPES if each not in {"exchange", "task", "session_summary", "compressed_summary"}]
+"""Types that a model may write; the others are created elsewhere."""
+
+
+def _id(value: object) -> object:
+    if isinstance(value, str) and not is_observation_id(value.strip().lower()):
+        raise ValueError(f"{value!r:.80} is not an id: use one exactly as another tool gave it")
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def _writable(kind: str) -> str:
+    if kind in TYPES and kind not in _NOTED:
+        raise ValueError(f"a {kind} is not written like that: {', '.join(_NOTED)} are")
+    return kind
+
+
+@cache
+def _kinds() -> dict[Any, Any]:
+    """Return the pydantic type of each kind. Lengths are checked, and left out of schemas: few calls come near them."""
+
+    def text(longest: int, least: int = 0) -> Any:
+        return Annotated[str, Field(min_length=least, max_length=longest), WithJsonSchema(_STRING)]
+
+    line = text(LONGEST_LINE)
+    an_id = Annotated[str, BeforeValidator(_id), WithJsonSchema(_STRING)]
+    moment = Annotated[
+        datetime,
+        BeforeValidator(lambda value: read_time(str(value))),
+        WithJsonSchema({"type": "string", "format": "date-time"}),
+    ]
+    return {
+        **dict.fromkeys((kinds.Id, kinds.SessionId, kinds.FactId, kinds.IdCursor), an_id),
+        **dict.fromkeys((kinds.Line, kinds.Query), line),
+        **dict.fromkeys((kinds.Past, kinds.Future), moment),
+        kinds.Name: text(LONGEST_LINE, 1),
+        kinds.Text: text(20_000),
+        kinds.Kind: Annotated[line, AfterValidator(_writable), WithJsonSchema({"type": "string", "enum": _NOTED})],
+        Sensitivity: Literal["public", "private", "secret"],
+    }
+
+
+def _annotation(parameter: Parameter) -> Any:
+    about, item = parameter.about, parameter.item
+    if get_args(item)[:1] == (int,):
+        kind: Any = Annotated[int, Field(ge=about.least or int(item == kinds.Tokens), le=about.most)]
+    elif parameter.is_required and item == kinds.Line:
+        kind = _kinds()[kinds.Name]
+    else:
+        kind = _kinds().get(item, item)
+    if parameter.is_list:
+        kind = Annotated[list[kind], Field(min_length=int(parameter.is_required), max_length=50)]
+        kind = Annotated[kind, WithJsonSchema(parameter.schema)]
+    return kind | None if _usual(parameter) is None else kind

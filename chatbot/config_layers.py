@@ -1,0 +1,399 @@
+"""Settings: the layers of the configuration; the only module that reads its files and the environment.
+
+In ascending priority: the configuration file, `identity.toml`, `CHATBOT_SECTION__KEY` in the environment, flags.
+An unknown key anywhere is an error that names the nearest known one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+from msgspec import ValidationError, convert
+from msgspec.structs import fields, replace
+from platformdirs import user_config_path, user_data_path
+
+from chatbot import allowed
+from chatbot.config import SECRET, Config, ProviderSettings, Section, Table
+from chatbot.errors import ConfigError
+from chatbot.stores.errors import did_you_mean
+from chatbot.stores.home import without_password
+
+FILE_NAME = "config.toml"
+FILE_VARIABLE = "CHATBOT_CONFIG"
+OF_IDENTITY = frozenset({"persona", "description", "clearance", "sensitivity"})
+"""Keys of `identity.toml` that are not settings."""
+_BENEATH = ("model", "providers", "aliases")
+"""Tables of the user's own file that hold beneath a file found in the current folder, which overrules them."""
+_PREFIX = "CHATBOT_"
+_DEEP = 3
+"""Length of the path to a provider's setting: `providers`, the provider, the setting."""
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_STEP = re.compile(r"\.(\w+)|\[([^\]]*)\]")
+_ENVIRONMENT = "the environment"
+_Layers = dict[Path | str, Table]
+"""Layers by their file or other source, in ascending priority."""
+NAMED_BY = {"model": "name", "embedding": "model", "extraction": "model"}
+"""Sections that name a model, with the key that does."""
+_LIMITS = frozenset({"session_usd", "day_usd", "session_tokens", "day_tokens", "budget_usd"})
+_DEFAULTS: Table = {"agents": {"chat": {}}}
+"""The lowest layer: tables with free names that exist by default."""
+
+
+class Settings:
+    """The layers of a configuration, read once; `combined` merges them."""
+
+    def __init__(
+        self, path: Path | None, file: Table, environment: Table, flags: Table, *, is_chosen: bool = True
+    ) -> None:
+        self.path = path
+        self.folder = path.parent.resolve() if path else user_data_path("chatbot")
+        """Base of relative paths: the file's folder, or the user's data folder without a file."""
+        self.is_chosen = is_chosen
+        """True if the user named, owns or trusts the file; a file that was only found is untrusted."""
+        self._file = file
+        self._own: tuple[Path, Table] = (Path(), {})
+        """The user's own file, and what it says beneath a file that was found in the current folder."""
+        self._identity: tuple[Path | str, Table] = ("identity", {})
+        self._environment = environment
+        self._flags = flags
+
+    @classmethod
+    def read(
+        cls, path: Path | None = None, *, environ: Mapping[str, str] = os.environ, flags: Table | None = None
+    ) -> Settings:
+        """Read the file at `path`, or the first one found, and the environment. Raises `ConfigError`.
+
+        Also raises it for an untrusted file in the current folder that names code or a place (see `allowed`).
+        """
+        found = find_file(path, environ)
+        file = read_toml(found) if found else {}
+        own, beneath = user_config_path("chatbot") / FILE_NAME, {}
+        is_asked_for = path is not None or bool(environ.get(FILE_VARIABLE))
+        is_chosen = True
+        is_own = Path.cwd() == user_config_path("chatbot").resolve()
+        if found == Path(FILE_NAME) and not (is_asked_for or is_own):
+            check_found(found, file, f"review it, then run `chatbot config trust`, or pass --config {found}")
+            is_chosen = allowed.is_trusted(found, file)
+            mine = read_toml(own) if own.is_file() else {}
+            beneath = {name: mine[name] for name in _BENEATH if name in mine}
+        settings = cls(found, file, _from_environment(environ), flags or {}, is_chosen=is_chosen)
+        settings._own = (own, beneath)
+        return settings
+
+    def with_flags(self, flags: Table) -> Settings:
+        """Return the same files and environment with other flags, and without an identity."""
+        return self._with(_flags=flags, _identity=("identity", {}))
+
+    def with_identity(self, table: Table, path: Path) -> Settings:
+        """Return the settings with those of an identity, which its file at `path` sets."""
+        return self._with(_identity=(path, _within_limits(table, self._file)))
+
+    def _with(self, **parts: Any) -> Settings:
+        other = copy(self)  # keeps the folder, even if the process has left it
+        vars(other).pop("_layers", None)
+        vars(other).update(parts)
+        return other
+
+    @property
+    def plugins_beside(self) -> Path | None:
+        """Folder of plug-ins that are not installed; None for an untrusted file."""
+        return self.folder if self.is_chosen else None
+
+    @property
+    def holds_key(self) -> bool:
+        """True if the file itself contains a key, not only the name of a variable."""
+        return any(_keys_in(self._file))
+
+    def combined(self) -> Config:
+        """Merge all layers. Raises `ConfigError` that names the wrong setting."""
+        merged: Table = {}
+        for layer in self._layers.values():
+            merged = merge(merged, layer)
+        try:
+            config = convert(merged, Config, strict=False)
+        except ValidationError as error:
+            raise _explained(str(error), merged, self._layers) from error
+        rows = config.memory.get("observations", {})
+        if isinstance(cache := rows.get("cache"), str) and cache:
+            absolute = str(self.folder / Path(cache).expanduser())
+            config = replace(config, memory={**config.memory, "observations": {**rows, "cache": absolute}})
+        return config
+
+    def source(self, *place: str) -> Path | str:
+        """Return the file or variable that sets the value at `place`; empty if none does."""
+        return _source(self._layers, place)
+
+    def wrong(self, table: tuple[str, ...], message: str) -> ConfigError:
+        """Return the error for a table such as `("memory", "observations")`, with the source of the setting."""
+        found = [_found(layer, table) for layer in self._layers.values()]
+        inner = [key for each in found if isinstance(each, dict) for key in each]
+        named = [key for key in inner if repr(key) in message or f" {key} = " in message]
+        return _error(self._layers, (*table, *named[:1]), message)
+
+    @cached_property
+    def _layers(self) -> _Layers:
+        (file, own), (identity_path, identity) = self._own, self._identity
+        layers: _Layers = {
+            "": _DEFAULTS,
+            **({file: own} if own else {}),
+            self.path or "defaults": self._file,
+            identity_path: identity,
+            _ENVIRONMENT: self._environment,
+            "the flags": self._flags,
+        }
+        aliases: Table = {}
+        for layer in (own, self._file, self._environment):
+            aliases = merge(aliases, _table(layer, "aliases"))
+        return {source: _without_aliases(layer, aliases) for source, layer in layers.items()} if aliases else layers
+
+
+def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the given file, `$CHATBOT_CONFIG`, `./config.toml`, or the user's; None if there is none."""
+    asked = path or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+    if asked is not None:
+        if not asked.is_file():
+            raise ConfigError(f"configuration file not found: {asked}")
+        return asked
+    usual = (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)
+    return next((candidate for candidate in usual if candidate.is_file()), None)
+
+
+def check_found(
+    path: Path, table: Table, remedy: str, *, is_weakest: bool = True, providers: frozenset[str] = allowed.PROVIDERS
+) -> None:
+    """Raise `ConfigError` for a mistake in an untrusted file, or a setting that needs trust."""
+    if allowed.needing_trust(table, is_weakest=is_weakest, providers=providers):
+        Settings(path, table, {}, {}).combined()
+        allowed.check(path, table, remedy, is_weakest=is_weakest, providers=providers)
+
+
+def read_toml(path: Path) -> Table:
+    """Read a TOML file. Raises `ConfigError` with file, line and column."""
+    try:
+        return parse_toml(path.read_text(encoding="utf-8"), path)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", at=path) from error
+
+
+def parse_toml(text: str, path: Path) -> Table:
+    """Read the text of a TOML file. Raises `ConfigError` with file, line and column."""
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # the first also for a number of thousands of digits
+        raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
+    if wrong := next((each for each in _texts_in(table) if "\0" in each), None):
+        raise ConfigError(f"{path} holds a NUL character in {wrong!r:.80}: remove it", at=path)
+    return table
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Every text of a table, its keys too."""
+    if isinstance(value, str):
+        yield value
+    for each in (
+        (*value.keys(), *value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from _texts_in(each)
+
+
+def merge(weaker: Table, stronger: Table) -> Table:
+    """Merge two tables key by key; the stronger wins."""
+    merged = dict(weaker)
+    for key, value in stronger.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def _within_limits(identity: Table, file: Table) -> Table:
+    """Drop settings of an untrusted identity that would lift a limit of the owner's file."""
+    kept = dict(identity)
+    for section in {"budget", "extraction"} & identity.keys() & file.keys():
+        own, limits = identity[section], file[section]
+        if isinstance(own, dict) and isinstance(limits, dict):
+            kept[section] = {
+                key: value for key, value in own.items() if key not in _LIMITS or not _lifts(value, limits.get(key))
+            }
+    return kept
+
+
+def _lifts(value: Any, limit: Any) -> bool:
+    """Return True if one limit is higher than another; 0 means none."""
+    own, most = _number(value), _number(limit)
+    return own is not None and most is not None and most > 0 and not 0 < own <= most
+
+
+def _number(value: Any) -> float | None:
+    """Return the number that a setting is read as; it may be written as text."""
+    try:
+        return float(value) if isinstance(value, int | float | str) else None
+    except ValueError:
+        return None
+
+
+def _without_aliases(layer: Table, known: Table) -> Table:
+    """Return the layer with the models' own names in place of aliases."""
+    named = {
+        section: {**layer[section], key: known[name]}
+        for section, key in NAMED_BY.items()
+        if isinstance(name := _table(layer, section).get(key), str) and name in known
+    }
+    return {**layer, **named}
+
+
+def _table(layer: Table, name: str) -> Table:
+    found = layer.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _from_environment(environ: Mapping[str, str]) -> Table:
+    table: Table = {}
+    for variable, text in environ.items():
+        if variable.startswith(_PREFIX) and variable != FILE_VARIABLE:
+            *sections, key = variable.removeprefix(_PREFIX).lower().split("__")
+            inner = table
+            for section in sections:
+                inner = inner.setdefault(section, {})
+            inner[key] = _value(variable, text)
+    return table
+
+
+def _value(variable: str, text: str) -> Any:
+    """Parse a variable: lists and tables are TOML, everything else is text that is converted later."""
+    if not text.startswith(("[", "{")):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        shown = "" if _may_hold_key(variable.lower().split("__")) else f"={text}"
+        raise ConfigError(f"{variable}{shown} is not valid TOML: {error}", at=variable) from error
+
+
+def _may_hold_key(place: Sequence[str]) -> bool:
+    """Return True if an invalid value may be a key, also in a wrong place such as `[providers] openai = "sk-…"`."""
+    return bool(SECRET & set(place)) or (place[0].removeprefix(_PREFIX.lower()) == "providers" and len(place) < _DEEP)
+
+
+def _explained(message: str, merged: Table, layers: _Layers) -> ConfigError:
+    what, place = _located(message, merged)
+    unknown = _UNKNOWN.fullmatch(what)
+    if unknown:
+        place.append(unknown[1])
+    name = _dotted(place)
+    if unknown:
+        known = ": it belongs into an identity.toml" if place[0] in OF_IDENTITY else ""
+        if place[0] in NAMED_BY and place[-1] in ProviderSettings.__struct_fields__:
+            known = ": it belongs into [providers.NAME], the table of the model's provider"
+        known = known or did_you_mean(place[-1], _known_beside(place))
+        return _error(layers, place, f"unknown setting {name}{known}")
+    value = _at(merged, place)
+    shown = "" if isinstance(value, dict | list | tuple) or _may_hold_key(place) else f" = {value!r}"
+    shown = without_password(shown)
+    return _error(layers, place, f"{name}{shown}: {what[:1].lower()}{what[1:].replace('`object`', 'a table')}")
+
+
+def _error(layers: _Layers, place: Sequence[str], message: str) -> ConfigError:
+    """Prefix the message with the file or environment variable that set `place`, if known."""
+    at = _source(layers, place) or list(layers)[1]
+    told = f"{at} in {_ENVIRONMENT}" if isinstance(at, str) and at.startswith(_PREFIX) else at
+    return ConfigError(f"{told}: {message}", at=at)
+
+
+def _source(layers: _Layers, place: Sequence[str]) -> Path | str:
+    """Return the source of the setting at `place`: a file, a variable, or another layer; empty if none."""
+    for name, layer in reversed(list(layers.items())):
+        if _holds(layer, place):
+            return _variable(_found(layer, place), place) if name == _ENVIRONMENT else name
+    return ""
+
+
+def _variable(value: Any, place: Sequence[str]) -> str:
+    """Return the variable that sets the value at `place`, or the first one of a table there."""
+    while isinstance(value, dict) and value:
+        key, value = next(iter(value.items()))
+        place = [*place, key]
+    return _PREFIX + "__".join(place).upper()
+
+
+def _keys_in(table: Table, *, is_secret: bool = False) -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _keys_in(value, is_secret=is_secret or name in SECRET)
+        elif isinstance(value, str) and (
+            ((is_secret or name in SECRET) and value and not value.startswith("env:"))
+            or without_password(value) != value
+        ):
+            yield value
+
+
+def _found(value: Any, place: Iterable[str]) -> Any:
+    for key in place:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _located(message: str, merged: Table) -> tuple[str, list[str]]:
+    """Return msgspec's message and the path of keys, completed with those of tables with free names."""
+    what, _, path = message.partition(" - at `")
+    place: list[str] = []
+    for name, index in _STEP.findall(f"{path}[...]" if path.startswith("key`") else path):
+        key = name or index
+        if key == "...":
+            table = _at(merged, place)
+            key = next((key for key in table if _complains(merged, [*place, key], message)), "...")
+        place.append(key)
+    return what, place
+
+
+def _complains(merged: Table, place: list[str], message: str) -> bool:
+    """Return True if the message stays when the last table holds only the last key."""
+    try:
+        convert(_narrowed(merged, place), Config, strict=False)
+    except ValidationError as error:
+        return str(error) == message
+    return False
+
+
+def _narrowed(table: Table, place: list[str]) -> Table:
+    key, *rest = place
+    return {**table, key: _narrowed(table[key], rest)} if rest else {key: table[key]}
+
+
+def _at(value: Any, place: list[str]) -> Any:
+    for key in place:
+        value = value[int(key)] if isinstance(value, list | tuple) else value[key]
+    return value
+
+
+def _dotted(place: list[str]) -> str:
+    return f"{place[-1]!r}" if len(place) == 1 else f"{place[-1]!r} in [{'.'.join(place[:-1])}]"
+
+
+def _holds(layer: Any, place: Iterable[str]) -> bool:
+    for part in place:
+        if isinstance(layer, dict) and part in layer:
+            layer = layer[part]
+        else:
+            return not isinstance(layer, dict)
+    return True
+
+
+def _known_beside(place: list[str]) -> Iterable[str]:
+    section: Any = Config
+    for part in place[:-1]:
+        kinds = {each.name: each.type for each in fields(section)} if _is_section(section) else {}
+        section = next(filter(_is_section, (kinds.get(part), *get_args(kinds.get(part, section)))), section)
+    return [each.name for each in fields(section)]
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
