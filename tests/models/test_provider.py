@@ -263,7 +263,7 @@ def test_an_identity_that_names_another_model_gets_no_key_of_the_file() -> None:
     assert "key-of" not in repr(config)
 
 
-@pytest.mark.parametrize("key", ["api_key", "api_base", "headers", "input_usd_per_million"])
+@pytest.mark.parametrize("key", ["api_key", "api_base", "headers"])
 @pytest.mark.parametrize("section", ["model", "embedding", "extraction"])
 def test_what_belongs_to_a_provider_is_an_error_beside_a_model_and_says_where_it_belongs(
     section: str, key: str
