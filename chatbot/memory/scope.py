@@ -22,7 +22,6 @@ from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
-from uuid import UUID
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
@@ -53,6 +52,8 @@ from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from chatbot.config import StandingSettings
     from chatbot.memory.meaning import Meaning
     from chatbot.memory.origins import Mark, Tombstones

@@ -6,7 +6,7 @@ import random
 import re
 import time
 from collections.abc import Iterable, Iterator
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from chatbot.errors import (
@@ -131,9 +131,10 @@ def _retry_after(error: Exception) -> float | None:
 
 def _seconds_until(date: str) -> float | None:
     try:
-        return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
+        at = datetime.strptime(date, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
     except ValueError:
         return None
+    return max(0.0, at.timestamp() - time.time())
 
 
 FIRST_PAUSE_S = 0.5

@@ -177,11 +177,10 @@ _WEIGHTS = {
     "other": 1.4,
 }
 """Tokens for a character of each kind of text."""
-_KINDS = re.compile(
-    r"(?P<dense>(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8,})|(?P<capitals>[A-Z]{2,}(?![a-z]))|(?P<word>[A-Za-z]+)"
+_KINDS = (
+    r"(?s)(?P<dense>(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8,})|(?P<capitals>[A-Z]{2,}(?![a-z]))|(?P<word>[A-Za-z]+)"
     r"|(?P<digits>[0-9]+)|(?P<space> +)|(?P<mark>[\x00-\x7f])|(?P<alphabet>[\x80-\u08ff]+)|(?P<hangul>[\uac00-\ud7a3]+)"
-    r"|(?P<ideograph>[\u3000-\u9fff\uff00-\uffef]+)|(?P<symbol>[\u2010-\u2bff\ufe00-\ufe0f\U0001f000-\U0001ffff]+)|(?P<other>.)",
-    re.DOTALL,
+    r"|(?P<ideograph>[\u3000-\u9fff\uff00-\uffef]+)|(?P<symbol>[\u2010-\u2bff\ufe00-\ufe0f\U0001f000-\U0001ffff]+)|(?P<other>.)"
 )
 
 
@@ -204,7 +203,7 @@ def _remembered_long(text: str) -> int:
 
 def _estimated(text: str) -> int:
     total = 0.0
-    for piece in _KINDS.finditer(text):
+    for piece in re.finditer(_KINDS, text):
         kind = piece.lastgroup or "other"
         tokens = _WEIGHTS[kind] * (piece.end() - piece.start())
         total += max(1.0, tokens) if kind == "word" else tokens

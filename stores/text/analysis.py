@@ -54,16 +54,16 @@ STOP_WORDS = frozenset(
 
 _JOINT = r"(?:_{0,2}[-.,:/\\@&'’]_{0,2}|_{1,2})"
 _SYMBOLS = r"[A-Za-z0-9]\+\+|[A-Za-z]#(?!\w)"
-_ASCII_TOKEN = re.compile(rf"{_SYMBOLS}|[A-Za-z0-9]+(?:{_JOINT}[A-Za-z0-9]+)*")
-_PATH = re.compile(r"[/\\]")
+_ASCII_TOKEN = rf"{_SYMBOLS}|[A-Za-z0-9]+(?:{_JOINT}[A-Za-z0-9]+)*"
+_PATH = r"[/\\]"
 _JOINTS = "-.,:/\\@&'’_"
-_PARTS = re.compile(r"[^-.,:/\\@&'’_]+")
-_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[A-Z][a-z])")
-_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_PARTS = r"[^-.,:/\\@&'’_]+"
+_HUMP = r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[A-Z][a-z])"
+_NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?"
 _CJK = (
     "\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U000323af"
 )
-_CJK_RUN = re.compile(f"([{_CJK}]+)")
+_CJK_RUN = f"([{_CJK}]+)"
 _SIGNS = (
     "[\U0001f1e6-\U0001f1ff]{2}"
     "|[\u00a2-\u00a5\u00a9\u00ae\u00b0\u20a0-\u20cf\u2300-\u23ff\u2600-\u2767\u2794-\u27bf\u2b00-\u2bff"
@@ -87,13 +87,13 @@ def terms(text: str) -> list[str]:
 
 def _tokens(text: str) -> Iterator[str] | list[str]:
     if text.isascii():
-        return _ASCII_TOKEN.findall(text)
+        return re.findall(_ASCII_TOKEN, text)
     folded = unicodedata.normalize("NFKC", text.translate(_clean())).translate(_folded())[:MAX_TEXT]
-    return (token for piece in _any_token().findall(folded) for token in _CJK_RUN.split(piece) if token)
+    return (token for piece in _any_token().findall(folded) for token in re.split(_CJK_RUN, piece) if token)
 
 
 def _learned(token: str) -> tuple[str, ...]:
-    if len(token) > MAX_TERM or _CJK_RUN.match(token):
+    if len(token) > MAX_TERM or re.match(_CJK_RUN, token):
         return tuple(_pieces(token))
     if len(_known) >= _CACHED_TOKENS:
         _known.clear()
@@ -102,13 +102,13 @@ def _learned(token: str) -> tuple[str, ...]:
 
 
 def _pieces(token: str) -> Iterator[str]:
-    if _CJK_RUN.match(token):
+    if re.match(_CJK_RUN, token):
         yield from token
         yield from (a + b for a, b in pairwise(token))
     elif "," in token:
-        yield from [token.replace(",", "")] if _NUMBER.fullmatch(token) else _each(token.split(","))
+        yield from [token.replace(",", "")] if re.fullmatch(_NUMBER, token) else _each(token.split(","))
     elif len(token) > MAX_TOKEN:
-        for part in _PARTS.findall(token):
+        for part in re.findall(_PARTS, token):
             yield from _word(part[:MAX_TERM].lower())
     else:
         yield from _identifier(_without_apostrophes(token))
@@ -130,12 +130,12 @@ def _without_apostrophes(token: str) -> str:
 def _identifier(token: str) -> Iterator[str]:
     """Yield the whole, then each step of a path that has several words, then the words."""
     whole = token.lower()
-    parts = _PARTS.findall(token)
-    if parts == [token] and not _HUMP.search(token):
+    parts = re.findall(_PARTS, token)
+    if parts == [token] and not re.search(_HUMP, token):
         yield from _word(whole)
         return
-    words = [word.lower() for part in parts for word in _HUMP.split(part)]
-    names = (name.strip(_JOINTS) for name in (whole, *_PATH.split(whole)))
+    words = [word.lower() for part in parts for word in re.split(_HUMP, part)]
+    names = (name.strip(_JOINTS) for name in (whole, *re.split(_PATH, whole)))
     yield from dict.fromkeys(_stemmed(name)[:MAX_TERM] for name in names if name not in words)
     for word in words:
         yield from _word(word)
