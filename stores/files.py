@@ -42,7 +42,7 @@ LOCK_TIMEOUT_S = 10.0
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a pipe in place of a file from blocking
 _TAIL_BYTES = 4096
 _CHUNK_BYTES = 64 * 1024  # most bytes of one read
-_MOST_AT_ONCE = 4 << 30
+_MOST_AT_ONCE = 1 << 30
 """Bytes that are read of a file at once: more is refused before it fills the memory."""
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lock
@@ -510,13 +510,15 @@ def _moment() -> str:
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
 
 
-def read_between(descriptor: int, start: int, end: int | None = None, name: str = "") -> bytes:
+def read_between(
+    descriptor: int, start: int, end: int | None = None, name: str = "", *, most: int = _MOST_AT_ONCE
+) -> bytes:
     """Return the bytes of an open file from `start` to `end`, or to its end. Raises `OSError` for too many."""
     if end is None or end - start > _CHUNK_BYTES:
         size = os.fstat(descriptor).st_size
         end = size if end is None else min(end, size)
     try:
-        if end - start > _MOST_AT_ONCE:
+        if end - start > most:
             raise MemoryError
         data = os.pread(descriptor, max(end - start, 0), start)
         while len(data) < end - start and (more := os.pread(descriptor, end - start - len(data), start + len(data))):

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 NAME = "observations.jsonl"
 LOCK_NAME = ".observations.lock"
 _CHECKED_BYTES = 4096
+_LARGEST = 8 << 30
+"""Bytes of a journal that are read at once."""
 
 
 class FileLog(Log):
@@ -82,7 +84,7 @@ class FileLog(Log):
         if file is None or self._size() <= self._position:
             return
         with translated(self._home):
-            data = read_between(file, self._position, self._size(), NAME)
+            data = read_between(file, self._position, self._size(), NAME, most=_LARGEST)
         end = data.rfind(b"\n") + 1  # the rest is still being written, or torn
         begin = 0
         while begin < end:
