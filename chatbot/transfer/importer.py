@@ -22,10 +22,11 @@ import json
 import os
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from chatbot.embedding import Judgement
@@ -89,8 +90,8 @@ class ImportReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return values | {"skipped": [asdict(each) for each in self.skipped]}
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values
 
 
 class KnownRows:
@@ -356,7 +357,10 @@ class Importer:
         elsewhere = {row.id for row in item.observations if row.namespace}
         for fact in item.facts:
             said = (fact.subject, fact.predicate, fact.object)
-            if said in known or fact.sensitivity == "unknown":
+            if said in known:
+                continue
+            if fact.sensitivity == "unknown":
+                self._report.skip(fact.id, "its sensitivity is unknown")
                 continue
             if self._is_barred(list(marks_of_fact(replace(fact, namespace=self.memory.caller.namespace)))):
                 self._report.skip(fact.id, PURGED)

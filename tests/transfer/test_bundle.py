@@ -217,6 +217,7 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
         [
             lines[0] | claims,
             *(line for line in lines if line["kind"] in {"entry", "fact"}),
+            *(line | {"object": "doubt", "sensitivity": "unknown"} for line in lines if line["kind"] == "fact"),
             {"kind": "observation"},
             *rows,
             *(f'{{"kind": "receipt", "receipt": {each}}}' for each in receipts if "Infinity" not in each),
@@ -229,7 +230,7 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
         assert (kept.agent_id, kept.store_types, kept.clearance) == ("chat", ("basic_session", "observations"), "inner")
         found = await inner.memory().every(ask=SENSITIVITIES)
         assert {(row.title, row.visibility) for row in found} == {("row public", "shared"), ("row private", "shared")}
-        assert len(report.skipped) == 4  # the broken lines, the private fact, the secret row, the one that is unknown
+        assert len(report.skipped) == 5  # the broken lines, the private fact, the secret row, those that are unknown
         loaded = await inner.load_session(kept.id, "chat")
         assert [receipt["session"] for receipt in await loaded.receipts()] == [kept.id]
 
