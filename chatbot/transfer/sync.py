@@ -54,7 +54,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.loops import unawaited
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
-from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, PlaceHead, SyncPlace
+from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, PlaceHead, Refused, ServerAnswer, SyncPlace
 from chatbot.transfer.sync_sessions import Entries, SessionUnion, checked_session
 from chatbot.transfer.sync_storage import Digest, PlaceState, Record, Storage, SyncState, unite_lines
 from chatbot.transfer.union import Counts, Journal, bringing_in, canonical, digest_of, identity, parts_of
@@ -636,19 +636,9 @@ async def sync(
         return await Sync(memory, storage, place, now=now, dry_run=dry_run, progress=progress).run()
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """Answer to another machine: the identity, what is new here, which of its files were taken in, and which not."""
-
-    identity: str
-    files: dict[str, bytes]
-    taken: list[str]
-    aside: list[tuple[str, str]]
-
-
 async def exchange(
     memory: MemorySystem, meeting: Meeting, files: dict[str, bytes], *, now: Callable[[], datetime]
-) -> Exchange:
+) -> ServerAnswer:
     """Take in the files of another machine; without any, return what is new for it. Raises like `sync`."""
     if memory.where is None:
         raise ConfigError("memory is kept nowhere: there is nothing to sync")
@@ -659,4 +649,4 @@ async def exchange(
         report = await done.run()
         identity, taken = done.known_of()
         new = {name: data for name, data in place.new.items() if name != NAME}
-        return Exchange(identity, new, taken, report.aside)
+        return ServerAnswer(identity, new, taken, [Refused(*each) for each in report.aside])

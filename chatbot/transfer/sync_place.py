@@ -5,7 +5,6 @@ A place is not trusted, and need not be there at all times. What is written to i
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import secrets
@@ -37,7 +36,6 @@ _LARGEST_FILE = 256 << 20
 _LARGEST_ANSWER = 1 << 30
 _LARGEST_REASON = 64 << 10
 _PATIENCE_S = 300.0
-_DATA = "data:application/gzip;base64,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +55,20 @@ class PlaceHead(msgspec.Struct):
     version: int
 
 
-class _Refused(msgspec.Struct):
+class Refused(msgspec.Struct):
+    """A file that was not taken in."""
+
+    file: str
     why: str
 
 
 class ServerAnswer(msgspec.Struct):
-    """Answer of a server, as far as it is read."""
+    """Answer of a server: which identity it is, what is new there, and which files it has taken in, and which not."""
 
     identity: IdentityMark
-    files: dict[str, str]
+    files: dict[str, bytes]
     taken: list[str]
-    aside: list[_Refused]
+    aside: list[Refused]
 
 
 _NOBODY = Meeting()
@@ -253,19 +254,15 @@ class ServerPlace(SyncPlace):
             "machine": self._meeting.machine,
             "taken": sorted(self._meeting.taken),
             "is_trial": self._meeting.is_trial,
-            "files": {name: as_data_url(data) for name, data in files.items()},
+            "files": files,
         }
         said = self._answer(body)
         for each in said.aside:
             raise StoreFailed(f"{self.key} refused a file of ours: {each.why}")
-        try:
-            given = {name: from_data_url(each) for name, each in said.files.items()}
-        except ValueError as error:
-            raise StoreFailed(f"{self.key} gave an answer that is none: {error}") from error
-        return ParcelPlace(Meeting(said.identity, "", said.taken), given)
+        return ParcelPlace(Meeting(said.identity, "", said.taken), said.files)
 
     def _answer(self, body: dict[str, Any]) -> ServerAnswer:
-        request = Request(self._address, json.dumps(body).encode(), self._headers)  # noqa: S310 - http or https
+        request = Request(self._address, msgspec.json.encode(body), self._headers)  # noqa: S310 - http or https
         try:
             with build_opener(_NoRedirect()).open(request, timeout=_PATIENCE_S) as answer:
                 said = _received(answer, _LARGEST_ANSWER)
@@ -292,49 +289,34 @@ def _why(error: HTTPError) -> str:
         return f"the server answered with the status {error.code}: is it `chatbot serve`?"
 
 
-def as_data_url(data: bytes) -> str:
-    """Return bytes as they travel in JSON."""
-    return _DATA + base64.b64encode(data).decode()
+class _SealedFolder(FolderPlace):
+    """A folder that reads nothing: its files are encrypted in the format of age, for a key that it keeps sealed."""
 
-
-def from_data_url(text: str) -> bytes:
-    """Read what `as_data_url` gave. Raises `ValueError`."""
-    return base64.b64decode(text.removeprefix(_DATA), validate=True)
-
-
-class _SealedPlace(SyncPlace):
-    """A place that reads nothing: its files are encrypted in the format of age, for a key that it keeps sealed."""
-
-    def __init__(self, place: SyncPlace, secret: str) -> None:
+    def __init__(self, folder: Path, secret: str) -> None:
         import pyrage
 
-        self._place = place
+        super().__init__(folder)
         self._age, self._identity = pyrage, pyrage.x25519.Identity.from_str(secret)
-        self.key, self.keeps = place.key, place.keeps
 
     def names(self, meeting: Meeting = _NOBODY) -> list[str]:
         """List what is not the key."""
-        return [name for name in self._place.names(meeting) if name != KEY]
+        return [name for name in super().names(meeting) if name != KEY]
 
     def read(self, name: str) -> bytes:
         """Decrypt a file."""
-        data = self._place.read(name)
+        data = super().read(name)
         try:
             return data if name == NAME else self._age.decrypt(data, [self._identity])
         except self._age.DecryptError as error:
             raise DamagedFile(f"it cannot be decrypted: {error}") from error
 
-    def drop(self, name: str) -> None:
-        """Delete a file."""
-        self._place.drop(name)
-
     def write(self, name: str, data: bytes) -> None:
         """Encrypt a file."""
-        self._place.write(name, data if name == NAME else self._age.encrypt(data, [self._identity.to_public()]))
+        super().write(name, data if name == NAME else self._age.encrypt(data, [self._identity.to_public()]))
 
 
-def sealed(place: SyncPlace, backend: Backend, passphrase: Callable[[], str] | None) -> SyncPlace:
-    """Return the place, or one that encrypts where there is a key in it, or where a passphrase is given for a new one.
+def sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], str] | None) -> FolderPlace:
+    """Return the folder, or one that encrypts where there is a key in it, or where a passphrase is given for a new one.
 
     The passphrase is asked once: its key is then known to this machine, in a document that is never copied. Raises
     `ConfigError` where it is needed and not given, or wrong, or comes too late for what is there already.
@@ -342,7 +324,7 @@ def sealed(place: SyncPlace, backend: Backend, passphrase: Callable[[], str] | N
     document = backend.document(SECRETS)
     secrets_of = json.loads(document.read() or b"{}")
     if place.key in secrets_of:
-        return _SealedPlace(place, secrets_of[place.key])
+        return _SealedFolder(place.folder, secrets_of[place.key])
     names = place.names()
     if passphrase is None:
         if KEY in names:
@@ -365,4 +347,4 @@ def sealed(place: SyncPlace, backend: Backend, passphrase: Callable[[], str] | N
         except pyrage.DecryptError as error:
             raise ConfigError(f"the passphrase is not that of {place.key}: {error}") from error
     document.change(lambda _: json.dumps(secrets_of | {place.key: secret}).encode())
-    return _SealedPlace(place, secret)
+    return _SealedFolder(place.folder, secret)

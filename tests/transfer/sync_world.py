@@ -24,8 +24,8 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.transfer.backups import backup, restore
-from chatbot.transfer.sync import Exchange, SyncReport, exchange, sync
-from chatbot.transfer.sync_place import FolderPlace, Meeting, ServerAnswer, ServerPlace, as_data_url, from_data_url
+from chatbot.transfer.sync import SyncReport, exchange, sync
+from chatbot.transfer.sync_place import FolderPlace, Meeting, ServerAnswer, ServerPlace
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
 
@@ -77,15 +77,12 @@ class Beside(ServerPlace):
         self._machine = machine
 
     def _answer(self, body: dict[str, Any]) -> ServerAnswer:
-        async def answered() -> Exchange:
+        async def answered() -> ServerAnswer:
             async with self._machine.opened() as memory:
                 meeting = Meeting(body["identity"], body["machine"], body["taken"], is_trial=body["is_trial"])
-                files = {name: from_data_url(each) for name, each in body["files"].items()}
-                return await exchange(memory, meeting, files, now=self._machine.now)
+                return await exchange(memory, meeting, body["files"], now=self._machine.now)
 
-        done = asyncio.run(answered())
-        files = {name: as_data_url(data) for name, data in done.files.items()}
-        return ServerAnswer(done.identity, files, done.taken, [])
+        return asyncio.run(answered())
 
 
 class Machine:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from typing import Annotated, BinaryIO
 
+import msgspec
 from fastapi import APIRouter, Body, Response
 from pydantic import Field
 from starlette.responses import StreamingResponse
@@ -21,7 +23,7 @@ from chatbot.stores.access import RIGHTS
 from chatbot.stores.errors import AccessDenied, InvalidValue, UnsupportedOperation
 from chatbot.transfer.backups import backup
 from chatbot.transfer.sync import exchange
-from chatbot.transfer.sync_place import Meeting, as_data_url, from_data_url
+from chatbot.transfer.sync_place import Meeting
 
 router = APIRouter(prefix="/v1", tags=["machines"], responses=OF_MEMORY)
 _CHUNK = 1 << 20
@@ -41,7 +43,7 @@ class SyncRequest(RequestBody):
     is_trial: bool = False
     """True to change nothing."""
     files: dict[_Name, str] = Field(default={}, max_length=1_000)
-    """Its files by name, as `data:` URLs."""
+    """Its files by name, in base64."""
 
 
 class SyncAside(Shape):
@@ -59,7 +61,7 @@ class SyncAnswer(Shape):
     identity: str
     """Which identity it is."""
     files: dict[str, str]
-    """Files by name, as `data:` URLs."""
+    """Files by name, in base64."""
     taken: list[str]
     """The files of that machine that were taken in last."""
     aside: list[SyncAside]
@@ -83,7 +85,7 @@ async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> Syn
     """For `chatbot sync ADDRESS`: first it asks for what is new, then it sends what it has. Needs every right."""
     check_whole(access)
     try:
-        files = {name: from_data_url(each) for name, each in given.files.items()}
+        files = {name: b64decode(each, validate=True) for name, each in given.files.items()}
     except ValueError as error:
         raise InvalidValue(f"files: {error}") from error
     meeting = Meeting(given.identity, given.machine, given.taken, is_trial=given.is_trial)
@@ -91,12 +93,7 @@ async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> Syn
         done = await exchange(access.runtime.memory, meeting, files, now=utc_now)
     except ConfigError as error:  # of the client: it is another identity
         raise UnsupportedOperation(str(error)) from error
-    return SyncAnswer(
-        identity=done.identity,
-        files={name: as_data_url(data) for name, data in done.files.items()},
-        taken=done.taken,
-        aside=[SyncAside(file=name, why=why) for name, why in done.aside],
-    )
+    return SyncAnswer.model_validate(msgspec.to_builtins(done))
 
 
 def check_whole(access: IdentityAccess) -> None:

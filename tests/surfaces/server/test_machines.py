@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -18,7 +19,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import StoreError, StoreFailed
 from chatbot.transfer.sync import SyncReport, sync
-from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, ServerPlace, as_data_url
+from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, ServerPlace
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
 from tests.patience import PATIENCE_S
@@ -142,7 +143,7 @@ _ANSWERS: dict[str, tuple[int, bytes, tuple[tuple[str, str], ...]]] = {
         for value in ([1], [["a"]], None, {"a": 1}, "x" * 1000, 5)
     },
     **{
-        f"a head with {what}": (200, json.dumps(_WHOLE | {"files": {NAME: as_data_url(data)}}).encode(), ())
+        f"a head with {what}": (200, json.dumps(_WHOLE | {"files": {NAME: b64encode(data).decode()}}).encode(), ())
         for what, data in {
             "depth": _DEEP,
             "no number": b'{"identity": "ab", "version": Infinity}',
@@ -193,7 +194,7 @@ async def test_a_trial_changes_nothing_whatever_it_brings(http: Serve, laptop: M
     [(name, data)] = [each for each in given.new.items() if each[0] != NAME]
     with served.client(served.token("ada")) as client:
         for is_trial, rows in ((True, 0), (False, 1)):
-            body = {"machine": name.partition("/")[0], "is_trial": is_trial, "files": {name: as_data_url(data)}}
+            body = {"machine": name.partition("/")[0], "is_trial": is_trial, "files": {name: b64encode(data).decode()}}
             assert client.post("/v1/sync", json=body).is_success
             assert len(client.get("/v1/memories").json()["data"]) == rows
 
