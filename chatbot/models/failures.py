@@ -48,7 +48,7 @@ _BY_STATUS: dict[int, type[ModelError]] = {
 }
 _TOO_LONG = ("context length", "context window", "context_length", "maximum context", "too many tokens", "too long")
 _NAMES_IN_FRONT = re.compile(r"^(?:(?:litellm\.)?\w*(?:Error|Exception|Timeout)(?::| -) )+")
-_LONGEST_MESSAGE = 1000
+_LONGEST_MESSAGE = 300
 
 
 def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> ModelError:
@@ -65,7 +65,10 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> Mode
     refused = next((each for each in chain if isinstance(each, OSError)), None)
     if refused is not None:
         message = f"no connection: {refused.strerror or refused}"
-    failure = _kind(original, message)(f"{model}: {without_secrets(message, secrets)[:_LONGEST_MESSAGE]}")
+    if malformed := next((each for each in chain if type(each).__name__ == "ValidationError"), None):
+        # Pydantic's message quotes the answer in pieces, in which a key would no longer be recognised.
+        message = f"the answer is not a valid {getattr(malformed, 'title', '')}".rstrip()
+    failure = _kind(original, message)(f"{model}: {_quoted(without_secrets(message, secrets))}")
     failure.retry_after_s = _retry_after(original)
     failure.status = 0 if refused is not None else getattr(original, "status_code", None)
     codes = (str(getattr(each, "code", None) or "") for each in chain)
@@ -114,6 +117,12 @@ def _message(error: Exception) -> str:
     """The provider's own words, without the names of exceptions that each layer put in front."""
     text = str(getattr(error, "message", None) or error).strip()
     return _NAMES_IN_FRONT.sub("", text) or type(error).__name__
+
+
+def _quoted(text: str) -> str:
+    """The text on one line, cut to a length that fits into a notice."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"
 
 
 def _retry_after(error: Exception) -> float | None:
