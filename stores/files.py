@@ -20,8 +20,10 @@ import errno
 import logging
 import os
 import secrets
+import shlex
 import shutil
 import stat
+import string
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,6 +51,7 @@ _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lo
 _SETTLED_NS = 50_000_000
 """File systems have coarse clocks: a file that changed less than this ago may change again and keep its stamp."""
 
+_PLAIN = f"{string.ascii_letters}{string.digits}/._-".encode()
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 Mend = Callable[[bytes, int], tuple[int, bytes]]
@@ -81,6 +84,15 @@ def stamp(path: Path) -> Stamp | None:
         return Stamp.of(os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def shell_word(path: object) -> str:
+    """The path quoted for a shell; what a terminal could obey or not show is escaped, as bash, zsh and ksh read it."""
+    text = str(path)
+    if text.isprintable():
+        return shlex.quote(text)
+    escaped = "".join(chr(byte) if byte in _PLAIN else f"\\x{byte:02x}" for byte in os.fsencode(text))
+    return f"$'{escaped}'"
 
 
 def erase(path: Path) -> None:

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from errno import EROFS
 from pathlib import Path
-from shlex import quote
 from typing import Any, Literal
 
 from platformdirs import user_cache_path
@@ -49,6 +48,7 @@ from chatbot.stores.backends import open_backend, open_place
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
 from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.fields import how_many
+from chatbot.stores.files import shell_word
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, unwritable
 from chatbot.stores.plugins import STORES, open_store
@@ -107,7 +107,7 @@ def editing(at: Path | str, file: Path | None) -> str:
     if isinstance(at, str) and _VARIABLE.fullmatch(at):
         return f"unset {at}"
     path = at if isinstance(at, Path) else file
-    return f"$EDITOR {quote(str(path))}" if path else "chatbot init"
+    return f"$EDITOR {shell_word(path)}" if path else "chatbot init"
 
 
 STORAGE = "storage"
@@ -137,7 +137,7 @@ def _places(setup: Setup) -> Iterator[Finding]:
         yield Finding(STORAGE, "bad", str(problem))
     elif problem:
         what = f"{home} is not writable ({problem.strerror}): nothing new is kept"
-        yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"ls -ld {quote(str(home))}")
+        yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"ls -ld {shell_word(home)}")
     caches = setup.config.memory.get(_OBSERVATIONS, {}).get("cache")
     cache = Path(caches) if caches else user_cache_path("chatbot")
     is_used = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())
@@ -228,7 +228,7 @@ def _around(path: Path, mode: int) -> Iterator[Finding]:
     async def close() -> str:
         return await asyncio.to_thread(close_to_others, path)
 
-    command = f"chmod go= {quote(str(path))}"
+    command = f"chmod go= {shell_word(path)}"
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         yield Finding("permissions", "bad", f"{path} is writable by other users", command, close)
     elif mode & _OTHERS:
@@ -455,7 +455,8 @@ def _mending(error: ChatbotError, options: Options) -> str:
 
 
 def _lines(finding: Finding) -> str:
-    line = f"{_SIGNS[finding.state]} {finding.subject:14} {printable(finding.message)}"
+    message = printable(finding.message).replace("\n", " ")  # a name of a file must not seem to be a finding
+    line = f"{_SIGNS[finding.state]} {finding.subject:14} {message}"
     indent = " " * 17
     if sys.stdout.isatty():
         indent = " " * 4  # leaves more room for a path

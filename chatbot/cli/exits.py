@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from chatbot.cli.arguments import COMMANDS, named
-from chatbot.cli.output import complain
+from chatbot.cli.output import complain, printable
 from chatbot.errors import (
     BudgetExceeded,
     ChatbotError,
@@ -121,6 +121,8 @@ async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:
 def run(args: argparse.Namespace) -> int:
     """Run the parsed command and return its exit code; errors become a message."""
     _leave_to_notices("chatbot.hooks.hooks")
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Printable())
     try:
         return int(asyncio.run(run_command(args)) or Exit.OK)
     except KeyboardInterrupt:
@@ -134,6 +136,13 @@ def run(args: argparse.Namespace) -> int:
     except (ChatbotError, StoreError) as error:
         complain(error, as_json=args.json)
         return exit_code(error)
+
+
+class _Printable(logging.Formatter):
+    """What is logged, without characters that control a terminal: it may quote names and contents of files."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def _leave_to_notices(name: str) -> None:

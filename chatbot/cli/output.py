@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import signal
 import sys
 import unicodedata
@@ -41,9 +40,8 @@ def say(text: str) -> None:
 
 
 def say_json(value: Any) -> None:
-    """Print one JSON value; control characters that could steer a terminal are escaped."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    say(_STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    """Print one JSON value."""
+    say(_as_json(value, indent=2))
 
 
 def tell(args: argparse.Namespace, value: Any, text: str) -> None:
@@ -75,7 +73,7 @@ def complain(error: Exception, *, as_json: bool = False) -> None:
     """Print an error on standard error."""
     if as_json:
         told = {"error": {"type": type(error).__name__, "message": str(error)}}
-        print(json.dumps(told, ensure_ascii=False), file=sys.stderr)  # noqa: T201 - the one place that prints
+        print(_as_json(told), file=sys.stderr)  # noqa: T201 - the one place that prints
     else:
         warn(str(error))
 
@@ -85,7 +83,22 @@ def printable(text: str) -> str:
 
     Spaces of every width stay, and so do the joiners that emoji and some scripts are written with.
     """
-    return "".join(char if char.isprintable() or _is_harmless(char) else "�" for char in text)
+    return text.translate(dict.fromkeys(map(ord, _steering(text)), "�"))
+
+
+def _as_json(value: Any, indent: int | None = None) -> str:
+    """JSON with the characters escaped that `printable` replaces."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    return text.translate({ord(char): _escape(char) for char in _steering(text)})
+
+
+def _steering(text: str) -> set[str]:
+    return {char for char in set(text) if not (char.isprintable() or _is_harmless(char))}
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
+    return "".join(f"\\u{unit}" for unit in units)
 
 
 def check_can_ask(what: str, instead: str = "") -> None:
@@ -232,7 +245,6 @@ def _marked(record: SessionRecord) -> str:
 SESSION_HEAD = ("session", "used", "agent", "title")
 
 
-_STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _USUAL_COLUMNS = 80
 
 

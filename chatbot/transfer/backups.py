@@ -99,7 +99,7 @@ async def backup(
                     *(without_folders(f"{what}: {why}") for what, why in sync.report.aside),
                 ]
                 made = Backup(name, format_time(made_at), text, place.names(), sync.digest.value(), damage)
-                place.write(_HEAD, json.dumps(asdict(made), ensure_ascii=False).encode())
+                place.write(_HEAD, json.dumps(asdict(made), ensure_ascii=False).encode(errors="replace"))
                 place.close()
                 return made
             place.abandon()

@@ -15,7 +15,6 @@ from inspect import unwrap
 from itertools import compress, islice
 from operator import and_
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from chatbot.stores.access import View, fold, may_see
@@ -25,6 +24,7 @@ from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
 from chatbot.stores.errors import UnknownObservation, UnsafePath
 from chatbot.stores.fields import how_many
+from chatbot.stores.files import shell_word
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
@@ -460,7 +460,7 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
         cache.check()
     except UnsafePath as error:
         is_there = cache.folder.is_symlink() or cache.folder.exists()
-        command = f"rm -r {quote(str(cache.folder))} && {_REINDEX}"
+        command = f"rm -r {shell_word(cache.folder)} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if is_there else None)
     from chatbot.stores.observations.segments import read_manifest  # it loads NumPy
 

@@ -15,7 +15,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from uuid import UUID
 
 from chatbot.stores import transcript
@@ -23,7 +22,7 @@ from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import LOCK_NAME, Folder, below, erase, locked, make_folder, opened, sync_folder
+from chatbot.stores.files import LOCK_NAME, Folder, below, erase, locked, make_folder, opened, shell_word, sync_folder
 from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
 from chatbot.stores.on_disk.session_index import SESSION_NAME
@@ -154,7 +153,7 @@ def _folders(home: Path) -> Iterator[Flaw]:
     for path in found:
         if ".damaged-" in path.name or path.parent == home / ASIDE:
             yield Flaw(
-                "set aside", "note", f"{path} was damaged: mend it and put it back, or", f"rm -r {quote(str(path))}"
+                "set aside", "note", f"{path} was damaged: mend it and put it back, or", f"rm -r {shell_word(path)}"
             )
     yield from _strays(home, found)
 
@@ -172,13 +171,13 @@ def _modes(found: _Found) -> Iterator[Flaw]:
     own = [(path, status) for path, status in known if path not in foreign and not _is_hard_link(status)]
     open_ones = [path for path, status in own if status.st_mode & _OTHERS]
     for path in foreign:
-        yield Flaw("permissions", "bad", f"{path} belongs to another user", f"sudo chown $USER {quote(str(path))}")
+        yield Flaw("permissions", "bad", f"{path} belongs to another user", f"sudo chown $USER {shell_word(path)}")
     for path in open_ones:
         yield Flaw(
             "permissions",
             "bad",
             f"{path} is readable by other users",
-            f"chmod go= {quote(str(path))}",
+            f"chmod go= {shell_word(path)}",
             partial(close_to_others, path),
         )
 
@@ -197,11 +196,11 @@ def _links(found: _Found) -> Iterator[Flaw]:
     for path, status in found.items():
         if stat.S_ISLNK(status.st_mode):
             yield Flaw(
-                "links", "bad", f"{path} is a symbolic link, which is never followed", f"ls -l {quote(str(path))}"
+                "links", "bad", f"{path} is a symbolic link, which is never followed", f"ls -l {shell_word(path)}"
             )
         elif _is_hard_link(status):
             what = f"{path} is a hard link, which is never opened: put a copy in its place"
-            yield Flaw("links", "bad", what, f"ls -l {quote(str(path))}")
+            yield Flaw("links", "bad", what, f"ls -l {shell_word(path)}")
 
 
 def _strays(home: Path, found: _Found) -> Iterator[Flaw]:
@@ -265,7 +264,7 @@ def _session(home: Path, path: Path, sessions: FolderSessions, wish: Examination
         if wish.verify:
             yield from _attachments(path / ATTACHMENTS)
     except (StoreError, OSError) as error:
-        yield Flaw("sessions", "bad", f"{path} cannot be read: {error}", f"ls -la {quote(str(path))}")
+        yield Flaw("sessions", "bad", f"{path} cannot be read: {error}", f"ls -la {shell_word(path)}")
 
 
 def _record(path: Path, recover: Callable[[], str]) -> Iterator[Flaw]:
@@ -317,7 +316,7 @@ def _transcript(path: Path, name: str) -> Iterator[Flaw]:
         yield Flaw("sessions", "bad", what, mend=whole)
     if data.strip(b"\0\n ") and not transcript.starts(data):
         what = f"{path / name} contains no entry: each begins with ### role — time"
-        yield Flaw("sessions", "bad", what, f"$EDITOR {quote(str(path / name))}")
+        yield Flaw("sessions", "bad", what, f"$EDITOR {shell_word(path / name)}")
 
 
 def _attachments(path: Path) -> Iterator[Flaw]:
@@ -328,7 +327,7 @@ def _attachments(path: Path) -> Iterator[Flaw]:
             data = folder.read(name)
         if blob_name(data, name[32:]) != name:
             what = f"{path / name} was changed: its content does not match its name; replace it from a backup"
-            yield Flaw("sessions", "bad", what, f"ls -l {quote(str(path / name))}")
+            yield Flaw("sessions", "bad", what, f"ls -l {shell_word(path / name)}")
 
 
 def _made_whole(path: Path, name: str) -> str:

@@ -121,6 +121,10 @@ def test_control_characters_never_reach_the_terminal() -> None:
     script = json.dumps(["\x1b[31mred\x07 \x9b1m"])
     assert ok("ask", "hi", CHATBOT_MODEL__SCRIPT=script) == "�[31mred� �1m\n"
     assert "\x1b" not in ok("sessions", "show", "hi")
+    for flags in ([], ["--json"]):
+        refused = run("ask", "-i", "gr\x9bace\u202e", "hi", *flags).stderr
+        assert "ace" in refused
+        assert refused.rstrip("\n").isprintable()
 
 
 def test_a_reader_that_has_enough_is_no_error() -> None:

