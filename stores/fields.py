@@ -247,6 +247,12 @@ def one_line(text: object, name: str) -> str:
     return text
 
 
+def check_key(key: str) -> None:
+    """Raise `InvalidValue` for a caller's key that could not be stored unchanged, so that no two keys become one."""
+    if not key or one_line(key, "the key") != key:
+        raise InvalidValue(f"the key {key!r:.80} is invalid: use one line without control characters or doubled spaces")
+
+
 def clean_text(text: object, name: str) -> str:
     """Return `text` without control characters except newline and tab. Raises `InvalidValue` above 1,000,000."""
     text = _checked(text, name)

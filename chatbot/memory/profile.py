@@ -37,7 +37,8 @@ from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreError, UnknownObservation
-from chatbot.stores.fields import one_line
+from chatbot.stores.fields import check_key, one_line
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
@@ -198,10 +199,13 @@ class Profiles(MemoryWrites, ScopedOperations):
         The key is in the metadata as `key`; `draft` are fields of `Draft`. A repetition counts as a mention.
         """
         scope = self.scope
-        key = one_line(key, "the key")
-        if not key:
-            raise InvalidValue("the key is empty")
+        check_key(key)
         scope.caller.check("write")
+        async with scope.environment.keyed:
+            return await to_its_end(self._replaced(key, title, draft))
+
+    async def _replaced(self, key: str, title: str, draft: dict[str, Any]) -> AddResult:
+        scope = self.scope
         wanted = Filter(metadata={OWN_KEY: key})
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
         old = next((row for row in rows if row.principal == scope.caller.principal), None)
@@ -214,6 +218,10 @@ class Profiles(MemoryWrites, ScopedOperations):
         elif old is not None:  # rows with different metadata cannot supersede each other
             given = replace(given, forgets=old.id)
         [kept] = await keep(scope, [given])
+        said: dict[str, Any] = {"title": given.title, "narrative": given.narrative, "facts": tuple(given.facts)}
+        if old is not None and kept.id == old.id and said != {name: getattr(old, name) for name in said}:
+            corrected = await self.update(old.id, **said)  # said in another case, or with other white space
+            return corrected if corrected.outcome == "updated" else kept
         return kept
 
     async def _proposal(self, proposal_id: str) -> Observation:

@@ -17,6 +17,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial, wraps
 from inspect import iscoroutinefunction
@@ -262,6 +263,8 @@ class Environment(Struct, frozen=True):
     """Removes what sessions keep of deleted exchanges."""
     tombstones: Tombstones | None = None
     """Purged rows, which an import does not restore."""
+    keyed: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    """Held while what is under a caller's own key is replaced."""
 
 
 class Scope(Struct, frozen=True):

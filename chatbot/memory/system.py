@@ -42,9 +42,10 @@ from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, SessionStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
-from chatbot.stores.fields import one_line
+from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.plugins import open_store
 from chatbot.stores.query import Progress
 from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_text, is_session_id
@@ -116,6 +117,7 @@ class MemorySystem(AsyncResource, Observable):
         """Stores that this program named. No others are loaded: a session's record could name any code."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
+        self._keyed_order = TurnOrder(self.backend.lease("keyed"))
         self._environment = Environment(
             clock,
             profiles=self._options.profiles,
@@ -124,11 +126,11 @@ class MemorySystem(AsyncResource, Observable):
             tell=self._options.tell,
             erase_quotes=self._erase_quotes,
             tombstones=self.tombstones,
+            keyed=self._keyed_order,
         )
         self._meanings: dict[int, Meaning] = {}
         self._observations = self._options.observations or ("in_memory" if home is None else "observations")
         self._catalog = SessionCatalog(self.backend)
-        self._keyed_order = TurnOrder(self.backend.lease("keyed-sessions"))
         self._terms = SessionTerms.of(self.where, self._cache_root())
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
@@ -193,13 +195,14 @@ class MemorySystem(AsyncResource, Observable):
         All callers that ask for the same key at the same time, in any process, get the same session.
         """
         self.caller.check("chat")
-        origin = f"key:{one_line(key, 'the key')}"
+        check_key(key)
+        origin = f"key:{key}"
         async with self._keyed_order:
             known = await self._find_open(lambda record: (record.agent_id, record.origin) == (agent_id, origin), None)
             if known:
                 return await self.load_session(known[-1].id, agent_id)
             record = self._new_record(_names(store_types), agent_id, title)
-            return await self._created(replace(record, origin=origin))
+            return await to_its_end(self._created(replace(record, origin=origin)))
 
     async def _created(self, record: SessionRecord) -> SessionHandle:
         stores = self._open_stores(record.store_types)
