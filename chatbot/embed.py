@@ -44,7 +44,7 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import TranscriptEntry, check_time, format_time
 from chatbot.tools import Toolbox, ToolResult
 
 __all__ = [
@@ -185,6 +185,7 @@ class AgentMemory(Memory, AsyncResource):
         With a `session` the turn is also appended to its transcript. `at` is when the user spoke; default: now.
         """
         at = at or self.scope.clock()
+        self._check_past(at, "at")
         memory = session.memory if session else self._placed
         turn = TurnMemory(memory, self._settings(), self.scope.clock, session)
         recalled = context.recalled if context else PromptMemory()
@@ -204,10 +205,8 @@ class AgentMemory(Memory, AsyncResource):
         call replaces the exchange as it was until then. Raises `InvalidValue` for a time that is still to come.
         """
         new = list(entries)
-        latest = self.scope.clock() + _CLOCKS_APART
         for number, entry in enumerate(new):
-            if entry.at > latest:
-                raise InvalidValue(f"messages[{number}].at is {format_time(entry.at)}, which is in the future")
+            self._check_past(entry.at, f"messages[{number}].at")
         before = await session.transcript_read_last(_LOOKED_BACK)
         await session.transcript_extend(new)
         gate = self._setup.exchange_gate()
@@ -261,6 +260,10 @@ class AgentMemory(Memory, AsyncResource):
         """Close the memory. May be called twice."""
         if self._owns:
             await self.system.aclose()
+
+    def _check_past(self, at: datetime, name: str) -> None:
+        if check_time(at) > self.scope.clock() + _CLOCKS_APART:
+            raise InvalidValue(f"{name} is {format_time(at)}, which is in the future")
 
     @property
     def _placed(self) -> Memory:
@@ -328,24 +331,28 @@ class Portal:
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="chatbot-portal", daemon=True)
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._run, name="chatbot-portal", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine to its end and return its result. Raises what it raises."""
-        if threading.current_thread() is self._thread:
+        is_own = threading.current_thread() is self._thread
+        if is_own or self._loop.is_closed():
             work.close()
-            raise RuntimeError("a portal cannot wait for itself: use await here")
+            raise RuntimeError("a portal cannot wait for itself: use await here" if is_own else "the portal is closed")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """End the thread. May be called twice."""
+        """Cancel what still runs, and end the thread. May be called twice."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
+
+    def _run(self) -> None:
+        with self._runner:
+            self._loop.run_forever()
 
     def __enter__(self) -> Self:
         return self

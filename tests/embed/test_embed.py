@@ -265,3 +265,28 @@ def test_code_without_a_loop_uses_a_portal(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="cannot wait for itself"):
             portal.run(wait_for_itself())
         portal.run(memory.aclose())
+
+
+def test_a_portal_that_closes_leaves_no_thread_waiting() -> None:
+    portal = Portal()
+    has_begun = threading.Event()
+    ended: list[BaseException] = []
+
+    async def wait_for_ever() -> None:
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    def run() -> None:
+        try:
+            portal.run(wait_for_ever())
+        except BaseException as error:  # noqa: BLE001 - a cancellation is none of the others
+            ended.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert has_begun.wait(PATIENCE_S)
+    portal.close()
+    thread.join(PATIENCE_S)
+    assert [type(each).__name__ for each in ended] == ["CancelledError"]
+    with pytest.raises(RuntimeError, match="the portal is closed"):
+        portal.run(wait_for_ever())
