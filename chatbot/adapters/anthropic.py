@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import secrets
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from anthropic.lib.tools import BetaAsyncAbstractMemoryTool, ToolError
 
-from chatbot.chat.fence import fenced
+from chatbot.chat.fence import fenced, without_tokens
 from chatbot.chat.governor import judge
 from chatbot.embed import AgentMemory
 from chatbot.messages import INTRODUCTION
+from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
     async def _below(self, path: PurePosixPath) -> dict[PurePosixPath, Observation]:
         """The file at that path, or those in that folder, however deep."""
         rows = await self._memory.every(metadata={"kind": _KIND})
-        files = {PurePosixPath(row.metadata["path"]): row for row in rows}
+        files = {PurePosixPath(name): row for row in rows if _is_plain(name := row.metadata.get("path"))}
         return {each: row for each, row in files.items() if each.is_relative_to(path)}
 
     async def _read(self, name: str) -> tuple[PurePosixPath, str]:
@@ -124,4 +125,13 @@ def _checked(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if not path.is_relative_to(_ROOT) or ".." in path.parts:
         raise ToolError(f"Path must start with /memories, and may not leave it, got: {name!r:.200}")
+    if not _is_plain(name):
+        raise ToolError(f"Path must be one short line of plain characters, got: {name!r:.200}")
     return path
+
+
+def _is_plain(name: object) -> TypeGuard[str]:
+    """Return whether a name can be listed: it looks like nothing else, and no other one is kept under the same key."""
+    if not isinstance(name, str) or not name.isprintable() or len(name) > LONGEST_LINE:
+        return False
+    return without_tokens(" ".join(name.split())) == name

@@ -8,10 +8,12 @@ agent = create_agent(model, tools(memory))
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import (
+    AIMessage,
     BaseMessage,
     HumanMessage,
     convert_to_openai_messages,
@@ -20,9 +22,12 @@ from langchain_core.messages import (
 )
 from langchain_core.tools import StructuredTool
 
-from chatbot.chat.attached import entry_of, item_of
+from chatbot.chat.attached import entry_of, item_of, text_of
+from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.embed import AgentMemory, MemoryTool, Portal
 from chatbot.memory import SessionHandle
+
+_SPEAKERS: dict[str, type[HumanMessage | AIMessage]] = {USER: HumanMessage, ASSISTANT: AIMessage}
 
 
 class MemoryHistory(BaseChatMessageHistory):
@@ -40,8 +45,8 @@ class MemoryHistory(BaseChatMessageHistory):
 
     async def aget_messages(self) -> list[BaseMessage]:
         """Return all messages, oldest first."""
-        items = map(item_of, await (await self._session()).transcript_read_all())
-        return messages_from_dict([each["langchain"] for each in items if "langchain" in each])
+        entries = await (await self._session()).transcript_read_all()
+        return [message for entry in entries if (message := _message(item_of(entry))) is not None]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages. Durable on return."""
@@ -97,4 +102,16 @@ def _tool(tool: MemoryTool, portal: Portal) -> StructuredTool:
 
 
 def _openai(message: BaseMessage) -> dict[str, Any]:
-    return dict(convert_to_openai_messages(message))
+    try:
+        return dict(convert_to_openai_messages(message))
+    except ValueError:  # it has parts of a provider's own
+        role = next((role for role, kind in _SPEAKERS.items() if isinstance(message, kind)), message.type)
+        return {"role": role, "content": str(message.text)}
+
+
+def _message(item: dict[str, Any]) -> BaseMessage | None:
+    """The message of an entry, also of one that was written by hand or elsewhere; None for what nobody said."""
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        return messages_from_dict([item["langchain"]])[0]
+    kind = _SPEAKERS.get(str(item.get("role")))
+    return kind(text_of(item.get("content"))) if kind else None

@@ -7,8 +7,10 @@ messages = await recalling(memory)(messages)               # before the model is
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
@@ -27,6 +29,7 @@ from langgraph.store.base import (
 )
 
 from chatbot.embed import AgentMemory, Portal
+from chatbot.redaction import redact
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
@@ -42,7 +45,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 class MemoryStore(BaseStore):
     """LangGraph's store over memories: each item is one, searched by words and meaning, with its history.
 
-    Keys and passwords in a value are redacted. `portal` runs the synchronous methods.
+    Keys and passwords in a value are redacted, each field by itself. `portal` runs the synchronous methods.
     """
 
     def __init__(self, memory: AgentMemory, portal: Portal) -> None:
@@ -71,8 +74,11 @@ class MemoryStore(BaseStore):
                 return await self._namespaces(op)
 
     async def _row(self, namespace: tuple[str, ...], key: str) -> Observation | None:
-        rows = await self._memory.every(metadata={"key": _key(namespace, key)}, ask=_ASK)
+        rows = await self._items({"key": _key(namespace, key)})
         return rows[0] if rows else None
+
+    async def _items(self, metadata: Mapping[str, Any]) -> list[Observation]:
+        return list(filter(_is_item, await self._memory.every(metadata=metadata, ask=_ASK)))
 
     async def _put(self, namespace: tuple[str, ...], key: str, value: Mapping[str, Any] | None) -> None:
         old = await self._row(namespace, key)
@@ -82,7 +88,7 @@ class MemoryStore(BaseStore):
             return
         made = old.metadata["made"] if old else format_time(self._memory.scope.clock())
         item = {"kind": _KIND, "namespace": list(namespace), "item": key, "made": made}
-        narrative = json.dumps(value, ensure_ascii=False)
+        narrative = json.dumps(_redacted(value), ensure_ascii=False)
         metadata = {**item, **_path(namespace)}
         title = "/".join([*namespace, key])[:LONGEST_LINE]
         await self._memory.upsert(_key(namespace, key), title, narrative=narrative, metadata=metadata, source=_KIND)
@@ -93,15 +99,14 @@ class MemoryStore(BaseStore):
         if op.query:
             count = len(await self._memory.every(metadata=metadata, ask=_ASK))
             hits = await self._memory.search(op.query, limit=max(count, 1), metadata=metadata, ask=_ASK)
-            found = [(hit.observation, hit.score) for hit in hits]
+            found = [(hit.observation, hit.score) for hit in hits if _is_item(hit.observation)]
         else:
-            found = [(row, None) for row in await self._memory.every(metadata=metadata, ask=_ASK)]
-        fitting = [(row, score) for row, score in found if _fits(json.loads(row.narrative), op.filter or {})]
+            found = [(row, None) for row in await self._items(metadata)]
+        fitting = [(row, score) for row, score in found if _fits(_value(row), op.filter or {})]
         return [SearchItem(**_fields(row), score=score) for row, score in fitting[op.offset : op.offset + op.limit]]
 
     async def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-        rows = await self._memory.every(metadata={"kind": _KIND}, ask=_ASK)
-        paths = {tuple(row.metadata["namespace"]) for row in rows}
+        paths = {tuple(row.metadata["namespace"]) for row in await self._items({"kind": _KIND})}
         chosen = {
             path[: op.max_depth] for path in paths if all(_is_at(path, each) for each in op.match_conditions or ())
         }
@@ -109,7 +114,34 @@ class MemoryStore(BaseStore):
 
 
 def _key(namespace: tuple[str, ...], key: str) -> str:
-    return json.dumps([_KIND, *namespace, key], ensure_ascii=False)
+    """A digest: keys that differ in white space alone differ, and none is too long."""
+    return f"{_KIND}:{hashlib.sha256(json.dumps([*namespace, key]).encode()).hexdigest()}"
+
+
+def _redacted(value: Any, name: str = "") -> Any:
+    """The value without secrets: a field that holds one, as its name may tell, is replaced as a whole."""
+    if isinstance(value, Mapping):
+        return {redact(key)[0]: _redacted(inner, key) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(inner, name) for inner in value]
+    kinds = redact(json.dumps({name: value}, ensure_ascii=False))[1] or redact(f"{name}: {value}")[1]
+    return f"[redacted: {', '.join(kinds)}]" if kinds else value
+
+
+def _is_item(row: Observation) -> bool:
+    """Return whether a row was put here: others may have the same metadata in part."""
+    kept = row.metadata
+    place = kept.get("namespace")
+    return isinstance(place, list) and all(isinstance(part, str) for part in (*place, *map(kept.get, ("item", "made"))))
+
+
+def _value(row: Observation) -> dict[str, Any]:
+    """The value of an item; a text that somebody wrote in its place is its `text`."""
+    try:
+        value = json.loads(row.narrative)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"text": row.narrative}
 
 
 def _path(namespace: Sequence[str]) -> dict[str, str]:
@@ -119,8 +151,11 @@ def _path(namespace: Sequence[str]) -> dict[str, str]:
 
 def _fields(row: Observation) -> dict[str, Any]:
     kept = row.metadata
-    times: dict[str, datetime] = {"created_at": parse_time(kept["made"]), "updated_at": row.updated_at}
-    return {"value": json.loads(row.narrative), "key": kept["item"], "namespace": tuple(kept["namespace"]), **times}
+    made = row.created_at
+    with suppress(ValueError):  # written by another
+        made = parse_time(kept["made"])
+    times: dict[str, datetime] = {"created_at": made, "updated_at": row.updated_at}
+    return {"value": _value(row), "key": kept["item"], "namespace": tuple(kept["namespace"]), **times}
 
 
 def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

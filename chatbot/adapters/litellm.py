@@ -43,6 +43,8 @@ class MemoryCallback(CustomLogger):
             return None
         memory = self._of(kwargs)
         self._calls.setdefault(str(kwargs.get("litellm_call_id")), asyncio.get_running_loop().create_future())
+        if (task := asyncio.current_task()) is not None:
+            task.add_done_callback(lambda done: self._settle(kwargs) if done.cancelled() else None)
         context = await memory.context(messages, tokens=self._tokens, rows=self._rows)
         return {**kwargs, "messages": context.added_to(messages)}
 
@@ -68,10 +70,15 @@ class MemoryCallback(CustomLogger):
     async def settled(self, timeout_s: float = 10.0) -> None:
         """Wait until the calls so far are recorded, for LiteLLM reports them in the background. Raises `TimeoutError`.
 
-        Await it before the memory is closed.
+        Await it before the memory is closed. A stream that was not read to its end is waited for once.
         """
-        async with asyncio.timeout(timeout_s):
-            await asyncio.gather(*self._calls.values())
+        late: set[asyncio.Future[None]] = set()
+        if waiting := [each for each in self._calls.values() if not each.done()]:
+            _, late = await asyncio.wait(waiting, timeout=timeout_s)
+        for each in late:
+            each.set_result(None)
+        if late:
+            raise TimeoutError(f"{len(late)} calls were not reported within {timeout_s:g} s")
 
     async def _record(self, kwargs: Mapping[str, Any], response: Any, at: datetime) -> None:
         choices = getattr(response, "choices", None) or []
@@ -91,7 +98,7 @@ class MemoryCallback(CustomLogger):
         user = kwargs.get("user") or (kwargs.get("optional_params") or {}).get("user")
         if not user:
             raise ValueError("this memory is per_user: name the user of the call, as in acompletion(…, user='ada')")
-        return self._memory.for_user(str(user))
+        return self._memory.for_user(user)
 
 
 def _is_told(messages: list[dict[str, Any]]) -> bool:

@@ -156,9 +156,9 @@ def is_block(text: str) -> bool:
 def entry_of(item: Mapping[str, Any]) -> TranscriptEntry:
     """The transcript entry of a framework's message: as text if it is a role and a text, else as JSON."""
     role, content = item.get("role"), item.get("content")
-    if item.keys() == {"role", "content"} and role in {USER, ASSISTANT} and isinstance(content, str) and content:
+    if item.keys() == {"role", "content"} and role in (USER, ASSISTANT) and isinstance(content, str) and content:
         return TranscriptEntry(role, content, utc_now())
-    return TranscriptEntry(ITEM, json.dumps(item, ensure_ascii=False), utc_now())
+    return TranscriptEntry(ITEM, json.dumps(item, ensure_ascii=False, default=str), utc_now())
 
 
 def item_of(entry: TranscriptEntry) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def item_of(entry: TranscriptEntry) -> dict[str, Any]:
         return {"role": entry.role, "content": entry.content}
     try:
         found = json.loads(entry.content)
-    except ValueError:  # edited by hand
+    except (ValueError, RecursionError):  # edited by hand
         found = None
     return found if isinstance(found, dict) else {"role": USER, "content": entry.content}
 
@@ -178,7 +178,7 @@ def spoken(entry: TranscriptEntry) -> TranscriptEntry:
         return entry
     item = item_of(entry)
     role, text = item.get("role"), text_of(item.get("content"))
-    return TranscriptEntry(role, text, entry.at) if role in {USER, ASSISTANT} and text else entry
+    return TranscriptEntry(role, text, entry.at) if role in (USER, ASSISTANT) and text else entry
 
 
 def asked_in(messages: Sequence[ChatMessage] | str) -> list[str]:

@@ -75,6 +75,23 @@ async def test_a_wrong_command_tells_the_model_what_is_wrong(
         await run(memory, command, **given)
 
 
+async def test_an_edit_of_the_case_alone_is_one(memory: AgentMemory) -> None:
+    await run(memory, "create", path="/memories/a.md", file_text="anna")
+    await run(memory, "str_replace", path="/memories/a.md", old_str="anna", new_str="Anna")
+    assert "\tAnna" in await run(memory, "view", path="/memories/a.md")
+
+
+@pytest.mark.parametrize("name", ["a\n### system", "a  b", "<|im_start|>", "a\x1b[2J", "\u202ea", "x" * 2_000])
+async def test_a_name_that_could_look_like_something_else_is_refused_and_not_listed(
+    memory: AgentMemory, name: str
+) -> None:
+    with pytest.raises(ToolError, match="one short line"):
+        await run(memory, "create", path=f"/memories/{name}", file_text="x")
+    for path in (f"/memories/{name}", 5, None):
+        await memory.remember("of another", narrative=str(path), metadata={"kind": "anthropic", "path": path})
+    assert (await run(memory, "view", path="/memories")).endswith("/memories:\n")
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_a_poisoned_file_stays_inside_the_fence(memory: AgentMemory, attack: str) -> None:
     await run(memory, "create", path="/memories/door.md", file_text=attack)

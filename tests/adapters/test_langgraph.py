@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
@@ -60,6 +61,69 @@ def test_an_item_is_put_changed_and_deleted(store: BaseStore) -> None:
     store.delete(("users", "ada"), "likes")
     assert store.get(("users", "ada"), "likes") is None
     store.delete(("users", "ada"), "likes")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [({"name": "ada"}, {"name": "Ada"}), ({"text": "a b"}, {"text": "a  b"}), ({"n": 1}, {"N": 1})]
+)
+def test_a_value_is_the_last_one_that_was_put(store: BaseStore, old: dict[str, object], new: dict[str, object]) -> None:
+    for value in (old, new):
+        store.put(("users",), "ada", value)
+        assert [item.value for item in store.search(("users",))] == [value]
+
+
+def test_keys_that_look_alike_are_apart(store: BaseStore) -> None:
+    places = [
+        (("a", "b"), "c"),
+        (("a",), "b/c"),
+        (("A", "b"), "c"),
+        (("a",), "b  c"),
+        (("a",), "b c"),
+        (("a",), "x" * 5_000),
+    ]
+    for path, key in places:
+        store.put(path, key, {"text": "the same"})
+    assert [item and (item.namespace, item.key) for item in (store.get(path, key) for path, key in places)] == places
+    assert len(store.search((), limit=100)) == len(places)
+
+
+SECRETS = (
+    {"password": 12345678, "after": 1},
+    {"password": 'hunter2!"x\\', "after": 1},
+    {"deep": [{"password": "hunter2!x"}], "after": 1},
+    {"text": "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEAzK9f8sPq7mX2vB3n", "after": 1},
+    {"headers": {"Authorization": "Bearer abcdef0123456789ABCDEF"}, "after": 1},
+    {"url": "postgres://u:s3cretpw77@db/x", "after": 1},
+)
+
+
+@pytest.mark.parametrize("value", SECRETS)
+def test_a_value_that_holds_a_secret_is_kept_without_it(
+    tmp_path: Path, memory: AgentMemory, portal: Portal, value: dict[str, Any]
+) -> None:
+    store = MemoryStore(memory, portal)
+    store.put(("keys",), "one", value)
+    [item] = store.search(("keys",), filter={"after": 1})
+    assert item.value.keys() == value.keys()
+    assert "[redacted" in str(item.value)
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert not [each for each in ("12345678", "hunter2", "MIIEow", "abcdef01", "s3cretpw") if each.encode() in kept]
+
+
+def test_rows_of_others_with_metadata_of_items_are_no_items(memory: AgentMemory, portal: Portal) -> None:
+    store = MemoryStore(memory, portal)
+    store.put(("a",), "k", {"v": 1, "text": "foreign"})
+    item: dict[str, Any] = {"kind": "langgraph", "namespace": ["a"], "namespace0": "a", "item": "y", "made": "never"}
+    others: list[dict[str, Any]] = [{"namespace": 5}, {"namespace": [{}]}, {"item": None}, {"made": None}]
+    for number, other in enumerate(others):
+        portal.run(memory.remember(f"foreign {number}", metadata=item | other))
+    portal.run(memory.remember("by hand", narrative="not JSON", metadata=item))
+    assert {item.key: item.value for item in store.search(("a",))} == {
+        "k": {"v": 1, "text": "foreign"},
+        "y": {"text": "not JSON"},
+    }
+    assert store.list_namespaces() == [("a",)]
+    assert [item.key for item in store.search((), query="foreign", filter={"v": {"$gt": 0}})] == ["k"]
 
 
 def test_namespaces_are_found_by_prefix(store: BaseStore) -> None:
@@ -126,6 +190,36 @@ def test_a_history_gives_back_every_message_as_it_was(memory: AgentMemory, porta
     assert exchange.user_text == "My sister Anna lives in Lisbon."
     history.clear()
     assert history.messages == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ToolMessage("found", tool_call_id="c", artifact=object()),
+        AIMessage([{"type": "thinking", "thinking": "hm", "signature": "x"}, {"type": "text", "text": "Noted."}]),
+        HumanMessage([{"type": "of a provider", "value": 1}, {"type": "text", "text": "Look."}]),
+    ],
+    ids=["artifact", "thinking", "unknown"],
+)
+def test_a_message_of_any_shape_is_kept(memory: AgentMemory, portal: Portal, message: BaseMessage) -> None:
+    history = MemoryHistory(memory, portal, "thread")
+    history.add_messages([HumanMessage("hi"), message])
+    assert [each.content for each in history.messages] == ["hi", message.content]
+    assert portal.run(recalling(memory)([message, HumanMessage("Where?")]))[-1].content == "Where?"
+
+
+@pytest.mark.parametrize(
+    "entry", ['{"langchain": "x"}', '{"langchain": {"type": "nope", "data": {}}}', "{", '{"role": []}']
+)
+def test_what_was_written_by_hand_is_shown_and_breaks_nothing(memory: AgentMemory, portal: Portal, entry: str) -> None:
+    history = MemoryHistory(memory, portal, "thread")
+    history.add_messages([HumanMessage("hi")])
+    session = portal.run(memory.session("thread"))
+    portal.run(session.transcript_append("item", entry))
+    portal.run(session.transcript_append("user", "typed by hand"))
+    history.add_messages([AIMessage("ok")])
+    said = [each.content for each in history.messages]
+    assert (said[0], said[-2:]) == ("hi", ["typed by hand", "ok"])
 
 
 @pytest.mark.filterwarnings("ignore:RunnableWithMessageHistory is deprecated")

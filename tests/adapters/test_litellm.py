@@ -1,5 +1,6 @@
 """The callback of LiteLLM, with LiteLLM itself answering by its own mock."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ class Noting(MemoryCallback):
     def __init__(self, memory: AgentMemory, **settings: Any) -> None:
         super().__init__(memory, **settings)
         self.sent: list[list[dict[str, Any]]] = []
+        self.has_sent = asyncio.Event()
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         changed = await super().async_pre_call_deployment_hook(kwargs, call_type)
         self.sent.append((changed or kwargs)["messages"])
+        self.has_sent.set()
         return changed
 
 
@@ -66,6 +69,16 @@ async def test_each_user_has_a_memory(memory: AgentMemory) -> None:
     assert len(callback.sent[-1]) == 1
     assert not await memory.every()
     assert await memory.for_user("ada").every()
+
+
+async def test_a_call_that_is_cancelled_is_not_waited_for(memory: AgentMemory) -> None:
+    callback = Noting(memory)
+    task = asyncio.create_task(say(callback, "My sister Anna lives in Lisbon.", "Noted.", mock_delay=4 * PATIENCE_S))
+    await callback.has_sent.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await callback.settled(PATIENCE_S)
+    assert await memory.every() == []
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
