@@ -174,7 +174,7 @@ def _json(content: str) -> Any:
     """Parse JSON; None for an entry that a hand edit made unreadable."""
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -186,7 +186,7 @@ class OtherTools(Tool):
         """Return the call of the named tool; a call that names none stays as it is."""
         try:
             name, given = self._named(json.loads(call.arguments or "{}"))
-        except (ValueError, AttributeError, ToolError):
+        except (ValueError, AttributeError, RecursionError, ToolError):
             return call  # `run` reports the mistake
         return ToolCall(call.id, name, json.dumps(given, ensure_ascii=False))
 

@@ -160,7 +160,7 @@ def _task(run: ToolRun) -> str:
     try:
         answer = json.loads(run.output)
         return str(answer.get("title") or answer["task"]["title"])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return _main_argument(run.arguments) or "a task"
 
 

@@ -235,7 +235,7 @@ def _decoded(cursor: str) -> list[str]:
             is_sound = datetime.fromisoformat(others[0]).tzinfo is not None
         if is_sound or place == ["memories"]:
             return list(place)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise ToolError(f"invalid cursor {cursor!r:.80}: use one that this server returned")
 

@@ -222,7 +222,7 @@ def _failed(call: ToolCall, why: str) -> ToolResult:
 def _arguments(call: ToolCall) -> dict[str, Any]:
     try:
         arguments = json.loads(call.arguments or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ToolError(f"the arguments of {call.name!r} are not valid JSON: {error}") from error
     if not isinstance(arguments, dict):
         raise ToolError(f"the arguments of {call.name!r} should be an object")
@@ -247,7 +247,7 @@ def meant(value: Any, kind: object) -> Any:
     if kind in {"array", "object"}:
         try:
             read = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             read = value
         if kind == "array":
             return read if isinstance(read, list) else [value]

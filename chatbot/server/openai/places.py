@@ -324,7 +324,7 @@ def _canonical(message: Message) -> list[Any]:
 def _call(call: ToolCall) -> list[Any]:
     try:
         return [call.name, json.loads(call.arguments or "{}")]
-    except ValueError:
+    except (ValueError, RecursionError):
         return [call.name, call.arguments]
 
 
