@@ -34,6 +34,8 @@ _BENEATH = ("model", "providers", "aliases")
 _PREFIX = "CHATBOT_"
 _DEEP = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
+_LARGEST = 1_000_000
+"""Most characters of a file of settings."""
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _STEP = re.compile(r"\.(\w+)|\[([^\]]*)\]")
 _ENVIRONMENT = "the environment"
@@ -177,7 +179,11 @@ def check_found(
 def read_toml(path: Path) -> Table:
     """Read a TOML file. Raises `ConfigError` with file, line and column."""
     try:
-        return parse_toml(path.read_text(encoding="utf-8"), path)
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_LARGEST + 1)
+        if len(text) > _LARGEST:
+            raise ConfigError(f"{path} is longer than {_LARGEST:,} characters", at=path)
+        return parse_toml(text, path)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
     except OSError as error:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.errors import DamagedFile, InvalidValue
 from chatbot.stores.files import Folder
 
 logger = logging.getLogger(__name__)
@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 _CHUNK_BYTES = 16 * 1024
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"\}\s*\Z')
 _END_BYTES = 64
+_LONGEST_LINE = 8 << 20
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
@@ -89,11 +90,16 @@ def read_backwards(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
 
 
 def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
-    """Yield every line of the file, last first; reads no more of it than needed. Yields nothing if there is no file."""
+    """Yield every line of the file, last first; reads no more of it than needed. Yields nothing if there is no file.
+
+    Raises `DamagedFile` for a line of more than 8 MiB.
+    """
     rest: bytes | None = None  # the first line of a chunk, whose beginning is in the chunk before it
     for chunk in folder.chunks_backwards(name, _CHUNK_BYTES):
         rest, *lines = (chunk + (rest or b"")).split(b"\n")
         yield from reversed(lines)
+        if len(rest) > _LONGEST_LINE:
+            raise DamagedFile(f"{folder.path / name} has a line of more than {_LONGEST_LINE >> 20} MiB")
     if rest is not None:
         yield rest
 

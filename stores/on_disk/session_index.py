@@ -17,6 +17,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from chatbot.stores import json_lines
-from chatbot.stores.errors import InvalidValue, LaterFormat
+from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.records import VERSION, SessionRecord, decode_record, is_session_id, parse_record
 
@@ -244,14 +245,14 @@ def _readable(folder: Folder) -> tuple[dict[str, SessionRecord], str]:
 
 def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
     seen: set[str] = set()
-    for fields in chain(_journal_backwards(folder, seen), _index_backwards(folder)):
-        try:
+    try:
+        for fields in chain(_journal_backwards(folder, seen), _index_backwards(folder)):
             record = parse_record(fields)
-        except (InvalidValue, LaterFormat) as error:
-            raise _DamagedIndexError(str(error)) from error
-        if record.id not in seen:
-            seen.add(record.id)
-            yield record
+            if record.id not in seen:
+                seen.add(record.id)
+                yield record
+    except (InvalidValue, LaterFormat, DamagedFile) as error:
+        raise _DamagedIndexError(str(error)) from error
 
 
 def _behind(records: Iterable[SessionRecord], session_id: str | None) -> Iterator[SessionRecord]:
@@ -281,17 +282,15 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         if damage := json_lines.damage_of(line):
             raise _DamagedIndexError(f"{line[:80]!r}: {damage}")
-        try:
-            yield json_lines.record_of(line)
-        except InvalidValue as error:
-            raise _DamagedIndexError(f"{line[:80]!r} is {error}") from error
+        yield json_lines.record_of(line)
 
 
 def _marker(folder: Folder) -> str | None:
     """Return the recorded state of the sessions folder; None if it is unknown."""
     if folder.stamp(NAME) is None:
         return None  # a journal alone is no index
-    for line in json_lines.read_backwards(folder, JOURNAL_NAME):
-        return line.get("folders")
+    with suppress(DamagedFile):
+        for line in json_lines.read_backwards(folder, JOURNAL_NAME):
+            return line.get("folders")
     marker = _head(folder).get("folders")
     return marker if isinstance(marker, str) else None

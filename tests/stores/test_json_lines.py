@@ -1,6 +1,7 @@
 """One JSON object a line: what cannot be read is skipped and reported, and hides nothing else."""
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.stores import json_lines
+from chatbot.stores.errors import DamagedFile
 from chatbot.stores.files import locked, opened
 
 NAME = "lines.jsonl"
@@ -57,6 +59,13 @@ def test_a_line_that_is_no_record_is_skipped_and_reported(
     with caplog.at_level(logging.WARNING):
         assert _both_ways(tmp_path) == [{"n": 1}, {"n": 2}]
     assert NAME in caplog.text
+
+
+def test_a_line_without_an_end_is_not_read_until_memory_is_full(tmp_path: Path) -> None:
+    _append(tmp_path, {"n": 1})
+    os.truncate(tmp_path / NAME, 50 << 30)
+    with opened(tmp_path) as folder, pytest.raises(DamagedFile, match=NAME):
+        list(json_lines.read_backwards(folder, NAME))
 
 
 def test_cut_anywhere_every_whole_record_survives_and_the_next_one_too(tmp_path: Path) -> None:
