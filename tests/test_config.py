@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -92,9 +93,13 @@ def test_what_is_wrong_is_named_with_file_and_nearest_key(text: str, words: str)
         _config(text)
 
 
-def test_a_file_that_is_no_text_is_refused() -> None:
+def test_a_file_that_is_no_text_or_has_no_end_is_refused() -> None:
     Path("config.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not valid TOML"):
+        Settings.read(environ={})
+    os.truncate("config.toml", 0)
+    os.truncate("config.toml", 50 << 30)
+    with pytest.raises(ConfigError, match="is longer than"):
         Settings.read(environ={})
 
 

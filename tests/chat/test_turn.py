@@ -362,6 +362,7 @@ async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
     ("call", "told"),
     [
         (("c", "add", "{not json"), "not valid JSON"),
+        (("c", "add", "[" * 5_000), "not valid JSON"),
         (("c", "add", "[1, 2]"), "should be an object"),
         (("c", "ad", "{}"), "did you mean 'add'"),
         (("c", "refuse", "{}"), "not today"),

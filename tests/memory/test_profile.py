@@ -1,5 +1,6 @@
 """A value stated under a key keeps its dates and history; standing questions are answered by what people say."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -210,6 +211,26 @@ async def test_a_key_of_ones_own_is_found_however_many_others_use_the_same(syste
     second = await system.memory().upsert("editor", "uses emacs")
     [before] = await system.memory().every(statuses=("superseded",))
     assert (before.id, before.superseded_by) == (first.id, second.id)
+
+
+async def test_a_key_of_ones_own_holds_one_row_whoever_writes_at_once_or_is_cancelled(system: MemorySystem) -> None:
+    writers = [system.memory().upsert("editor", f"uses editor {number}") for number in range(8)]
+    writing = [asyncio.create_task(each) for each in writers]
+    await asyncio.sleep(0)
+    writing[3].cancel()
+    await asyncio.gather(*writing, return_exceptions=True)
+    last = await system.memory().upsert("editor", "uses Vim")
+    again = await system.memory().upsert("editor", "uses vim")
+    [row] = await system.memory().every(metadata={"key": "editor"})
+    assert (row.id, row.title, again.outcome) == (last.id, "uses vim", "updated")
+
+
+@pytest.mark.parametrize("key", ["", " a", "a  b", "a\nb", "a\u202eb", "x" * 1_001])
+async def test_a_key_that_could_become_another_one_is_refused(system: MemorySystem, key: str) -> None:
+    with pytest.raises(InvalidValue, match="the key"):
+        await system.memory().upsert(key, "uses vim")
+    with pytest.raises(InvalidValue, match="the key"):
+        await system.keyed_session(key, ["in_memory"], "chat")
 
 
 async def test_who_may_only_propose_accepts_nothing(system: MemorySystem) -> None:
