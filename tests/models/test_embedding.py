@@ -104,8 +104,10 @@ async def test_failures_are_ours_and_show_no_key(
 
 
 async def test_an_answer_that_is_nonsense_is_a_failure_of_the_provider(openai_url: str) -> None:
-    with pytest.raises(ProviderFailed):
+    with pytest.raises(ProviderFailed) as caught:
         await embedded(openai_url, "embeds-nonsense")
+    assert str(caught.value).isprintable()
+    assert KEY[:6] not in str(caught.value)
 
 
 def test_the_settings_name_the_embedder() -> None:

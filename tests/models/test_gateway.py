@@ -265,6 +265,16 @@ async def test_a_key_is_in_no_message_traceback_or_log(openai_url: str, caplog: 
         assert secret not in caplog.text
 
 
+async def test_an_error_of_any_length_is_quoted_in_one_short_line(openai_url: str) -> None:
+    with pytest.raises(ProviderFailed) as caught:
+        await reply_of(model_at(openai_url, "fails-at-length"))
+    told = str(caught.value)
+    assert told.startswith("openai/fails-at-length: ")
+    assert told.isprintable()
+    assert len(told) < 500
+    assert KEY not in told
+
+
 async def test_a_provider_without_its_key_is_refused_by_name() -> None:
     model = open_model(ModelSettings(name="anthropic/claude-3-5-haiku-20241022"))
     with pytest.raises(KeyRefused, match="set ANTHROPIC_API_KEY"):

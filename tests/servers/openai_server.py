@@ -127,6 +127,11 @@ async def fails(request: web.Request, asked: Json) -> web.StreamResponse:
 
 
 @behaviour
+async def fails_at_length(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(500, "\n".join(f"{name}: {text}" for name, text in request.headers.items()) * 100)
+
+
+@behaviour
 async def is_overloaded(request: web.Request, asked: Json) -> web.StreamResponse:
     return _error(503, "The engine is currently overloaded")
 
@@ -243,7 +248,8 @@ async def embeds_too_little(request: web.Request, asked: Json) -> web.StreamResp
 
 @behaviour
 async def embeds_nonsense(request: web.Request, asked: Json) -> web.StreamResponse:
-    return web.json_response({"object": "list", "data": [{"index": 0, "embedding": ["tea", None]}], "model": "m"})
+    nonsense = [request.headers["Authorization"], None]
+    return web.json_response({"object": "list", "data": [{"index": 0, "embedding": nonsense}], "model": "m"})
 
 
 @behaviour
