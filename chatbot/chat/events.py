@@ -73,13 +73,14 @@ Event = TextDelta | ReasoningDelta | Phase | ToolStarted | ToolFinished | Client
 Emit = Callable[[Event], None]
 
 
-_THINKING, _TOOL_RESULT = "thinking", "tool_result"
-_OF_TEXT: Mapping[str, type[TextDelta | Phase | Notice]] = {"text": TextDelta, "phase": Phase, "notice": Notice}
-_OF_CALL: Mapping[str, type[ToolStarted | ClientCall]] = {"tool": ToolStarted, "client_call": ClientCall}
 _KINDS: Mapping[type[Event], str] = {
-    **{each: kind for kind, each in (*_OF_TEXT.items(), *_OF_CALL.items())},
-    ReasoningDelta: _THINKING,
-    ToolFinished: _TOOL_RESULT,
+    TextDelta: "text",
+    ReasoningDelta: "thinking",
+    Phase: "phase",
+    Notice: "notice",
+    ToolStarted: "tool",
+    ToolFinished: "tool_result",
+    ClientCall: "client_call",
 }
 
 
@@ -95,18 +96,6 @@ def event_as_json(event: Event) -> tuple[str, dict[str, Any]]:
             return kind, asdict(call)
         case ToolFinished(result):
             return kind, {**asdict(result.call), "content": result.content, "is_error": result.is_error}
-
-
-def event_from_json(kind: str, data: Mapping[str, Any]) -> Event:
-    """Undo `event_as_json`."""
-    if kind == _THINKING:
-        return ReasoningDelta("")
-    if kind in _OF_TEXT:
-        return _OF_TEXT[kind](data["text"])
-    call = ToolCall(data["id"], data["name"], data["arguments"])
-    if kind in _OF_CALL:
-        return _OF_CALL[kind](call)
-    return ToolFinished(ToolResult(call, data["content"], data["is_error"]))
 
 
 class SessionStart(Struct, frozen=True, kw_only=True):

@@ -16,8 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from chatbot.config import ServerSettings
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.bodies import Bodies
-from chatbot.server.doors import Doors
-from chatbot.server.rates import rates_of
+from chatbot.server.doors import Doors, Rates
 from chatbot.server.serve import address_of, check_doors, listening, uvicorn_config
 from chatbot.stores.home import Home
 
@@ -52,7 +51,7 @@ async def serve_http(
         from chatbot.telemetry.telemetry import Joining  # needs the extra
 
         app = Joining(app)
-    app = Doors(app, settings=settings, tokens=tokens, rates=rates_of(home), identity=identity)
+    app = Doors(app, settings=settings, tokens=tokens, rates=Rates(), identity=identity)
     running = _Uvicorn(uvicorn_config(app, settings, farewell_s=_GRACE_S))
     with listening(settings.host, settings.port) as sock:
         serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")

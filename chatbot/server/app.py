@@ -25,7 +25,7 @@ from chatbot.server.bodies import Bodies
 from chatbot.server.dependencies import known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
 from chatbot.server.doors import OPEN_PATHS, Doors, shows_page
-from chatbot.server.errors import INVALID, OPENAI_PATHS, UNKNOWN, UNSUPPORTED, Problem, invalid, problem_of, unexpected
+from chatbot.server.errors import OPENAI_PATHS, UNSUPPORTED, Problem, invalid, problem_of, unexpected
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities
 from chatbot.server.native import routers
@@ -148,16 +148,14 @@ async def _http(request: Request, error: Any) -> Response:
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405 and (methods := await methods_of(request.app, request.scope["route"].path)):
         headers["allow"] = ", ".join(methods)  # each route knows only its own method
-    kind, code = {404: (UNKNOWN, "not_found"), 405: (INVALID, "method_not_allowed")}.get(
-        error.status_code, (INVALID, "http_error")
-    )
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     message = str(error.detail).lower()
     if error.status_code == 404 and request.url.path.startswith("/v1/"):
         message = (
             f"this server has no {request.url.path}: of OpenAI's routes it has {', '.join(OPENAI_PATHS)}; "
             "GET /openapi.json lists all routes"
         )
-    problem = Problem(error.status_code, kind, code, message, headers=headers)
+    problem = Problem(error.status_code, code, message, headers=headers)
     is_page = shows_page(request.scope) and not request.url.path.startswith("/v1/")
     return told(request, problem) if is_page else problem.response()
 

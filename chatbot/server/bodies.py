@@ -12,7 +12,7 @@ from contextlib import suppress
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chatbot.server.errors import INVALID, Problem
+from chatbot.server.errors import Problem
 
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 _JSON = "application/json"
@@ -77,7 +77,7 @@ class Bodies:
         if len(body) > self._most_bytes and len(_FILE.sub(b"", body)) > self._most_bytes:
             return self._too_large(takes_files=False)
         if body and scope["method"] not in _WITHOUT_BODY and _media_type(headers) != taken:
-            return Problem(415, INVALID, "unsupported_media_type", f"the body must be sent as {taken}")
+            return Problem(415, "unsupported_media_type", f"the body must be sent as {taken}")
         return bytes(body)
 
     async def _read_on(self, receive: Receive) -> None:
@@ -95,7 +95,7 @@ class Bodies:
 
 def _last(status: int, code: str, message: str) -> Problem:
     """A refusal with the rest of the request unread: the connection cannot be used again."""
-    return Problem(status, INVALID, code, message, headers={"connection": "close"})
+    return Problem(status, code, message, headers={"connection": "close"})
 
 
 def _taken(path: str) -> str | None:

@@ -8,7 +8,7 @@ from fastapi import Depends, Query, Request
 
 from chatbot.server.callers import ServerCaller
 from chatbot.server.document import parameters_of
-from chatbot.server.errors import ProblemError, invalid
+from chatbot.server.errors import invalid
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.stores.errors import did_you_mean
@@ -31,7 +31,7 @@ async def known_parameters_only(request: Request) -> None:
     known = await parameters_of(request.app, request.scope["route"].path, request.method)
     for name in request.query_params:
         if name not in known:
-            raise ProblemError(invalid(f"unknown parameter{did_you_mean(name[:80], known)}", name[:80]))
+            raise invalid(f"unknown parameter{did_you_mean(name[:80], known)}", name[:80])
 
 
 IdentitiesHere = Annotated[Identities, Depends(_identities)]

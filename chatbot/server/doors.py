@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
@@ -23,8 +24,7 @@ from chatbot.config import ServerSettings
 from chatbot.errors import ChatbotError
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import OWNER, ServerCaller
-from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, ProblemError, problem_of
-from chatbot.server.rates import Rates
+from chatbot.server.errors import Problem, problem_of
 from chatbot.server.request_values import named_in_headers
 from chatbot.stores.errors import StoreError
 
@@ -48,6 +48,29 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+_MOST_BUCKETS = 10_000
+
+
+class Rates:
+    """A bucket of requests for each caller, refilled evenly; of too many, the least recently used are dropped."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str, per_minute: int) -> float:
+        """Take one request; return 0, or the seconds to wait if the bucket is empty. A rate of 0 is no limit."""
+        if per_minute <= 0:
+            return 0.0
+        now = time.monotonic()
+        left, at = self._buckets.pop(key, (float(per_minute), now))
+        left = min(per_minute, left + (now - at) * per_minute / 60)
+        wait = 0.0 if left >= 1 else (1 - left) * 60 / per_minute
+        self._buckets[key] = (left if wait else left - 1, now)
+        while len(self._buckets) > _MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+        return wait
 
 
 class Doors:
@@ -114,16 +137,14 @@ class Doors:
         if self._is_open(scope["path"]):
             return None
         caller = await self._caller(headers, (scope.get("client") or ("", 0))[0])
-        await self._check_rate(caller.key, caller.rate_per_minute or self._settings.rate_per_minute)
+        self._check_rate(caller.key, caller.rate_per_minute or self._settings.rate_per_minute)
         return named_in_headers(caller, headers)
 
     def _check_host(self, headers: Headers) -> None:
         values = headers.getlist("host")
         name = _host_name(values[0]) if len(values) == 1 else None
         if name is None or not (name in self._hosts or (self._takes_addresses and _is_address(name))):
-            raise ProblemError(
-                Problem(421, INVALID, "host_not_allowed", "this server does not go by that name: see allowed_hosts")
-            )
+            raise Problem(421, "host_not_allowed", "this server does not go by that name: see allowed_hosts")
 
     def _check_site(self, scope: Scope, headers: Headers) -> None:
         """Refuse requests of other sites' pages, except following a link to this server."""
@@ -135,9 +156,7 @@ class Doors:
             follows_link = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in {"GET", "HEAD"}
             allowed = headers.get("sec-fetch-site") in _HARMLESS_SITES or follows_link
         if not allowed:
-            raise ProblemError(
-                Problem(403, DENIED, "origin_not_allowed", "pages of other sites may not call this server")
-            )
+            raise Problem(403, "origin_not_allowed", "pages of other sites may not call this server")
 
     async def _caller(self, headers: Headers, address: str) -> ServerCaller:
         self._owner_may_enter = self._owner_may_enter and not await asyncio.to_thread(self._tokens.all)
@@ -147,30 +166,16 @@ class Doors:
             )  # any key is accepted: some clients need one
         token = await asyncio.to_thread(self._tokens.find, token_in(headers))
         if token is None or not (self._identity is None or token.caller().may_enter(self._identity)):
-            await self._check_rate(f"failed {address}", _FAILURES_PER_MINUTE)
-            raise ProblemError(
-                Problem(
-                    401,
-                    UNAUTHENTICATED,
-                    "invalid_token",
-                    "a valid token is needed: `Authorization: Bearer …`; `chatbot token add` makes one",
-                    headers={"www-authenticate": "Bearer"},
-                )
-            )
+            self._check_rate(f"failed {address}", _FAILURES_PER_MINUTE)
+            why = "a valid token is needed: `Authorization: Bearer …`; `chatbot token add` makes one"
+            raise Problem(401, "invalid_token", why, headers={"www-authenticate": "Bearer"})
         return token.caller()
 
-    async def _check_rate(self, key: str, per_minute: int) -> None:
-        wait = math.ceil(await self._rates.take(key, per_minute))
+    def _check_rate(self, key: str, per_minute: int) -> None:
+        wait = math.ceil(self._rates.take(key, per_minute))
         if wait:
-            raise ProblemError(
-                Problem(
-                    429,
-                    SLOW_DOWN,
-                    "too_many_requests",
-                    f"at most {per_minute} requests a minute: try again in {wait} s",
-                    headers={"retry-after": str(wait)},
-                )
-            )
+            why = f"at most {per_minute} requests a minute: try again in {wait} s"
+            raise Problem(429, "too_many_requests", why, headers={"retry-after": str(wait)})
 
     def _is_open(self, path: str) -> bool:
         return any(path == known or (known.endswith("/") and path.startswith(known)) for known in self._open_paths)
@@ -180,7 +185,7 @@ def _check_size(scope: Scope) -> None:
     """Refuse a head that is too large but came at once: uvicorn limits only one that is incomplete."""
     parts = (scope["path"].encode(), scope["query_string"], *(part for header in scope["headers"] for part in header))
     if sum(map(len, parts)) > LONGEST_HEAD:
-        raise ProblemError(Problem(400, INVALID, "bad_request", f"the head has more than {LONGEST_HEAD:,} bytes"))
+        raise Problem(400, "bad_request", f"the head has more than {LONGEST_HEAD:,} bytes")
 
 
 def token_in(headers: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Requests to stop a turn that another server runs, or to listen to it: lines of the identity.
+"""Requests to stop a turn that another server runs: lines of the identity.
 
 Servers with running turns read them twice a second. The lease of the turn says whether anyone runs one.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Literal
 from uuid import uuid4
 
 from chatbot.memory.scope import utc_now
@@ -29,18 +28,14 @@ _PATIENCE_S = 15.0
 _MOST = 200
 _KNOWN_FOR = timedelta(hours=1)
 
-Request = Literal["stop", "listen"]
-
 
 class Elsewhere:
-    """The requests for one identity. `tasks` does what others ask of a session here; `is_busy` if turns run here."""
+    """The requests for one identity. `stop` ends the turns of a session here; `is_busy` if turns run here."""
 
-    def __init__(
-        self, backend: Backend, tasks: Mapping[Request, Callable[[str], Awaitable[None]]], is_busy: Callable[[], bool]
-    ) -> None:
+    def __init__(self, backend: Backend, stop: Callable[[str], Awaitable[object]], is_busy: Callable[[], bool]) -> None:
         self._backend = backend
         self._lines = backend.lines(_LINES)
-        self._tasks = tasks
+        self._stop = stop
         self._is_busy = is_busy
         self._mark: Mark | None = None
         self._seen: set[str] = set()
@@ -58,21 +53,14 @@ class Elsewhere:
 
     async def is_running(self, session_id: str) -> bool:
         """Return whether anyone runs a turn of the session."""
-        return not await asyncio.to_thread(is_free, self._turn_lease(session_id))
-
-    async def ask_to_listen(self, session_id: str) -> bool:
-        """Ask the server that runs a turn of the session to write its events; False if nobody runs one."""
-        if not await self.is_running(session_id):
-            return False
-        await asyncio.to_thread(self._write, "listen", session_id, utc_now())
-        return True
+        return not await asyncio.to_thread(is_free, self.lease(session_id))
 
     async def ask_to_stop(self, session_id: str) -> int:
         """Stop a turn of the session that another server runs; return 1 if there was one and it has ended, else 0."""
-        lease = self._turn_lease(session_id)
+        lease = self.lease(session_id)
         if await asyncio.to_thread(is_free, lease):
             return 0
-        await asyncio.to_thread(self._write, "stop", session_id, utc_now())
+        await asyncio.to_thread(self._write, session_id, utc_now())
         give_up = time.monotonic() + _PATIENCE_S
         while not await asyncio.to_thread(is_free, lease):
             if time.monotonic() > give_up:
@@ -86,34 +74,34 @@ class Elsewhere:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _turn_lease(self, session_id: str) -> Lease:
+    def lease(self, session_id: str) -> Lease:
+        """Return what the running turn of a session holds."""
         return self._backend.place_of(self._backend.sessions.ref(session_id)).lease("turn")
 
     async def _watch(self) -> None:
         while self._is_busy() or time.monotonic() < self._wanted_until:
             await asyncio.sleep(_LOOK_EVERY_S)
             try:
-                for request, session_id in await asyncio.to_thread(self._new):
-                    await self._tasks[request](session_id)
+                for session_id in await asyncio.to_thread(self._new):
+                    await self._stop(session_id)
             except StoreError as error:
                 logger.warning("requests of other servers about a turn cannot be read: %s", error)
 
-    def _new(self) -> list[tuple[Request, str]]:
-        requests: list[tuple[Request, str]] = []
+    def _new(self) -> list[str]:
+        sessions: list[str] = []
         while (reading := self._lines.since(self._mark)).records:
             self._mark = reading.mark
             for record in reading.records:
                 if record["id"] not in self._seen:
                     self._seen.add(record["id"])
-                    asked: Request = "listen" if record.get("request") == "listen" else "stop"
-                    requests.append((asked, str(record["session"])))
+                    sessions.append(str(record["session"]))
         self._mark = reading.mark
-        return requests
+        return sessions
 
-    def _write(self, request: Request, session_id: str, now: datetime) -> None:
+    def _write(self, session_id: str, now: datetime) -> None:
         since = format_time(now - _KNOWN_FOR)
         with self._lines.alone() as pen:
-            pen.append([{"id": str(uuid4()), "request": request, "session": session_id, "at": format_time(now)}])
+            pen.append([{"id": str(uuid4()), "session": session_id, "at": format_time(now)}])
             if sum(1 for _ in self._lines.newest_first()) > _MOST:
                 pen.rewrite(lambda record: record if record["at"] >= since else None)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -22,37 +21,48 @@ from chatbot.server.callers import ServerCaller
 
 logger = logging.getLogger(__name__)
 
-INVALID = "invalid_request_error"
-DENIED = "permission_error"
-UNKNOWN = "not_found_error"
-CONFLICT = "conflict_error"
-BROKEN = "server_error"
-UPSTREAM = "model_error"
-SLOW_DOWN = "rate_limit_error"
-UNAUTHENTICATED = "authentication_error"
+_TYPES = {
+    401: "authentication_error",
+    402: "budget_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    412: "conflict_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    502: "model_error",
+    503: "server_error",
+    504: "model_error",
+}
+"""The family of errors of each status; all others are invalid requests."""
 OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/models")
 UNSUPPORTED = "unsupported_value"
 """Code for values that other servers support and this one does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """An error as sent to a client."""
+class Problem(app.ChatbotError):
+    """An error as sent to a client; one that is raised is a request that the server itself rejects."""
 
-    status: int
-    type: str
-    code: str
-    message: str = ""
-    param: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    def __init__(
+        self, status: int, code: str, message: str, param: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+        self.headers = headers or {}
 
     def as_json(self) -> dict[str, Any]:
         """The body of the answer."""
-        return {"error": {"message": self.message, "type": self.type, "code": self.code, "param": self.param}}
+        family = _TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": self.message, "type": family, "code": self.code, "param": self.param}}
 
     def told_at(self, path: str) -> Problem:
         """Return the problem for clients of that path: for OpenAI's, an invalid value is a 400."""
-        return replace(self, status=400) if self.status == 422 and path.startswith(OPENAI_PATHS) else self
+        if self.status != 422 or not path.startswith(OPENAI_PATHS):
+            return self
+        return Problem(400, self.code, self.message, self.param, self.headers)
 
     def response(self) -> JSONResponse:
         """The answer."""
@@ -69,72 +79,62 @@ class TurnStopped(app.ChatbotError):
 
 
 class TurnLost(app.ChatbotError):
-    """A turn ended before its reply was whole, because its server died."""
-
-
-class ProblemError(app.ChatbotError):
-    """A request that the server itself rejects."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
+    """A turn at another server ended before its reply was whole."""
 
 
 def invalid(message: str, param: str | None = None, code: str = "invalid_value") -> Problem:
     """The problem of a value that cannot be used; the message begins with the parameter's name."""
-    return Problem(422, INVALID, code, f"{param}: {message}" if param else message, param)
+    return Problem(422, code, f"{param}: {message}" if param else message, param)
 
 
-_KINDS: dict[type[Exception], tuple[int, str, str]] = {
-    app.ConfigError: (500, BROKEN, "configuration"),
-    app.IdentityError: (404, UNKNOWN, "identity_not_found"),
-    app.UnknownToken: (404, UNKNOWN, "token_not_found"),
-    app.SessionNotFound: (404, UNKNOWN, "session_not_found"),
-    app.SessionExpired: (404, UNKNOWN, "session_expired"),
-    app.AmbiguousSession: (409, CONFLICT, "ambiguous_session"),
-    app.WrongAgent: (409, CONFLICT, "wrong_agent"),
-    app.DamagedSession: (500, BROKEN, "damaged_session"),
-    app.SessionError: (409, CONFLICT, "session"),
-    app.ContextTooLong: (400, INVALID, "context_length_exceeded"),
-    app.RequestRefused: (400, INVALID, "refused_by_provider"),
-    app.RateLimited: (429, SLOW_DOWN, "provider_rate_limited"),
-    app.ModelTimeout: (504, UPSTREAM, "model_timeout"),
-    app.MissingModel: (503, UPSTREAM, "missing_model"),
-    app.UnknownModel: (502, UPSTREAM, "unknown_model"),
-    app.KeyRefused: (502, UPSTREAM, "provider_denied_access"),
-    app.ProviderFailed: (502, UPSTREAM, "provider_failed"),
-    app.ModelError: (502, UPSTREAM, "model_failed"),
-    app.QuotaExceeded: (429, SLOW_DOWN, "quota_exceeded"),
-    app.BudgetExceeded: (402, "budget_error", "budget_exceeded"),
-    app.ToolError: (500, BROKEN, "tool_failed"),
-    TurnStopped: (409, CONFLICT, "turn_stopped"),
-    TurnLost: (503, BROKEN, "turn_lost"),
-    TurnGone: (409, CONFLICT, "idempotency_answer_gone"),
-    app.ChatbotError: (500, BROKEN, "failed"),
-    kept.UnsupportedOperation: (409, CONFLICT, "unsupported_operation"),
-    kept.UnknownStore: (500, BROKEN, "configuration"),
-    kept.BrokenStore: (500, BROKEN, "configuration"),
-    kept.InvalidSettings: (500, BROKEN, "configuration"),
-    kept.OtherEmbedder: (500, BROKEN, "other_embedder"),
-    kept.InvalidValue: (422, INVALID, "invalid_value"),
-    kept.UnsafePath: (404, UNKNOWN, "file_not_found"),
-    kept.MissingFolder: (404, UNKNOWN, "gone"),
-    kept.UnknownObservation: (404, UNKNOWN, "memory_not_found"),
-    kept.UnknownProject: (404, UNKNOWN, "project_not_found"),
-    kept.ChangedMeanwhile: (412, CONFLICT, "changed_meanwhile"),
-    kept.ConflictingChange: (409, CONFLICT, "conflicting_change"),
-    kept.AccessDenied: (403, DENIED, "clearance"),
-    kept.MissingRight: (403, DENIED, "missing_right"),
-    kept.StoreBusy: (503, BROKEN, "busy"),
-    kept.DamagedFile: (500, BROKEN, "damaged_file"),
-    kept.LaterFormat: (500, BROKEN, "later_format"),
-    kept.StoreAway: (503, BROKEN, "storage_away"),
-    kept.UnknownOutcome: (503, BROKEN, "outcome_unknown"),
-    kept.StoreFailed: (500, BROKEN, "storage_failed"),
-    kept.StoreError: (500, BROKEN, "storage_failed"),
+_KINDS: dict[type[Exception], tuple[int, str]] = {
+    app.ConfigError: (500, "configuration"),
+    app.IdentityError: (404, "identity_not_found"),
+    app.UnknownToken: (404, "token_not_found"),
+    app.SessionNotFound: (404, "session_not_found"),
+    app.SessionExpired: (404, "session_expired"),
+    app.AmbiguousSession: (409, "ambiguous_session"),
+    app.WrongAgent: (409, "wrong_agent"),
+    app.DamagedSession: (500, "damaged_session"),
+    app.SessionError: (409, "session"),
+    app.ContextTooLong: (400, "context_length_exceeded"),
+    app.RequestRefused: (400, "refused_by_provider"),
+    app.RateLimited: (429, "provider_rate_limited"),
+    app.ModelTimeout: (504, "model_timeout"),
+    app.MissingModel: (503, "missing_model"),
+    app.UnknownModel: (502, "unknown_model"),
+    app.KeyRefused: (502, "provider_denied_access"),
+    app.ProviderFailed: (502, "provider_failed"),
+    app.ModelError: (502, "model_failed"),
+    app.QuotaExceeded: (429, "quota_exceeded"),
+    app.BudgetExceeded: (402, "budget_exceeded"),
+    app.ToolError: (500, "tool_failed"),
+    TurnStopped: (409, "turn_stopped"),
+    TurnLost: (503, "turn_lost"),
+    TurnGone: (409, "idempotency_answer_gone"),
+    app.ChatbotError: (500, "failed"),
+    kept.UnsupportedOperation: (409, "unsupported_operation"),
+    kept.UnknownStore: (500, "configuration"),
+    kept.BrokenStore: (500, "configuration"),
+    kept.InvalidSettings: (500, "configuration"),
+    kept.OtherEmbedder: (500, "other_embedder"),
+    kept.InvalidValue: (422, "invalid_value"),
+    kept.UnsafePath: (404, "file_not_found"),
+    kept.MissingFolder: (404, "gone"),
+    kept.UnknownObservation: (404, "memory_not_found"),
+    kept.UnknownProject: (404, "project_not_found"),
+    kept.ChangedMeanwhile: (412, "changed_meanwhile"),
+    kept.ConflictingChange: (409, "conflicting_change"),
+    kept.AccessDenied: (403, "clearance"),
+    kept.MissingRight: (403, "missing_right"),
+    kept.StoreBusy: (503, "busy"),
+    kept.DamagedFile: (500, "damaged_file"),
+    kept.LaterFormat: (500, "later_format"),
+    kept.StoreAway: (503, "storage_away"),
+    kept.UnknownOutcome: (503, "outcome_unknown"),
+    kept.StoreFailed: (500, "storage_failed"),
+    kept.StoreError: (500, "storage_failed"),
 }
-ERRORS = tuple(_KINDS)
-"""The classes of errors that have a problem of their own."""
 _TELLS_OF_FILES = (app.ConfigError, app.DamagedSession, kept.StoreError)
 _HARMLESS = (
     kept.InvalidValue,
@@ -142,6 +142,7 @@ _HARMLESS = (
     kept.UnknownObservation,
     kept.UnknownProject,
     kept.ConflictingChange,
+    kept.AccessDenied,
 )
 _RETRY_S = {kept.StoreBusy: 1, kept.StoreAway: 5}
 
@@ -151,20 +152,20 @@ def problem_of(error: app.ChatbotError | kept.StoreError, caller: ServerCaller |
 
     Only the owner and the log get the names of files on the server.
     """
-    if isinstance(error, ProblemError):
-        return error.problem
-    status, type_, code = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
-    return Problem(status, type_, code, _message(error, code, caller), headers=_retry(error, status))
+    if isinstance(error, Problem):
+        return error
+    status, code = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
+    return Problem(status, code, _message(error, code, caller), headers=_retry(error, status))
 
 
 def unexpected(error: BaseException) -> Problem:
     """Return the problem for an unexpected error."""
     logger.error("a request failed", exc_info=error)
-    return Problem(500, BROKEN, "internal", "the server failed: see its log")
+    return Problem(500, "internal", "the server failed: see its log")
 
 
 def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
-    hides = isinstance(error, _TELLS_OF_FILES) and not isinstance(error, _HARMLESS) and not _is_access(error)
+    hides = isinstance(error, _TELLS_OF_FILES) and not isinstance(error, _HARMLESS)
     if caller is not None and caller.is_owner:
         return str(error)
     if not hides:
@@ -175,10 +176,6 @@ def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
     if isinstance(error, kept.StoreError) and error.in_public:
         return error.in_public
     return f"the server cannot do that ({code.replace('_', ' ')}); see the server's log"
-
-
-def _is_access(error: Exception) -> bool:
-    return isinstance(error, kept.AccessDenied)
 
 
 def _retry(error: Exception, status: int) -> dict[str, str]:

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatbot.server.bodies import replaying
 from chatbot.server.earlier_requests import EarlierRequest, Requests, is_success
-from chatbot.server.errors import CONFLICT, INVALID, Problem, problem_of
+from chatbot.server.errors import Problem, problem_of
 from chatbot.server.request_values import named_in_body
 from chatbot.server.sse import Feed
 from chatbot.stores.errors import StoreError
@@ -98,7 +98,7 @@ class Idempotency:
             await self._app(scope, receive, send)
         elif len(key) > LONGEST_KEY or not re.fullmatch(KEY_PATTERN, key):
             why = f"an Idempotency-Key has 1 to {LONGEST_KEY} characters of ASCII, and no space at its ends"
-            problem = Problem(422, INVALID, "invalid_idempotency_key", why, HEADER)
+            problem = Problem(422, "invalid_idempotency_key", why, HEADER)
             await problem.response()(scope, receive, send)
         else:
             await self._answer(scope, (named_in_body(scope["state"]["caller"], scope).key, key), send)
@@ -192,7 +192,7 @@ async def _never() -> Message:
 
 
 def _conflict(code: str, message: str) -> Problem:
-    return Problem(409, CONFLICT, f"idempotency_{code}", message, HEADER)
+    return Problem(409, f"idempotency_{code}", message, HEADER)
 
 
 _OTHER_REQUEST = _conflict("key_reused", "this key was used for another request: use a new one for each request")

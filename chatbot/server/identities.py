@@ -17,10 +17,10 @@ from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Accounts, ServerCaller
+from chatbot.server.doors import Rates
 from chatbot.server.earlier_requests import Requests
 from chatbot.server.identity_access import Chats, IdentityAccess
 from chatbot.server.open_runtimes import OpenRuntimes
-from chatbot.server.rates import rates_of
 from chatbot.server.turns import Turns, cancelled
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
@@ -94,7 +94,7 @@ class Identities(AsyncResource):
         self.tokens = Tokens.of(self.setup.server_home)
         self.accounts = Accounts.of(self.setup.server_home)
         self.requests = Requests.of(self.setup.server_home)
-        self.rates = rates_of(self.setup.server_home)
+        self.rates = Rates()
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that continue after their client has left."""

@@ -24,8 +24,7 @@ from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.elsewhere import Elsewhere
-from chatbot.server.relay import RemoteTurn, write_down
-from chatbot.server.turns import KeptTurn, RunningTurn, Saying, Then, Turns
+from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn, Saying, Then, Turns
 from chatbot.stores.access import Right, check_may
 from chatbot.stores.errors import UnsupportedOperation
 
@@ -254,9 +253,8 @@ class IdentityAccess(Struct, frozen=True):
         """The turn of a session under way, here or in another server; None if there is none. Raises like `session`."""
         for turn in await self.turns_under_way(session_id):
             return turn
-        session, backend = await self.session(session_id), self.runtime.memory.backend
-        remote = await RemoteTurn.of(session, backend)
-        return remote if await self._elsewhere.ask_to_listen(session_id) else None
+        remote = await RemoteTurn.of(await self.session(session_id), self._elsewhere.lease(session_id))
+        return remote if await self._elsewhere.is_running(session_id) else None
 
     async def stop(self, session_id: str) -> int:
         """Stop the turns of a session, here or in another server; return how many. Raises like `session`.
@@ -271,4 +269,4 @@ class IdentityAccess(Struct, frozen=True):
 
     @property
     def _elsewhere(self) -> Elsewhere:
-        return self.turns.elsewhere(self.identity, self.runtime.memory.backend, write_down)
+        return self.turns.elsewhere(self.identity, self.runtime.memory.backend)

@@ -13,7 +13,7 @@ from chatbot import operations
 from chatbot.memory import SessionHandle
 from chatbot.operation import NoSuchPage
 from chatbot.server import request_values
-from chatbot.server.errors import UNKNOWN, Problem, ProblemError
+from chatbot.server.errors import Problem
 from chatbot.server.request_values import ID
 from chatbot.stores.records import TranscriptEntry
 
@@ -55,10 +55,10 @@ def page_after(
     return part, key(part[-1]) if begin + limit < len(items) else None
 
 
-def gone(cursor: str) -> ProblemError:
+def gone(cursor: str) -> Problem:
     """Return the error for an unknown cursor."""
     message = f"no page begins at the cursor {cursor!r:.80}: begin with the first one again"
-    return ProblemError(Problem(404, UNKNOWN, "page_not_found", message, "cursor"))
+    return Problem(404, "page_not_found", message, "cursor")
 
 
 def place_of(cursor: str) -> tuple[datetime, str]:

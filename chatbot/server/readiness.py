@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.errors import DENIED, EVERYWHERE, OF_STORAGE, Problem, ProblemError
+from chatbot.server.errors import EVERYWHERE, OF_STORAGE, Problem
 from chatbot.stores.errors import StoreAway
 
 if TYPE_CHECKING:
@@ -57,14 +57,8 @@ def router_for(telemetry: Telemetry) -> APIRouter:
     async def metrics(request: Request, identities: IdentitiesHere, caller: CallerHere) -> Response:
         """Return the metrics to a metrics token, or one that opens every identity with full clearance."""
         if not identities.may_read_metrics(caller):
-            raise ProblemError(
-                Problem(
-                    403,
-                    DENIED,
-                    "metrics_not_allowed",
-                    "this token does not open the metrics: `chatbot token add LABEL --metrics` makes one that does",
-                )
-            )
+            why = "this token does not open the metrics: `chatbot token add LABEL --metrics` makes one that does"
+            raise Problem(403, "metrics_not_allowed", why)
         body, media_type = await asyncio.to_thread(telemetry.read, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
 

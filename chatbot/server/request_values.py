@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from chatbot.server.callers import ServerCaller
-from chatbot.server.errors import ProblemError, invalid
+from chatbot.server.errors import Problem, invalid
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import LONGEST_LINE, LONGEST_TEXT
 from chatbot.stores.records import read_time
@@ -109,7 +109,7 @@ _PATHS = frozenset({"/v1/chat/completions", "/v1/responses", "/v1/embeddings"})
 def named_in_headers(caller: ServerCaller, headers: Headers) -> ServerCaller:
     """Return the caller acting for the user, and in the project, that headers name.
 
-    Raises `ProblemError` for an invalid name and for several users, `AccessDenied` for another project than theirs.
+    Raises `Problem` for an invalid name and for several users, `AccessDenied` for another project than theirs.
     """
     for label in _texts(headers, USER_HEADER):
         caller = _named(caller, label, "X-Chatbot-User")
@@ -122,11 +122,11 @@ def _texts(headers: Headers, name: str) -> list[str]:
     try:
         return [value.strip(" \t").encode("latin-1").decode() for value in headers.getlist(name)]  # as HTTP has it
     except UnicodeError:
-        raise ProblemError(invalid("not valid UTF-8", name.title())) from None
+        raise invalid("not valid UTF-8", name.title()) from None
 
 
 def named_in(caller: ServerCaller, **fields: str | None) -> ServerCaller:
-    """Return the caller acting for the user that one of these fields names. Raises `ProblemError` for more than one."""
+    """Return the caller acting for the user that one of these fields names. Raises `Problem` for more than one."""
     for name, label in fields.items():
         if label is not None:
             caller = _named(caller, label, name)
@@ -137,7 +137,7 @@ def _named(caller: ServerCaller, label: str, param: str) -> ServerCaller:
     try:
         return caller.for_user(label)
     except InvalidValue as error:
-        raise ProblemError(invalid(str(error), param)) from None
+        raise invalid(str(error), param) from None
 
 
 def named_in_body(caller: ServerCaller, scope: Scope) -> ServerCaller:
@@ -147,5 +147,5 @@ def named_in_body(caller: ServerCaller, scope: Scope) -> ServerCaller:
     try:
         body = json.loads(scope["state"]["body"])
         return named_in(caller, **{name: body.get(name) for name in USER_FIELDS})
-    except (ValueError, AttributeError, TypeError, RecursionError, ProblemError):
+    except (ValueError, AttributeError, TypeError, RecursionError, Problem):
         return caller  # the route reports the error

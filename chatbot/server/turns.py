@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,10 +20,10 @@ from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.messages import TextDelta, ToolCall
-from chatbot.server.elsewhere import Elsewhere
-from chatbot.server.errors import TurnGone, TurnStopped
+from chatbot.server.elsewhere import Elsewhere, is_free
+from chatbot.server.errors import TurnGone, TurnLost, TurnStopped
 from chatbot.server.sse import Feed
-from chatbot.stores.backend import Backend, Place
+from chatbot.stores.backend import Backend, Lease
 from chatbot.stores.errors import StoreError
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.records import TranscriptEntry, parse_time
@@ -31,6 +31,8 @@ from chatbot.stores.records import TranscriptEntry, parse_time
 logger = logging.getLogger(__name__)
 
 _GONE = "this message was undone meanwhile: it is not sent again"
+_STOPPED = "the turn was stopped; the text so far is kept"
+_LOOK_EVERY_S = 0.5
 _ENTRIES = 64
 _ROUNDED_S = 0.001
 _REMEMBERED = 64
@@ -80,11 +82,6 @@ class RunningTurn:
         self._then = then
         self.task = asyncio.create_task(self._run(chat, saying))
 
-    @property
-    def so_far(self) -> Sequence[Event]:
-        """All events that have come."""
-        return self._feed.items
-
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
         async for event in self._feed.read():
@@ -96,7 +93,7 @@ class RunningTurn:
         if self._error is not None:
             raise self._error
         if self._receipt is None:
-            raise TurnStopped("the turn was stopped; the text so far is kept")
+            raise TurnStopped(_STOPPED)
         return TurnResult(self._receipt.reply, self._receipt.as_json())
 
     async def stop(self) -> None:
@@ -175,8 +172,52 @@ async def entries_since(session: SessionHandle, moment: datetime) -> list[Transc
         n *= 4
 
 
-WriteDown = Callable[[Place, RunningTurn, asyncio.Event], Coroutine[Any, Any, None]]
-"""Writes the events of a turn into the place of its session, for listeners at other servers, until the event is set."""
+class RemoteTurn:
+    """A turn of a session that another server or program runs: its reply is read once it is complete."""
+
+    def __init__(self, session: SessionHandle, lease: Lease, last: datetime, known: int) -> None:
+        self._session = session
+        self._lease = lease
+        self._last = last
+        """When the last turn began that had ended before."""
+        self._known = known
+        """Number of turns that began then."""
+        self._kept: KeptTurn | None = None
+
+    @classmethod
+    async def of(cls, session: SessionHandle, lease: Lease) -> RemoteTurn:
+        """Note which turns have ended; look whether one is running after that. `lease` is held while one is."""
+        receipts = await session.receipts()
+        last = parse_time(receipts[-1]["at"]) if receipts else session.record.created_at
+        return cls(session, lease, last, len(await session.receipts_since(last)))
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield those of `KeptTurn` once the turn has ended; none if its server died."""
+        while not await asyncio.to_thread(is_free, self._lease):
+            if await self._ended():  # and another one runs
+                break
+            await asyncio.sleep(_LOOK_EVERY_S)
+        for receipt in await self._ended():
+            self._kept = await KeptTurn.of(self._session, str(receipt["turn"]))
+            async for event in self._kept.events():
+                yield event
+            return
+
+    async def ended(self) -> TurnResult:
+        """Return the result, once `events` has ended. Raises `TurnStopped` and `TurnLost`."""
+        if self._kept is None:
+            raise TurnLost("the server that wrote this reply has stopped before its end: your message is kept")
+        ended = await self._kept.ended()
+        if ended.receipt["finish"] == "cancelled":
+            raise TurnStopped(_STOPPED)
+        if ended.receipt["finish"] == "error":
+            raise TurnLost("the reply failed: the session's messages say why")
+        return ended
+
+    async def _ended(self) -> list[dict[str, Any]]:
+        """Return the receipts of turns that have ended meanwhile, oldest first."""
+        receipts = await self._session.receipts_since(self._last)
+        return receipts[::-1][self._known :]
 
 
 class Turns(AsyncResource):
@@ -186,27 +227,14 @@ class Turns(AsyncResource):
         self._running: dict[RunningTurn, SessionKey] = {}
         self._begun: deque[tuple[SessionKey, RunningTurn]] = deque(maxlen=_REMEMBERED)
         self._elsewhere: dict[str, Elsewhere] = {}
-        self._writing: dict[RunningTurn, asyncio.Task[None]] = {}
-        self._closing = asyncio.Event()
 
-    def elsewhere(self, identity: str, backend: Backend, write_down: WriteDown) -> Elsewhere:
+    def elsewhere(self, identity: str, backend: Backend) -> Elsewhere:
         """Return the requests between servers for that identity, which `backend` keeps."""
-
-        async def begin_writing(session_id: str) -> None:
-            place = backend.place_of(backend.sessions.ref(session_id))
-            for turn in self.under_way((identity, session_id))[:1]:
-                if turn not in self._writing:
-                    task = self._writing[turn] = asyncio.create_task(write_down(place, turn, self._closing))
-                    task.add_done_callback(lambda _, turn=turn: self._writing.pop(turn, None))  # type: ignore[misc]
-
-        async def stop(session_id: str) -> None:
-            await self.stop((identity, session_id))
-
         if identity not in self._elsewhere:
             self._elsewhere[identity] = Elsewhere(
                 backend,
-                {"stop": stop, "listen": begin_writing},
-                lambda: any(place[0] == identity for place in self._running.values()),
+                lambda session_id: self.stop((identity, session_id)),
+                lambda: bool(self.of_identity(identity)),
             )
         return self._elsewhere[identity]
 
@@ -247,8 +275,6 @@ class Turns(AsyncResource):
         await cancelled(turn.task for turn in self._running)
         while self._elsewhere:
             await self._elsewhere.popitem()[1].aclose()
-        self._closing.set()
-        await asyncio.gather(*self._writing.values(), return_exceptions=True)
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> int:

@@ -21,10 +21,9 @@ from chatbot.server.dependencies import AccessHere
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, problem_of, unexpected
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, entries_between, gone, page_after
-from chatbot.server.relay import RemoteTurn
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
-from chatbot.server.turns import KeptTurn, RunningTurn
+from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import StoreError, UnsafePath
 
@@ -148,7 +147,10 @@ async def say(
     responses={200: _STREAM, 204: {"description": "None is."}},
 )
 async def listen(session_id: SessionId, access: AccessHere) -> Response:
-    """All events of the turn from the first, on any server: for clients that lost the connection, or join later."""
+    """All events of the turn from the first, for clients that lost the connection, or join later.
+
+    Of a turn at another server there is only the reply, once it is complete.
+    """
     turn = await access.listen(session_id)
     if turn is None:
         return Response(status_code=204)

@@ -14,7 +14,7 @@ from chatbot.memory.scope import LONGEST_LABEL, utc_now
 from chatbot.memory.users import export_user, users_in
 from chatbot.server.callers import Account, ServerCaller
 from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere
-from chatbot.server.errors import CONFLICT, EVERYWHERE, OF_MEMORY, UNKNOWN, Problem, ProblemError
+from chatbot.server.errors import EVERYWHERE, OF_MEMORY, Problem
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page
@@ -167,7 +167,7 @@ async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: Nam
 async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToday:
     """Usage of your token and of the user that you name, their limits, and when they reset."""
     if caller.reads_metrics and not caller.identities:
-        raise ProblemError(Problem(404, UNKNOWN, "not_found", "a token for metrics can spend nothing"))
+        raise Problem(404, "not_found", "a token for metrics can spend nothing")
     token = identities.accounts.of_token(caller.token, caller.quota) if caller.token else None
     return UsageToday(
         token=AccountReport.of(await identities.accounts.account(token, utc_now())) if token else None,
@@ -181,10 +181,8 @@ async def _account(identities: Identities, caller: ServerCaller) -> AccountRepor
 
 
 def _of_user(access: IdentityAccess, user: str) -> IdentityAccess:
-    """Return the access of that user. Raises `ProblemError` if users are shared."""
+    """Return the access of that user. Raises `Problem` if users are shared."""
     theirs = access.for_user(user)
     if theirs.caller.user is None:
-        raise ProblemError(
-            Problem(409, CONFLICT, "users_shared", "all users of this server share one memory: name no user")
-        )
+        raise Problem(409, "users_shared", "all users of this server share one memory: name no user")
     return theirs

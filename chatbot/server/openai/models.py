@@ -10,7 +10,7 @@ from chatbot.messages import CallOptions
 from chatbot.runtime import Runtime
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.errors import EVERYWHERE, OF_IDENTITY, UNKNOWN, UNSUPPORTED, Problem, ProblemError, invalid
+from chatbot.server.errors import EVERYWHERE, OF_IDENTITY, UNSUPPORTED, Problem, invalid
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai.wire import IdentityRequest, Lenient
@@ -84,7 +84,7 @@ async def get_model(
 ) -> ModelInFull:
     """An identity, if you may talk to it. The first time its model is loaded for it."""
     if not identities.knows(caller, name):
-        raise ProblemError(unknown_model(name))
+        raise unknown_model(name)
     access = await identities.access(caller, name)
     return ModelInFull(id=name, created=identities.written_at(name), capabilities=await _capabilities(access.runtime))
 
@@ -106,7 +106,7 @@ async def _capabilities(runtime: Runtime) -> ModelCapabilities:
 
 def unknown_model(name: str) -> Problem:
     """The problem for a model that is not there, or that the caller may not know."""
-    return Problem(404, UNKNOWN, "model_not_found", f"unknown model {name!r:.80}: see /v1/models", "model")
+    return Problem(404, "model_not_found", f"unknown model {name!r:.80}: see /v1/models", "model")
 
 
 async def access_of(identities: Identities, caller: ServerCaller, asked: IdentityRequest) -> IdentityAccess:
@@ -118,10 +118,10 @@ async def access_of(identities: Identities, caller: ServerCaller, asked: Identit
     if asked.model == DEFAULT and not is_known:
         return await identities.access(caller)
     if not is_known:
-        raise ProblemError(unknown_model(asked.model))
+        raise unknown_model(asked.model)
     return await identities.access(caller, asked.model)
 
 
-def unsupported(param: str, why: str) -> ProblemError:
+def unsupported(param: str, why: str) -> Problem:
     """Return the error for a parameter of OpenAI's that is not supported."""
-    return ProblemError(invalid(why, param, UNSUPPORTED))
+    return invalid(why, param, UNSUPPORTED)

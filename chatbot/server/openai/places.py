@@ -22,7 +22,7 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.messages import Message, ToolCall
 from chatbot.server.callers import REMEMBERS, Remembers
-from chatbot.server.errors import UNKNOWN, Problem, ProblemError, invalid
+from chatbot.server.errors import Problem, invalid
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai.asked import NEW, Ask, kept_text, text_of
 from chatbot.stores.base import TranscriptStore
@@ -54,7 +54,7 @@ class ReplyPlace:
 
 
 async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
-    """Find or begin the session of a request. Raises `ProblemError`, or whatever opening it raises."""
+    """Find or begin the session of a request. Raises `Problem`, or whatever opening it raises."""
     named = await _named(ask, access)
     if ask.memory == "off":
         return ReplyPlace(before=None if named is None else await _said_in(named, ask, access))
@@ -75,18 +75,18 @@ async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
 
 
 def named_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
-    """The session that the headers name, and whether they want memory. Raises `ProblemError`."""
+    """The session that the headers name, and whether they want memory. Raises `Problem`."""
     wanted = headers.get(MEMORY_HEADER)
     if wanted is not None and wanted not in REMEMBERS:
-        raise ProblemError(invalid("it should be on or off", "X-Chatbot-Memory"))
+        raise invalid("it should be on or off", "X-Chatbot-Memory")
     return headers.get(SESSION_HEADER), "on" if wanted == "on" else "off" if wanted == "off" else None
 
 
 def one_of(**named: str | None) -> str | None:
-    """Return the one session that several fields name. Raises `ProblemError` if they name different ones."""
+    """Return the one session that several fields name. Raises `Problem` if they name different ones."""
     sessions = {name: session for name, session in named.items() if session is not None}
     if len(set(sessions.values())) > 1:
-        raise ProblemError(invalid(f"{' and '.join(sessions)} name different sessions: name one", list(sessions)[-1]))
+        raise invalid(f"{' and '.join(sessions)} name different sessions: name one", list(sessions)[-1])
     return next(iter(sessions.values()), None)
 
 
@@ -97,7 +97,7 @@ def response_id(session: SessionHandle | None, turn: str) -> str:
 
 
 def place_in(response: str) -> tuple[str, str]:
-    """Return the session and the turn of a response. Raises `ProblemError` for an invalid id."""
+    """Return the session and the turn of a response. Raises `Problem` for an invalid id."""
     ids = response.removeprefix(_RESPONSE)
     try:
         session, turn = uuid.UUID(ids[:_ID_LENGTH]), uuid.UUID(ids[_ID_LENGTH:])
@@ -108,10 +108,10 @@ def place_in(response: str) -> tuple[str, str]:
     return str(session), str(turn)
 
 
-def unknown_response(response: str) -> ProblemError:
+def unknown_response(response: str) -> Problem:
     """Return the error for a response that is not stored, or that the caller may not know."""
     why = f"no response {response!r:.100} is kept: send store: true, or use a token that remembers"
-    return ProblemError(Problem(404, UNKNOWN, "previous_response_not_found", why, "previous_response_id"))
+    return Problem(404, "previous_response_not_found", why, "previous_response_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class _Continuation:
 async def _named(ask: Ask, access: IdentityAccess) -> _Continuation | None:
     if ask.previous is not None:
         if ask.session is not None:
-            raise ProblemError(invalid("it cannot be sent together with a session", "previous_response_id"))
+            raise invalid("it cannot be sent together with a session", "previous_response_id")
         return await _followed(ask.previous, access)
     if ask.session in {None, NEW}:
         return None
@@ -181,7 +181,7 @@ async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tu
     entries = await _shown(named, access.runtime.setup.agent_settings.window_entries)
     waiting = {call.id for call in unanswered(entries)}
     if not waiting.issuperset(str(each.tool_call_id) for each in ask.answers):
-        raise ProblemError(invalid("no pending tool call matches these answers", "messages"))
+        raise invalid("no pending tool call matches these answers", "messages")
     answers = [tool_result_line(str(each.tool_call_id), each.content) for each in ask.answers]
     return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
 

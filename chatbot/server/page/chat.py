@@ -26,8 +26,7 @@ from chatbot.server.page.markdown import Growing
 from chatbot.server.page.settings import Choices, choices_of, menus_for
 from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, base, beside, fragment, piece, sheet
 from chatbot.server.page.talk import Exchange
-from chatbot.server.relay import RemoteTurn
-from chatbot.server.turns import RunningTurn
+from chatbot.server.turns import RemoteTurn, RunningTurn
 from chatbot.stores.access import may
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import SessionRecord, parse_time

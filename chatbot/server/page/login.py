@@ -33,7 +33,7 @@ async def ask_for_token(request: Request) -> Response:
 @router.post(LOGIN)
 async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -> Response:
     """Set the cookie if the token is valid."""
-    wait = await identities.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE)
+    wait = identities.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE)
     if wait:
         return sheet(request, "login.html", status=429, wrong=f"Too many tries: wait {wait:.0f} seconds.")
     text = fields.get("token", "").strip()

@@ -235,7 +235,7 @@ class PageRoute(APIRoute):
             except (ChatbotError, StoreError) as error:
                 return told(request, problem_of(error, getattr(request.state, "caller", None)))
             except RequestValidationError:
-                return told(request, Problem(422, "", "", "invalid address"))
+                return told(request, Problem(422, "", "invalid address"))
 
         return handle_or_tell
 

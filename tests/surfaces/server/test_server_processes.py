@@ -91,15 +91,15 @@ def test_any_server_takes_any_request_and_one_is_killed(team: Team) -> None:
         with ThreadPoolExecutor() as pool:
             _, speaking = _stream(pool, first, "POST", chat, {"text": "tell me everything"})
             assert speaking.wait(PATIENCE_S)
-            ends, hearing = _stream(pool, second, "GET", chat)
-            assert hearing.wait(PATIENCE_S)
+            ends, listening = _stream(pool, second, "GET", chat)
+            assert listening.wait(PATIENCE_S)
             assert second.delete(chat).json() == {"stopped": 1}
             assert ends.result(PATIENCE_S) == ("error", "turn_stopped")
 
-            _stream(pool, second, "POST", chat, {"text": "once more"})
-            _listen_until_heard(pool, first, chat)
-            ends, hearing = _stream(pool, first, "GET", chat)
-            assert hearing.wait(PATIENCE_S)
+            _, speaking = _stream(pool, second, "POST", chat, {"text": "once more"})
+            assert speaking.wait(PATIENCE_S)
+            ends, listening = _stream(pool, first, "GET", chat)
+            assert listening.wait(PATIENCE_S)
             other.kill()
             assert ends.result(PATIENCE_S) == ("error", "turn_lost")
         assert first.get(chat).status_code == 204
@@ -117,12 +117,17 @@ def _texts(client: httpx.Client, session: str) -> list[str]:
 
 
 def _stream(pool: ThreadPoolExecutor, client: httpx.Client, method: str, path: str, body: Any = None) -> Any:
-    """Read a stream in a thread: its last event with the code of its error, and an event that is set by its text."""
+    """Read a stream in a thread: its last event with the code of its error, and an event that is set by its text.
+
+    That of a listener is set once it listens.
+    """
     heard = threading.Event()
 
     def read() -> tuple[str, str]:
         event, code = "", ""
         with suppress(httpx.TransportError), client.stream(method, path, json=body) as response:
+            if method == "GET":
+                heard.set()
             for line in response.iter_lines():
                 kind, _, rest = line.partition(": ")
                 if kind == "event":
@@ -134,14 +139,6 @@ def _stream(pool: ThreadPoolExecutor, client: httpx.Client, method: str, path: s
         return event, code
 
     return pool.submit(read), heard
-
-
-def _listen_until_heard(pool: ThreadPoolExecutor, client: httpx.Client, path: str) -> None:
-    """Wait until a turn of the session is under way somewhere."""
-    while True:
-        _, hearing = _stream(pool, client, "GET", path)
-        if hearing.wait(2):
-            return
 
 
 def test_users_are_answered_whole_while_a_standby_takes_the_place_of_a_killed_primary(

@@ -9,17 +9,16 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.chat.events import Phase, ToolFinished, ToolStarted
-from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall
+from chatbot.errors import ProviderFailed
+from chatbot.messages import Delta, TextDelta
 from chatbot.models.scripted import Reply, ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.app import create_app
 from chatbot.server.callers import OWNER
-from chatbot.server.errors import ProblemError, TurnStopped
+from chatbot.server.errors import TurnLost, TurnStopped
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.relay import RemoteTurn
-from chatbot.server.turns import RunningTurn
+from chatbot.server.turns import RemoteTurn, RunningTurn
 from tests.command import project
 from tests.postgres import fresh_database
 from tests.servers import many_users
@@ -86,77 +85,46 @@ async def test_a_turn_is_stopped_by_another_server(storage: str) -> None:
         assert not turn.task.done()
 
 
-async def test_a_turn_is_listened_to_from_another_server(storage: str) -> None:
-    heard = asyncio.Event()
+async def test_a_reply_of_another_server_is_heard_once_it_is_complete(storage: str) -> None:
+    may_end, may_fail = asyncio.Event(), asyncio.Event()
 
     async def slowly() -> AsyncIterator[Delta]:
         yield TextDelta("first ")
-        await heard.wait()
+        await may_end.wait()
         yield TextDelta("last")
 
-    async with serving(slowly, WORDS, delay_s=0.005) as one, serving() as other:
+    async def failing() -> AsyncIterator[Delta]:
+        yield TextDelta("first")
+        await may_fail.wait()
+        raise ProviderFailed("down")
+
+    async with serving("before", slowly, failing, WORDS, delay_s=0.005) as one, serving() as other:
         session = await one.new_session()
+        await (await one.begin_turn(session.id, "hello")).ended()
         assert await other.listen(session.id) is None
         turn = await one.begin_turn(session.id, "talk to me")
         await _speaking(turn)
         listeners = [await other.listen(session.id) for _ in range(2)]
+        may_end.set()
         for remote in listeners:
             assert isinstance(remote, RemoteTurn)
-            texts = (event.text async for event in remote.events() if isinstance(event, TextDelta))
-            assert await anext(texts) == "first "
-            heard.set()
-            assert "".join([each async for each in texts]) == "last"
+            assert [event async for event in remote.events()] == [TextDelta("first last")]
             assert await remote.ended() == await turn.ended()
-        turn = await one.begin_turn(session.id, "and now?")
-        await _speaking(turn)
+        await _speaking(await one.begin_turn(session.id, "and now?"))
         remote = await other.listen(session.id)
         assert isinstance(remote, RemoteTurn)
-        first = await anext(event async for event in remote.events() if isinstance(event, TextDelta))
-        assert WORDS.startswith(first.text)  # and nothing of the turn before
-        assert await other.stop(session.id) == 1
-        backend = one.runtime.memory.backend
-    lines = backend.place_of(backend.sessions.ref(session.id)).lines("relay")
-    assert lines.all() == []  # what was written for listeners is gone with them
-
-
-async def test_another_server_tells_each_event_of_a_turn(storage: str) -> None:
-    heard = asyncio.Event()
-
-    async def slowly() -> AsyncIterator[Delta]:
-        yield ReasoningDelta("")
-        await heard.wait()
-        yield TextDelta("last")
-
-    call = ToolCall("call_a", "memory_write", '{"title": "The cat is called Luna"}')
-    async with serving([TextDelta("first "), call], slowly) as one, serving() as other:
-        session = await one.new_session()
-        turn = await one.begin_turn(session.id, "Remember the cat.")
-        await _speaking(turn)
-        remote = await other.listen(session.id)
-        assert isinstance(remote, RemoteTurn)
-        told = []
-        async for event in remote.events():
-            told.append(event)
-            if isinstance(event, TextDelta):
-                heard.set()
-        assert told == list(turn.so_far)
-        assert {type(each) for each in told} == {Phase, ReasoningDelta, TextDelta, ToolStarted, ToolFinished}
-
-
-@pytest.mark.nightly
-async def test_a_turn_that_fails_tells_listeners_of_another_server_why(storage: str) -> None:
-    async with serving(WORDS, delay_s=0.005) as one, serving() as other:
-        session = await one.new_session()
-        turn = await one.begin_turn(session.id, "talk to me")
-        await _speaking(turn)
-        remote = await other.listen(session.id)
-        assert isinstance(remote, RemoteTurn)
-        heard = asyncio.create_task(_text_of(remote))
-        assert await other.stop(session.id) == 1
-        assert WORDS.startswith(await heard)
-        with pytest.raises(ProblemError) as refused:
+        may_fail.set()
+        assert [event async for event in remote.events()] == [TextDelta("first")]
+        with pytest.raises(TurnLost, match="failed"):
             await remote.ended()
-        assert refused.value.problem.code == "turn_stopped"
+        turn = await one.begin_turn(session.id, "go on")
+        await _speaking(turn)
+        remote = await other.listen(session.id)
+        assert isinstance(remote, RemoteTurn)
+        assert await other.stop(session.id) == 1
+        assert WORDS.startswith("".join([each.text async for each in remote.events() if isinstance(each, TextDelta)]))
+        with pytest.raises(TurnStopped):
+            await remote.ended()
 
 
 async def test_turns_of_two_servers_take_their_order(storage: str) -> None:
@@ -229,10 +197,6 @@ async def test_users_of_a_killed_server_are_answered_whole_by_the_other(
             await crowd.talk(killed.kill, at=2)
     assert crowd.endings["broken"] > 0
     assert crowd.dead == {0}
-
-
-async def _text_of(turn: RemoteTurn) -> str:
-    return "".join([event.text async for event in turn.events() if isinstance(event, TextDelta)])
 
 
 async def _speaking(turn: RunningTurn) -> None:
