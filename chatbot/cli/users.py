@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
+from typing import Any
 
 from msgspec import structs
 
@@ -20,7 +21,7 @@ from chatbot.memory.scope import check_namespace, user_namespace, utc_now
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.options import Options, Setup
 from chatbot.server.access_tokens import Token, Tokens
-from chatbot.server.callers import Account, Accounts
+from chatbot.server.callers import Account, Accounts, Grant
 from chatbot.server.earlier_requests import Requests
 from chatbot.stores.access import RIGHTS, Right, project_words
 from chatbot.stores.errors import InvalidValue, UnknownObservation
@@ -38,22 +39,20 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
         raise ConfigError("--metrics cannot be combined with --for")
     asked = [] if args.metrics else args.identities or [setup.identity.name]
     names = [load_identity(setup.identities, name, setup.config.nameable_providers).name for name in asked]
-    text, token = await asyncio.to_thread(
-        lambda: tokens.add(
-            args.label,
-            names,
-            args.clearance or "public",
-            rate_per_minute=args.rate,
-            metrics=args.metrics,
-            rights=_rights(args.rights),
-            namespace=args.namespace,
-            project=args.project,
-            users=args.users,
-            memory=args.memory,
-            quota=changed_quota(NO_QUOTA, args.day_usd, args.day_tokens),
-            user_quota=changed_quota(NO_QUOTA, args.user_day_usd, args.user_day_tokens),
-        )
+    grant = Grant(
+        tuple(dict.fromkeys(names)),
+        args.clearance or "public",
+        rate_per_minute=args.rate,
+        metrics=args.metrics,
+        rights=_rights(args.rights),
+        namespace=args.namespace,
+        project=args.project,
+        users=args.users,
+        memory=args.memory,
+        quota=changed_quota(NO_QUOTA, args.day_usd, args.day_tokens),
+        user_quota=changed_quota(NO_QUOTA, args.user_day_usd, args.user_day_tokens),
     )
+    text, token = await asyncio.to_thread(tokens.add, args.label, grant)
     if args.json:
         say_json(_told(token) | {"token": text})
     else:
@@ -156,9 +155,10 @@ def _limits(quota: Quota) -> str:
     return " and ".join([*usd, *([f"{quota.day_tokens:,} tokens"] if quota.day_tokens else [])]) or "no limit"
 
 
-def _rights(text: str) -> list[str]:
+def _rights(text: str) -> frozenset[Right]:
     """Parse `--rights`: `read,chat`, or `all`."""
-    return list(RIGHTS) if text == "all" else [each.strip() for each in text.split(",") if each.strip()]
+    named: Any = filter(None, map(str.strip, text.split(",")))  # checked there
+    return frozenset(RIGHTS if text == "all" else named)
 
 
 def _told(token: Token) -> dict[str, object]:

@@ -12,18 +12,17 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from chatbot.chat.ledger import NO_QUOTA, Quota
 from chatbot.errors import UnknownToken
 from chatbot.memory.scope import Caller, check_namespace, utc_now
-from chatbot.server.callers import Remembers, ServerCaller, Users, checked
-from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, RIGHTS, Clearance, Right
+from chatbot.server.callers import Grant, ServerCaller, checked
+from chatbot.stores.access import RIGHTS
 from chatbot.stores.backend import Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
@@ -38,34 +37,13 @@ _MOST = 10_000
 _FORM = re.compile(r"cbt_[A-Za-z0-9_-]{43}")
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Grant, frozen=True, kw_only=True):
     """Stored data of a token, without the token itself."""
 
     id: str
     sha256: str
     label: str
-    identities: tuple[str, ...]
-    clearance: Clearance
-    rate_per_minute: int
-    """0 leaves it to the server's settings."""
     created_at: datetime
-    metrics: bool = False
-    """True for a metrics token."""
-    rights: frozenset[Right] = GUEST_RIGHTS
-    """Rights of its holder (`chatbot.stores.access`)."""
-    namespace: str = ""
-    """Namespace that it opens in each identity's memory; no request can leave it."""
-    project: str | None = None
-    """The project that it opens; no request can leave it."""
-    users: Users = "apart"
-    """Memory of users named in its requests: one each, or the token's."""
-    memory: Remembers = "off"
-    """True to remember calls through OpenAI's API that name no session."""
-    quota: Quota = NO_QUOTA
-    """Daily limits of the token."""
-    user_quota: Quota = NO_QUOTA
-    """Daily limits of each user named in its requests who has no own quota."""
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
@@ -80,22 +58,11 @@ class Token:
 
     def caller(self) -> ServerCaller:
         """Return the caller of this token."""
-        return ServerCaller(
-            self.id,
-            frozenset(self.identities),
-            self.clearance,
-            self.rate_per_minute,
-            self.metrics,
-            rights=self.rights,
-            principal=f"token:{self.id}",
-            namespace=self.namespace,
-            project=self.project,
-            users=self.users,
-            memory=self.memory,
-            token=self.id,
-            quota=self.quota,
-            user_quota=self.user_quota,
-        )
+        return ServerCaller(token=self.id, **_granted(self))
+
+
+def _granted(grant: Grant) -> dict[str, Any]:
+    return {name: getattr(grant, name) for name in Grant.__struct_fields__}
 
 
 class Tokens:
@@ -126,48 +93,22 @@ class Tokens:
                 found = token
         return found if _FORM.fullmatch(text) else None
 
-    def add(
-        self,
-        label: str,
-        identities: Iterable[str],
-        clearance: Clearance,
-        *,
-        rate_per_minute: int = 0,
-        metrics: bool = False,
-        rights: Iterable[str] = GUEST_RIGHTS,
-        namespace: str = "",
-        project: str | None = None,
-        users: Users = "apart",
-        memory: Remembers = "off",
-        quota: Quota = NO_QUOTA,
-        user_quota: Quota = NO_QUOTA,
-    ) -> tuple[str, Token]:
+    def add(self, label: str, grant: Grant) -> tuple[str, Token]:
         """Make a token; its text is not stored. Raises `InvalidValue`, also for a label that is taken.
 
-        Durable on return. A token for `metrics` need not open an identity.
+        Durable on return. A token for metrics need not open an identity.
         """
-        names = tuple(dict.fromkeys(identities))
-        if not names and not metrics:
+        if not grant.identities and not grant.metrics:
             raise InvalidValue("a token needs at least one identity that it opens")
-        if clearance not in CLEARANCES:
-            raise InvalidValue(f"the clearance is {clearance!r}: it must be one of {', '.join(CLEARANCES)}")
+        if unknown := sorted(grant.rights - set(RIGHTS)):
+            raise InvalidValue(f"unknown right {unknown[0]!r:.80}: use {', '.join(RIGHTS)}")
         text = _PREFIX + secrets.token_urlsafe(32)
         token = Token(
+            **_granted(replace(grant, project=Caller(project=grant.project).project)),
             id=f"tk_{secrets.token_hex(4)}",
             sha256=_hash(text),
             label=one_line(label, "the label"),
-            identities=names,
-            clearance=clearance,
-            rate_per_minute=rate_per_minute,
             created_at=utc_now(),
-            metrics=metrics,
-            rights=_rights(rights),
-            namespace=namespace,
-            project=Caller(project=project).project,
-            users=users,
-            memory=memory,
-            quota=quota,
-            user_quota=user_quota,
         )
         self._change(lambda tokens: _with(tokens, token))
         return text, token
@@ -226,14 +167,6 @@ def _with(tokens: tuple[Token, ...], token: Token) -> tuple[Token, ...]:
     if token.label in {each.label for each in tokens}:
         raise InvalidValue(f"a token called {token.label!r:.80} already exists: choose another label, or revoke it")
     return (*tokens, token)
-
-
-def _rights(names: Iterable[str]) -> frozenset[Right]:
-    """Return the rights of these names. Raises `InvalidValue` for an unknown one."""
-    wanted = frozenset(names)
-    if unknown := sorted(wanted - set(RIGHTS)):
-        raise InvalidValue(f"unknown right {unknown[0]!r:.80}: use {', '.join(RIGHTS)}")
-    return frozenset(each for each in RIGHTS if each in wanted)
 
 
 def _hash(text: str) -> str:

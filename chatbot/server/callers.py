@@ -36,45 +36,55 @@ Remembers = Literal["on", "off"]
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 
 
-class ServerCaller(Struct, frozen=True):
-    """An authorised caller, with identities, clearance, rights and rate."""
+class Grant(Struct, frozen=True):
+    """What a token opens, and how much its holder may do and spend."""
 
-    key: str
-    """Key of a caller: the id of the token, and a digest of the user that it names."""
-    identities: frozenset[str] | None = frozenset()
-    """None: all identities."""
+    identities: tuple[str, ...] = ()
     clearance: Clearance = "public"
     rate_per_minute: int = 0
     """0 leaves it to the server's settings."""
-    reads_metrics: bool = False
-    """True for a metrics token, which covers all identities."""
+    metrics: bool = False
+    """True for a metrics token, which reads those of all identities."""
     rights: frozenset[Right] = GUEST_RIGHTS
-    principal: str = ""
-    """Principal of their rows, unless they name a user."""
+    """See `chatbot.stores.access`."""
     namespace: str = ""
-    """Namespace that they use in each identity's memory."""
+    """Namespace in each identity's memory; no request can leave it."""
     project: str | None = None
-    """Project that the token is bound to or the request names; empty for none, None for all."""
+    """The project that it is bound to; empty for none, None for all."""
     users: Users = "apart"
+    """Memory of users named in requests: one each, or the holder's."""
     memory: Remembers = "off"
-    """True to remember their calls through OpenAI's API that name no session."""
-    user: str | None = None
-    """The user that the request names, if users are apart."""
+    """Whether calls through OpenAI's API that name no session are remembered."""
+    quota: Quota = NO_QUOTA
+    """Daily limits of all its calls."""
+    user_quota: Quota = NO_QUOTA
+    """Daily limits of each user named in requests who has no own quota."""
+
+
+class ServerCaller(Grant, frozen=True, kw_only=True):
+    """An authorised caller: the holder of a token or the owner, and the user and project that their request names."""
+
     token: str = ""
     """Id of their token; empty for the owner, who needs none."""
-    quota: Quota = NO_QUOTA
-    """Daily limits of the token."""
-    user_quota: Quota = NO_QUOTA
-    """Daily limits of each of its users without an own quota."""
+    user: str | None = None
+    """The user that the request names, if users are apart; then `namespace` is theirs."""
+    opens_all: bool = False
+    """True for the owner: every identity."""
+
+    @property
+    def key(self) -> str:
+        """What tells callers apart: the id of the token, and a digest of the user."""
+        holder = self.token or "owner"
+        return holder if self.user is None else f"{holder}/{digest_of(self.namespace)}"
 
     @property
     def is_owner(self) -> bool:
         """True for the owner on this machine."""
-        return self.identities is None and self.user is None
+        return self.opens_all and self.user is None
 
     def may_enter(self, identity: str) -> bool:
         """Return True if the caller may know the identity."""
-        return self.identities is None or identity in self.identities
+        return self.opens_all or identity in self.identities
 
     def for_user(self, label: str) -> ServerCaller:
         """Return the caller acting for that user; unchanged if users are shared.
@@ -86,7 +96,7 @@ class ServerCaller(Struct, frozen=True):
             return self
         if self.user is not None:
             raise InvalidValue("the request names two users: send one")
-        return replace(self, key=f"{self.key}/{digest_of(namespace)}", namespace=namespace, user=label)
+        return replace(self, namespace=namespace, user=label)
 
     def in_project(self, name: str) -> ServerCaller:
         """Return the caller in a project; `-` is none. Raises `AccessDenied` if they are bound to another."""
@@ -98,13 +108,13 @@ class ServerCaller(Struct, frozen=True):
         return memory.cleared_for(
             self.clearance,
             rights=self.rights & rights,
-            principal=None if is_named else self.principal,
+            principal=None if is_named else f"token:{self.token}" if self.token else OWNER_PRINCIPAL,
             namespace=joined(memory.caller.namespace, self.namespace),
             project=self.project,
         )
 
 
-OWNER = ServerCaller("owner", None, "full", rights=EVERY_RIGHT, principal=OWNER_PRINCIPAL)
+OWNER = ServerCaller((), "full", rights=EVERY_RIGHT, opens_all=True)
 """The caller on this machine while no tokens exist."""
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from chatbot.runtime import Options, Runtime
+from chatbot.server.callers import Grant
 from chatbot.server.identities import Identities
 from chatbot.server.serve import serve
 from tests.clients.answering import AnsweringModel
@@ -21,7 +22,7 @@ async def main() -> None:
         def tell(url: str) -> None:
             os.write(1, f"{url}/v1 {key}\n".encode())
 
-        key, _ = identities.tokens.add("clients", ["ada"], "full", memory="on")
+        key, _ = identities.tokens.add("clients", Grant(("ada",), "full", memory="on"))
         await serve(identities, ready=tell)
 
 

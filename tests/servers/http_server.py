@@ -21,10 +21,10 @@ from fastapi import FastAPI
 from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
 from chatbot.runtime import Options, Runtime
-from chatbot.server.callers import Remembers, Users
+from chatbot.server.callers import Grant, Remembers, Users
 from chatbot.server.identities import Identities
 from chatbot.server.serve import listening, server_of
-from chatbot.stores.access import RIGHTS, Clearance
+from chatbot.stores.access import RIGHTS, Clearance, Right
 from tests.patience import PATIENCE_S
 
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -57,25 +57,24 @@ class Served:
         *identities: str,
         clearance: Clearance = "full",
         rate: int = 100_000,
-        rights: Collection[str] = RIGHTS,
+        rights: Collection[Right] = RIGHTS,
         namespace: str = "",
         project: str | None = None,
         users: Users = "apart",
         memory: Remembers = "off",
     ) -> str:
         """A new token, with every right unless others are named."""
-        text, _ = self.identities.tokens.add(
-            uuid4().hex,
+        grant = Grant(
             identities,
             clearance,
             rate_per_minute=rate,
-            rights=rights,
+            rights=frozenset(rights),
             namespace=namespace,
             project=project,
             users=users,
             memory=memory,
         )
-        return text
+        return self.identities.tokens.add(uuid4().hex, grant)[0]
 
 
 Serve = Callable[..., Served]
@@ -120,7 +119,7 @@ def serving(
 
     identities = Identities(options, open_runtime=open_runtime if is_scripted else Runtime)
     if tokens:
-        identities.tokens.add(uuid4().hex, ["ada"], "public")
+        identities.tokens.add(uuid4().hex, Grant(("ada",)))
     server = server_of(identities)
     app = server.config.app
     assert isinstance(app, FastAPI)

@@ -15,6 +15,7 @@ import pytest
 from chatbot.cli.doctor import Finding, examine
 from chatbot.runtime import Options
 from chatbot.server.access_tokens import Tokens
+from chatbot.server.callers import Grant
 from tests import process
 from tests.command import from_json, ok, run
 from tests.telemetry.collector import collecting
@@ -75,7 +76,7 @@ def test_what_is_well_is_well_and_stays_as_it_is() -> None:
 
 
 def tokens() -> Path:
-    Tokens.of(Path("identities/.server")).add("phone", ["ada"], "full")
+    Tokens.of(Path("identities/.server")).add("phone", Grant(("ada",), "full"))
     return Path("identities/.server/tokens.json")
 
 

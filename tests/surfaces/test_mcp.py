@@ -25,6 +25,7 @@ from chatbot.mcp.surface import UNTOLD, server_for
 from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 from chatbot.server.access_tokens import Tokens
+from chatbot.server.callers import Grant
 from chatbot.stores.access import Clearance
 from tests import command, process
 from tests.patience import PATIENCE_S
@@ -394,7 +395,7 @@ def add_setting(line: str) -> None:
 
 
 def token(*identities: str, clearance: Clearance = "full", rate: int = 0) -> str:
-    text, _ = Tokens.of(Path("identities/.server")).add(uuid4().hex, identities, clearance, rate_per_minute=rate)
+    text, _ = Tokens.of(Path("identities/.server")).add(uuid4().hex, Grant(identities, clearance, rate_per_minute=rate))
     return text
 
 

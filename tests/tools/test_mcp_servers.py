@@ -22,6 +22,7 @@ from chatbot.messages import ToolCall, ToolSpec
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.access_tokens import Tokens
+from chatbot.server.callers import Grant
 from chatbot.tools import Effect, Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp import McpServers
@@ -343,7 +344,7 @@ async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_
     (tmp_path / "config.toml").write_text(
         '[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8"
     )
-    secret, _ = Tokens.of(tmp_path / "identities" / ".server").add("test", ["ada"], "full")
+    secret, _ = Tokens.of(tmp_path / "identities" / ".server").add("test", Grant(("ada",), "full"))
     process, url = await _serve(tmp_path, "0")
     right = McpServerSettings(url=url, headers={"Authorization": f"Bearer {secret}"}, start_timeout_s=PATIENCE_S,
                               trust=("memory_search", "memory_write"))  # fmt: skip

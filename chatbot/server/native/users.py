@@ -166,7 +166,7 @@ async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: Nam
 @usage_router.get("/v1/usage", summary="See what you have spent today", tags=["users"], responses=EVERYWHERE)
 async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToday:
     """Usage of your token and of the user that you name, their limits, and when they reset."""
-    if caller.reads_metrics and not caller.identities:
+    if caller.metrics and not caller.identities:
         raise Problem(404, "not_found", "a token for metrics can spend nothing")
     token = identities.accounts.of_token(caller.token, caller.quota) if caller.token else None
     return UsageToday(

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from starlette.routing import Match
 
+from chatbot.server.callers import Grant
 from chatbot.server.doors import OPEN_PATHS
 from tests.effort import share
 from tests.servers.http_server import Serve, Served, events, serving
@@ -440,7 +441,7 @@ def test_a_token_opens_several_identities_and_the_first_answers(world: World) ->
 
 def test_a_token_is_revoked_while_the_server_runs(http: Serve) -> None:
     served = http(tokens=True)
-    text, token = served.identities.tokens.add("guest", ["ada"], "full")
+    text, token = served.identities.tokens.add("guest", Grant(("ada",), "full"))
     with served.client(text) as client:
         assert client.get("/v1/models").is_success
         served.identities.tokens.revoke(token.id)
@@ -449,7 +450,7 @@ def test_a_token_is_revoked_while_the_server_runs(http: Serve) -> None:
 
 def test_a_stream_ends_when_its_token_is_revoked(http: Serve) -> None:
     served = http(["word " * 400], tokens=True, delay_s=0.02)
-    text, token = served.identities.tokens.add("guest", ["ada"], "full")
+    text, token = served.identities.tokens.add("guest", Grant(("ada",), "full"))
     with served.client(text) as client:
         session = client.post("/v1/sessions", json={}).json()["id"]
         with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "hello"}) as stream:
@@ -463,7 +464,7 @@ def test_once_there_is_a_token_the_owner_needs_one_too_and_revoking_the_last_ope
     served = http()
     with served.client() as client:
         assert client.get("/v1/models").is_success
-        _, token = served.identities.tokens.add("guest", ["ada"], "full")
+        _, token = served.identities.tokens.add("guest", Grant(("ada",), "full"))
         assert client.get("/v1/models").status_code == 401
         served.identities.tokens.revoke(token.id)
         assert client.get("/v1/models").status_code == 401

@@ -66,7 +66,7 @@ TELLS_OF_FILES = {
     *("UnknownOutcome", "ReadOnlyFolder", "ClosedResource"),
     *("QuotaExceeded", "BudgetExceeded"),  # where the bill cannot be read
 }
-GUEST = ServerCaller("tk_1", frozenset({"ada"}), "full")
+GUEST = ServerCaller(("ada",), "full", token="tk_1")
 
 
 def _kinds(kind: type[Any]) -> Iterator[type[Any]]:

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from chatbot.server.callers import Grant
 from tests.command import from_json, ok, run
 from tests.servers.http_server import Serve, Served
 from tests.surfaces.server.test_doors import ASKED, FOREIGN, WRONG, address, served_in
@@ -41,7 +42,7 @@ def _converse(client: httpx.Client, identity: str) -> str:
 
 
 def _for_metrics(served: Served) -> str:
-    text, _ = served.identities.tokens.add(uuid4().hex, (), "public", metrics=True)
+    text, _ = served.identities.tokens.add(uuid4().hex, Grant(metrics=True))
     return text
 
 

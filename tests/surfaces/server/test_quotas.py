@@ -18,7 +18,8 @@ from chatbot.config import BudgetSettings
 from chatbot.errors import QuotaExceeded
 from chatbot.messages import Delta, Message, TextDelta
 from chatbot.models import ScriptedModel
-from chatbot.server.callers import Accounts, ServerCaller
+from chatbot.server.callers import Accounts, Grant, ServerCaller
+from chatbot.stores.access import GUEST_RIGHTS, Right
 from tests.servers.http_server import Serve, Served
 
 ASKED = [Message("user", "Which star is that?")]
@@ -30,8 +31,9 @@ def served(http: Serve) -> Served:
 
 
 def _token(served: Served, quota: Quota = NO_QUOTA, user_quota: Quota = NO_QUOTA) -> str:
-    rights = ["read", "chat", "write", "curate"]
-    text, _ = served.identities.tokens.add("shop", ["ada"], "full", rights=rights, quota=quota, user_quota=user_quota)
+    rights: frozenset[Right] = GUEST_RIGHTS | {"curate"}
+    grant = Grant(("ada",), "full", rights=rights, quota=quota, user_quota=user_quota)
+    text, _ = served.identities.tokens.add("shop", grant)
     return text
 
 
@@ -93,7 +95,7 @@ async def test_calls_at_the_same_time_cannot_pass_a_quota_together(tmp_path: Pat
         await may_end.wait()
 
     def calls(model: ScriptedModel) -> Calls:
-        payers = Accounts.of(tmp_path).payers(ServerCaller("tk_1", token="tk_1", quota=Quota(day_tokens=300)))
+        payers = Accounts.of(tmp_path).payers(ServerCaller(token="tk_1", quota=Quota(day_tokens=300)))
         return Calls(model, Ledger(tmp_path / "ada"), BudgetSettings(), reply_tokens=50, payers=payers)
 
     async def one() -> str:
@@ -115,7 +117,7 @@ async def test_calls_at_the_same_time_cannot_pass_a_quota_together(tmp_path: Pat
 
 async def test_a_refusal_of_one_payer_leaves_nothing_reserved_at_the_other(tmp_path: Path) -> None:
     caller = ServerCaller(
-        "tk_1", token="tk_1", quota=Quota(day_tokens=1000), user="al", namespace="user:al", user_quota=Quota(0, 1)
+        token="tk_1", quota=Quota(day_tokens=1000), user="al", namespace="user:al", user_quota=Quota(0, 1)
     )
     payers = Accounts.of(tmp_path).payers(caller)
     calls = Calls(ScriptedModel([]), Ledger(tmp_path / "ada"), BudgetSettings(), reply_tokens=50, payers=payers)

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from chatbot.server.callers import Grant
 from chatbot.stores.access import GUEST_RIGHTS, RIGHTS
 from tests.servers.http_server import Serve, Served, encoders
 from tests.surfaces.server.test_doors import ASKED, QUERIES, filled, named, routes_in, routes_of, served_in
@@ -140,7 +141,7 @@ class World(Doors):
     def __init__(self, served: Served, client: httpx.Client) -> None:
         super().__init__(served, client)
         self.owner = served.token("ada")
-        self.actor, token = served.identities.tokens.add("actor", ["ada"], "full", rate_per_minute=1_000_000)
+        self.actor, token = served.identities.tokens.add("actor", Grant(("ada",), "full", rate_per_minute=1_000_000))
         self._actor_id = token.id
         self._file = Path("identities/.server/tokens.json").resolve()
 
