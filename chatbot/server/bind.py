@@ -1,4 +1,4 @@
-"""Routes that operations declare, with versions of what they return (ETag, If-Match)."""
+"""Routes that operations declare, with versions of memories (ETag, If-Match)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, NoSuchPage, Operatio
 from chatbot.operations import Context
 from chatbot.server import request_values
 from chatbot.server.dependencies import AccessHere
-from chatbot.server.errors import OF_CHANGES, OF_IDENTITY, OF_MEMORY, OF_VERSIONED, Responses
+from chatbot.server.errors import OF_CHANGES, OF_IDENTITY, OF_MEMORY, Responses
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, Page, gone
 from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
-from chatbot.stores.observation import Observation, version_of
+from chatbot.stores.observation import version_of
 from chatbot.stores.records import LONGEST_TITLE
 
 _ANY = "*"
@@ -45,30 +45,13 @@ class IfMatch:
         """The context in which other versions cannot be changed."""
         return replace(context, memories_of=lambda: context.memories.expecting(self.versions, self.made))
 
-    def tell(self, memory_id: str) -> None:
-        """Answer with the version that the request made of the memory, if it made one."""
-        if version := self.made.get(memory_id):
+    def tell(self, version: str | None) -> None:
+        """Answer with that version; with none, if there is none."""
+        if version:
             self.response.headers["etag"] = f'"{version}"'
 
 
-@dataclass(frozen=True, slots=True)
-class IfNoneMatch:
-    """The versions that a client has already."""
-
-    versions: frozenset[str]
-    response: Response
-
-    def answer(self, row: Observation, shown: Any) -> Any:
-        """Return the answer with its version; an empty 304 if the client has it."""
-        version = version_of(row)
-        headers = {"etag": f'"{version}"'}
-        if self.versions & {version, _ANY}:
-            return Response(status_code=304, headers=headers)
-        self.response.headers.update(headers)
-        return shown
-
-
-async def _new_version(response: Response) -> IfMatch:
+async def _any_version(response: Response) -> IfMatch:
     return IfMatch(None, response)
 
 
@@ -78,25 +61,13 @@ async def _expected(
 ) -> IfMatch:
     if if_match is None:
         return IfMatch(None, response)
-    return IfMatch(frozenset(tag for weak, tag in _tags(if_match) if not weak), response)
-
-
-async def _held(
-    response: Response,
-    if_none_match: Annotated[str | None, Header(description="The `ETag` of the version that you have.")] = None,
-) -> IfNoneMatch:
-    return IfNoneMatch(frozenset(tag for _, tag in _tags(if_none_match or "")), response)
-
-
-def _tags(header: str) -> list[tuple[str, str]]:
-    """Each tag of a header, with its mark of weakness or none."""
-    return [("", _ANY)] if header.strip() == _ANY else _TAG.findall(header)
+    tags = [("", _ANY)] if if_match.strip() == _ANY else _TAG.findall(if_match)
+    return IfMatch(frozenset(tag for weak, tag in tags if not weak), response)
 
 
 IfMatchHere = Annotated[IfMatch, Depends(_expected)]
-NewVersionHere = Annotated[IfMatch, Depends(_new_version)]
-"""For writes that create a memory, for which no version can be expected."""
-IfNoneMatchHere = Annotated[IfNoneMatch, Depends(_held)]
+AnyVersionHere = Annotated[IfMatch, Depends(_any_version)]
+"""For reads, and for writes that create a memory: no version can be expected."""
 
 
 _SESSIONS = ("/v1/sessions", "/v1/projects")
@@ -192,19 +163,17 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
             summary=operation.summary,
             description=operation.description,
             tags=["sessions" if is_of_sessions else "memory"],
-            responses=_responses(operation, shown),
+            responses=_responses(operation),
             response_model=shown.model,
             status_code=204 if shown.model is None else 201 if method == "POST" and operation.effect == "adds" else 200,
         )
     return router
 
 
-def _responses(operation: Operation, shown: _Answer) -> Responses:
+def _responses(operation: Operation) -> Responses:
     path = operation.http.split()[1]
     if _expects(operation):
         return OF_CHANGES
-    if _has_version(operation, shown):
-        return OF_VERSIONED
     return OF_IDENTITY if path.startswith(_SESSIONS) else OF_MEMORY
 
 
@@ -212,10 +181,6 @@ def _expects(operation: Operation) -> bool:
     """True if the operation changes one memory, of which the caller may expect a version."""
     method, path = operation.http.split()
     return method != "GET" and path.startswith(("/v1/memories/{memory_id}", "/v1/memories/by-key/"))
-
-
-def _has_version(operation: Operation, shown: _Answer) -> bool:
-    return shown.model is MemoryRecord and operation.http.startswith("GET ")
 
 
 class _Answer:
@@ -275,7 +240,6 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
         writing: IdempotentWrite | None = None,
         body: RequestBody | None = None,
         expected: IfMatch | None = None,
-        held: IfNoneMatch | None = None,
         **asked: Any,
     ) -> Any:
         context = access.context if expected is None else expected.within(access.context)
@@ -294,15 +258,15 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
         if writing is not None and isinstance(answer, Shape) and (made := answer.made()) is not None:
             writing.note(**made)
         if expected is not None:
-            expected.tell(answer.id if isinstance(answer, AddResult) else asked["memory_id"])
-        return answer if held is None else held.answer(result[0], answer)
+            changed = expected.made.get(answer.id if isinstance(answer, AddResult) else asked["memory_id"])
+            expected.tell(version_of(result[0]) if isinstance(answer, MemoryRecord) else changed)
+        return answer
 
     parameters = [_parameter("access", AccessHere), *([_parameter("writing", WritingHere)] if writes else [])]
     if _expects(operation):
         parameters.append(_parameter("expected", IfMatchHere))
-    elif shown.model is AddResult:
-        parameters.append(_parameter("expected", NewVersionHere))
-    parameters += [_parameter("held", IfNoneMatchHere)] if _has_version(operation, shown) else []
+    elif shown.model in {AddResult, MemoryRecord}:
+        parameters.append(_parameter("expected", AnyVersionHere))
     parameters += [_parameter(name, _in_path(each)) for name, each in in_path.items()]
     if in_body:
         model = _body(operation, in_body)

@@ -251,8 +251,6 @@ OF_IDENTITY = EVERYWHERE | _answers(404)
 """Statuses of routes that open an identity."""
 OF_MEMORY = OF_IDENTITY | _answers(409)
 """Statuses of routes that need a memory."""
-OF_VERSIONED = OF_MEMORY | {304: {"description": "Unchanged: the version is one that `If-None-Match` names."}}
-"""Statuses of routes that read one memory with its version."""
 OF_CHANGES = OF_MEMORY | _answers(412)
 """Statuses of routes that change a memory of an expected version."""
 OF_WRITES = _answers(409, 415)

@@ -13,15 +13,16 @@ from chatbot.chat.attached import entry_of
 from chatbot.embed import AgentMemory
 from chatbot.memory.writing import Draft
 from chatbot.operations import OPERATIONS
-from chatbot.server.bind import IfNoneMatchHere, body_of, given_in
+from chatbot.server.bind import AnyVersionHere, body_of, given_in
 from chatbot.server.dependencies import AccessHere
-from chatbot.server.errors import OF_MEMORY, OF_VERSIONED
+from chatbot.server.errors import OF_MEMORY
 from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page, SessionId
 from chatbot.server.request_values import MOST, Moment, Text, Tokens
 from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.observation import version_of
 from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer.exports import export_memories, render_memories
 from chatbot.transfer.importer import Importer, ImportReport
@@ -178,17 +179,17 @@ async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, w
     "/memories/by-key/{key}",
     summary="Get the memory under a key",
     tags=["memory"],
-    responses=OF_VERSIONED,
-    response_model=MemoryRecord,
+    responses=OF_MEMORY,
 )
 async def get_by_key(
-    key: Annotated[str, Path(max_length=100, description="Your key.")], access: AccessHere, held: IfNoneMatchHere
-) -> Any:
+    key: Annotated[str, Path(max_length=100, description="Your key.")], access: AccessHere, version: AnyVersionHere
+) -> MemoryRecord:
     """The current one; `/history` of its id shows those before it."""
     rows = await access.memories.every(metadata={"key": key})
     if not rows:
         raise UnknownObservation(f"no memory has the key {key!r:.80}")
-    return held.answer(rows[0], MemoryRecord.of(rows[0]))
+    version.tell(version_of(rows[0]))
+    return MemoryRecord.of(rows[0])
 
 
 @router.get(
