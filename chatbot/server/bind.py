@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from pydantic import ConfigDict, Field, create_model
 
 from chatbot import operation as kinds
-from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, NoSuchPage, Operation, Parameter
+from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter
 from chatbot.operations import Context
 from chatbot.server import request_values
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.errors import OF_CHANGES, OF_IDENTITY, OF_MEMORY, Responses
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.lists import RANK, Page, gone
+from chatbot.server.lists import RANK, Page
 from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
@@ -250,10 +250,7 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
         given = {offered[name].name: _checked(offered[name], value) for name, value in {**asked, **said}.items()}
         for each in in_path.values():
             given[each.name] = [given[each.name]] if each.is_list else given[each.name]
-        try:
-            result = await operation.run(context, "http", given)
-        except NoSuchPage as error:
-            raise gone(str(error.args[0])) from None
+        result = await operation.run(context, "http", given)
         answer = shown.answer(result)
         if writing is not None and isinstance(answer, Shape) and (made := answer.made()) is not None:
             writing.note(**made)

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse
 
 import chatbot.errors as app
 import chatbot.stores.errors as kept
+from chatbot.operation import NoSuchPage
 from chatbot.server.callers import ServerCaller
 
 logger = logging.getLogger(__name__)
@@ -147,13 +148,16 @@ _HARMLESS = (
 _RETRY_S = {kept.StoreBusy: 1, kept.StoreAway: 5}
 
 
-def problem_of(error: app.ChatbotError | kept.StoreError, caller: ServerCaller | None = None) -> Problem:
+def problem_of(error: app.ChatbotError | kept.StoreError | NoSuchPage, caller: ServerCaller | None = None) -> Problem:
     """Return the problem for an error: that of its nearest class.
 
     Only the owner and the log get the names of files on the server.
     """
     if isinstance(error, Problem):
         return error
+    if isinstance(error, NoSuchPage):
+        why = f"no page begins at the cursor {error.args[0]!r:.80}: begin with the first one again"
+        return Problem(404, "page_not_found", why, "cursor")
     status, code = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
     return Problem(status, code, _message(error, code, caller), headers=_retry(error, status))
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from chatbot import operations
 from chatbot.memory import SessionHandle
-from chatbot.operation import NoSuchPage
 from chatbot.server import request_values
-from chatbot.server.errors import Problem
 from chatbot.server.request_values import ID
 from chatbot.stores.records import TranscriptEntry
 
@@ -24,12 +20,8 @@ RANK = "^[0-9]{1,3}$"
 """The cursor of a list by rank: how many came before."""
 
 Limit = Annotated[request_values.Limit, Query(description="Maximum results.")]
-
-
 IdCursor = Annotated[str | None, Query(pattern=ID, description=_CURSOR)]
 EntryCursor = Annotated[str | None, Query(pattern="^[1-9][0-9]{0,7}$", description=_CURSOR)]
-
-
 SessionId = Annotated[str, Path(max_length=100, description="The session's id.")]
 
 
@@ -41,39 +33,6 @@ class Page(BaseModel, Generic[Item]):
 
     data: list[Item] = Field(description="Items of this page.")
     next_cursor: str | None = Field(None, description="Cursor of the next page; null at the end.")
-
-
-def page_after(
-    items: Sequence[Item], key: Callable[[Item], str], *, cursor: str | None, limit: int
-) -> tuple[Sequence[Item], str | None]:
-    """Return the part of a complete list after the item with the key `cursor`, and the next cursor.
-
-    Refuses a cursor that is not there.
-    """
-    begin = 0 if cursor is None else _position(items, key, cursor) + 1
-    part = items[begin : begin + limit]
-    return part, key(part[-1]) if begin + limit < len(items) else None
-
-
-def gone(cursor: str) -> Problem:
-    """Return the error for an unknown cursor."""
-    message = f"no page begins at the cursor {cursor!r:.80}: begin with the first one again"
-    return Problem(404, "page_not_found", message, "cursor")
-
-
-def place_of(cursor: str) -> tuple[datetime, str]:
-    """Read the cursor of a list of sessions. Refuses an invalid one."""
-    try:
-        return operations.place_of(cursor)
-    except NoSuchPage:
-        raise gone(cursor) from None
-
-
-def _position(items: Sequence[Item], key: Callable[[Item], str], cursor: str) -> int:
-    for position, item in enumerate(items):
-        if key(item) == cursor:
-            return position
-    raise gone(cursor)
 
 
 async def entries_between(

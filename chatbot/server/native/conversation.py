@@ -15,12 +15,13 @@ from chatbot.attachments.read import MOST, upload_of
 from chatbot.chat.events import event_as_json
 from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.errors import ChatbotError
+from chatbot.operation import NoSuchPage, part_of
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import AccessHere
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, problem_of, unexpected
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
-from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, entries_between, gone, page_after
+from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, entries_between
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
 from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn
@@ -108,7 +109,7 @@ async def list_messages(
 
     entries, begin, total = await entries_between(session, place)
     if cursor is not None and int(cursor) > total:
-        raise gone(cursor)
+        raise NoSuchPage(cursor)
     return Page(data=[Entry.model_validate(entry) for entry in entries], next_cursor=str(begin) if begin else None)
 
 
@@ -171,8 +172,8 @@ async def list_receipts(
 ) -> Page[dict[str, Any]]:
     """Newest first: what was recalled and why, what was left out, tools, tokens, cost."""
     receipts = (await (await access.session(session_id)).receipts())[::-1]
-    part, following = page_after(receipts, lambda receipt: str(receipt.get("turn")), cursor=cursor, limit=limit)
-    return Page(data=list(part), next_cursor=following)
+    part = part_of(receipts, lambda receipt: str(receipt.get("turn")), cursor=cursor, limit=limit)
+    return Page(data=list(part.rows), next_cursor=part.next_cursor)
 
 
 @router.get("/usage", summary="See what it has cost")

@@ -14,8 +14,9 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from chatbot.memory.reading import Hit
 from chatbot.memory.scoring import WEIGHTS
 from chatbot.memory.writing import AddResult
+from chatbot.operation import NoSuchPage
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.lists import RANK, gone
+from chatbot.server.lists import RANK
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, day, fragment, goto, is_part, sheet
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
@@ -225,7 +226,7 @@ def _chosen(fields: Mapping[str, str]) -> list[str]:
 def _begin(after: str) -> int:
     """Parse the number of hits on the pages before; reject other values."""
     if after and not re.fullmatch(RANK, after):
-        raise gone(after)
+        raise NoSuchPage(after)
     return int(after or 0)
 
 

@@ -16,9 +16,8 @@ from starlette.responses import HTMLResponse
 from chatbot.memory import SessionRecord
 from chatbot.memory.projects import projects_in
 from chatbot.memory.session_search import SessionHit
-from chatbot.operations import cursor_of
+from chatbot.operations import cursor_of, place_of
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.lists import place_of
 from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, day, sheet
 from chatbot.stores.records import format_time
 from chatbot.transfer.exports import export_session, render_session
@@ -61,7 +60,7 @@ async def show(
     if q.strip():
         found = await _about(access, q)
     else:
-        records = await _listed(access, _place(before), archived=archived)
+        records = await _listed(access, place_of(before) if before else None, archived=archived)
         found = [SessionMatch(record) for record in records[:_ON_A_PAGE]]
         following = cursor_of(found[-1].record) if len(records) > _ON_A_PAGE else ""
     groups = [(name, list(group)) for name, group in groupby(found, key=lambda each: day(each.record.used_at))]
@@ -109,10 +108,6 @@ def _marked(hit: SessionHit) -> tuple[tuple[str, bool], ...]:
         parts += [(hit.line[at:begin], False), (hit.line[begin:end], True)]
         at = end
     return (*parts, (hit.line[at:], False))
-
-
-def _place(before: str) -> tuple[datetime, str] | None:
-    return place_of(before) if before else None
 
 
 @router.get("/projects")

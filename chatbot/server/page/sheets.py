@@ -25,6 +25,7 @@ from chatbot.chat.ledger import cost_text
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionRecord
 from chatbot.memory.scope import utc_now
+from chatbot.operation import NoSuchPage
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
@@ -232,7 +233,7 @@ class PageRoute(APIRoute):
         async def handle_or_tell(request: Request) -> Response:
             try:
                 return await handle(request)
-            except (ChatbotError, StoreError) as error:
+            except (ChatbotError, StoreError, NoSuchPage) as error:
                 return told(request, problem_of(error, getattr(request.state, "caller", None)))
             except RequestValidationError:
                 return told(request, Problem(422, "", "invalid address"))

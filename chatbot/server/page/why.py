@@ -13,9 +13,8 @@ from chatbot.chat.ledger import Bill, bill_of, calls_in, cost_text, merged
 from chatbot.chat.receipts import IN_PROMPT, ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.errors import SessionNotFound
 from chatbot.memory.scope import utc_now
-from chatbot.operations import cursor_of
+from chatbot.operations import cursor_of, place_of
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.lists import place_of
 from chatbot.server.page.memories import PART_NAMES, WEIGHED
 from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, fragment, sheet
 from chatbot.stores.access import SENSITIVITIES
