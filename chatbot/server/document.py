@@ -26,6 +26,19 @@ _TAGS = {
     "machines": "Backup, and sync with other machines.",
     "server": "The server itself.",
 }
+_WORDS = {
+    "agent_id": "The agent that it belongs to.",
+    "at": "When it happened.",
+    "created_at": "When it was created.",
+    "expires_at": "When it expires; null for never.",
+    "id": "Its id.",
+    "project": "The project that it belongs to; empty for none.",
+    "sensitivity": "How sensitive it is.",
+    "session_id": "The session that it belongs to.",
+    "sessions": "Number of sessions.",
+    "used_at": "When it was used last.",
+}
+"""Descriptions of fields without a description of their own; that of others is their name."""
 
 
 class DocumentedApi(FastAPI):
@@ -75,6 +88,9 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
             "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": KEY_PATTERN},
         }
     }
+    for schema in components["schemas"].values():
+        for name, described in schema.get("properties", {}).items():
+            described.setdefault("description", _WORDS.get(name, f"{name.replace('_', ' ').capitalize()}."))
     document["security"] = [{"token": []}, {}]
     document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
     for path, method, operation in _operations(document):

@@ -216,7 +216,6 @@ class Error(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     error: ErrorDetail
-    """The error."""
 
 
 _MEANINGS = {

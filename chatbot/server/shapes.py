@@ -51,19 +51,14 @@ class Session(Shape):
     """A session, without its transcript."""
 
     id: str
-    """UUIDv7: sorts by when it began."""
     agent_id: str
-    """The agent that it belongs to."""
     title: str
     """Empty until something is said."""
     created_at: datetime
-    """When it began."""
     used_at: datetime
-    """When something was last added."""
     parent: str | None
     """The session that it was forked from."""
     expires_at: datetime | None
-    """When it expires; null for never."""
     clearance: Clearance
     """The clearance that is needed to open it, and the highest clearance of memories seen through it."""
     store_types: list[str]
@@ -73,7 +68,6 @@ class Session(Shape):
     sensitivity: Sensitivity
     """Least sensitivity of its memories."""
     project: str
-    """The project that it belongs to; empty for none."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
@@ -87,9 +81,7 @@ class Entry(Shape):
     role: str
     """`user`, `assistant`, `tool_call`, `tool`, or one for people alone, such as `error`."""
     content: str
-    """Text."""
     at: datetime
-    """When it was written."""
 
 
 class Comparison(Shape):
@@ -113,15 +105,11 @@ class MemoryRecord(Shape):
     """A memory."""
 
     id: str
-    """UUIDv7."""
     type: Type
-    """Type of the memory."""
     title: str
-    """Title, on one line."""
     subtitle: str
     """More about it, on one line."""
     narrative: str
-    """The full text."""
     facts: list[str]
     """Complete statements."""
     user_text: str
@@ -139,7 +127,6 @@ class MemoryRecord(Shape):
     category: str
     """Any text, matched exactly."""
     project: str
-    """The project that it belongs to."""
     metadata: dict[str, Any]
     """Anything else, as JSON; it is not searched."""
     files_read: list[str]
@@ -149,9 +136,7 @@ class MemoryRecord(Shape):
     source: str
     """Who wrote it: `user`, `agent`, `auto` or an import."""
     agent_id: str
-    """The agent that wrote it."""
     session_id: str | None
-    """The session in which it was created."""
     visibility: Visibility
     """Who it is for."""
     sensitivity: Sensitivity
@@ -165,7 +150,6 @@ class MemoryRecord(Shape):
     superseded_by: str | None
     """The memory that replaced it."""
     created_at: datetime
-    """When it was created."""
     updated_at: datetime
     """When it was last changed or mentioned again."""
     expires_at: datetime | None
@@ -184,9 +168,7 @@ class Fact(Shape):
     """A fact."""
 
     id: str
-    """UUIDv7."""
     subject: str
-    """Subject of the fact."""
     predicate: str
     """Predicate, such as `lives in`."""
     object: str
@@ -200,7 +182,6 @@ class Fact(Shape):
     count: int
     """How often it was stated."""
     project: str
-    """The project that it belongs to."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
@@ -223,7 +204,6 @@ class Person(Shape):
     last_mentioned: datetime
     """When that was last."""
     facts: list[Fact]
-    """Facts about the person."""
 
 
 class StoredAlias(Shape):
@@ -244,17 +224,13 @@ class Task(Shape):
     id: str
     """The id of the memory that it is."""
     title: str
-    """Title of the task."""
     status: TaskStatus
-    """Status of the task."""
     priority: Priority
-    """Priority of the task."""
     scope: TaskScope
     """Who does it."""
     surface: str
     """`startup` brings it up whenever a session begins; empty does not. A closed task has none."""
     project: str
-    """The project that it belongs to."""
     due: str
     """When it is due, as text; ISO dates sort."""
     note: str
@@ -302,9 +278,7 @@ class Project(Shape):
     memories: int
     """Number of its active memories and facts."""
     sessions: int
-    """Number of its sessions."""
     used_at: datetime | None
-    """Last use of one of its sessions."""
 
 
 class ProjectContent(Shape):
@@ -313,7 +287,6 @@ class ProjectContent(Shape):
     memories: int
     """Number of memories and facts."""
     sessions: int
-    """Number of sessions."""
 
 
 class PurgeResult(Shape):
@@ -324,7 +297,6 @@ class PurgeResult(Shape):
     memories: int
     """Number of memories, including derived ones."""
     facts: int
-    """Number of facts."""
     dry_run: bool
     """True if this was a dry run: nothing was changed."""
 
@@ -337,7 +309,6 @@ class Line(Shape):
     key: str
     """The key, such as `home`."""
     value: str
-    """Its value."""
     title: str
     """The line as it is in a prompt."""
     valid_from: datetime
@@ -353,7 +324,6 @@ class Line(Shape):
     sources: tuple[str, ...]
     """The ids of the memories that it was taken from."""
     sensitivity: Sensitivity
-    """How sensitive it is."""
 
 
 class StandingAnswer(Shape):
@@ -384,7 +354,6 @@ class Hit(Shape):
     score: float
     """From 0 to 1; 0 if nothing was ranked."""
     memory: MemoryRecord = Field(validation_alias="observation")
-    """Memory that was found."""
 
 
 class FieldChange(Shape):
@@ -402,7 +371,6 @@ class Happening(Shape):
     kind: str
     """add, update, mention, use, confirm, supersede, expire, archive, compress, consolidate, restore or delete"""
     at: datetime
-    """When it happened."""
     by: str | None
     """Memory that replaced it."""
     who: str
@@ -410,7 +378,6 @@ class Happening(Shape):
     why: str
     """The reason, if one was given."""
     fields: dict[str, Any]
-    """The fields that were set."""
     changes: dict[str, FieldChange] = Field(default_factory=dict)
     """The changed fields, with the values before and after."""
 
@@ -419,7 +386,6 @@ class Version(Shape):
     """One memory in a line of replacements."""
 
     memory: MemoryRecord
-    """The memory as it is now."""
     events: list[Happening]
     """Events of the memory, oldest first."""
 
@@ -441,7 +407,6 @@ class Deletion(Shape):
     derived: int
     """Number of these that are derived from the others."""
     facts: int
-    """Number of facts."""
     forks: list[str]
     """The ids of its forks, which keep a copy of what was said, and their own memory."""
 
@@ -456,7 +421,6 @@ class SessionHit(Shape):
     """A session that matches a search, with its best line."""
 
     session: Session = Field(validation_alias="record")
-    """The session."""
     score: float
     """Score for sorting, without an upper bound."""
     role: str
@@ -466,7 +430,6 @@ class SessionHit(Shape):
     ranges: list[tuple[int, int]]
     """Where the words are in the line."""
     at: datetime
-    """When it was said."""
     number: int | None
     """Number of the entry, counted from 1; null if the match is not in an entry."""
     observation: str | None

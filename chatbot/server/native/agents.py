@@ -40,7 +40,6 @@ class HeldMessage(RequestBody):
     role: Literal["user", "assistant", "tool", "system"]
     """Role of its author. Messages of a tool or the system are stored, but not remembered."""
     content: Text
-    """Text."""
     at: Moment | None = None
     """When it was said, not in the future; default: now."""
 
@@ -72,7 +71,6 @@ class PromptMessage(RequestBody):
     role: str = Field(max_length=100)
     """Who says it; memory is asked about what `user` says."""
     content: Text
-    """Text."""
 
 
 class ContextRequest(RequestBody):
@@ -96,14 +94,12 @@ class ContextReport(Shape):
     receipt: dict[str, Any]
     """Memories considered, injected and left out, with scores and reasons."""
     memories: list[MemoryRecord]
-    """The memories in the block."""
 
 
 class Drafts(RequestBody):
     """Things to remember."""
 
     memories: list[_Draft] = Field(min_length=1, max_length=_MOST_DRAFTS)  # type: ignore[valid-type]
-    """The things, in their order."""
 
 
 class ImportBody(RequestBody):
@@ -117,13 +113,10 @@ class ImportResult(Shape):
     """Result of an import."""
 
     memories: int
-    """Number of memories added."""
     facts: int
-    """Number of facts added."""
     already: int
     """Number that already existed."""
     skipped: int
-    """Number skipped."""
 
     @classmethod
     def of(cls, item: ImportReport) -> Self:

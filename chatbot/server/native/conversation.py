@@ -41,7 +41,6 @@ class SentFile(RequestBody):
     """A file that belongs to a message."""
 
     name: str = Field(min_length=1, max_length=255)
-    """Name."""
     data: str = Field(pattern="^data:")
     """A `data:` URL of a PNG, JPEG, GIF or WebP picture, a PDF, DOCX, ODT, or a text. Its content decides."""
 
@@ -63,9 +62,7 @@ class Turn(Shape):
     """A turn that has ended."""
 
     session_id: str
-    """The session that it belongs to."""
     reply: str
-    """Text of the reply."""
     receipt: dict[str, Any]
     """Memories recalled and why, tools, tokens and cost."""
 
@@ -74,14 +71,12 @@ class StopCount(Shape):
     """Number of stopped turns."""
 
     stopped: int
-    """Number of turns."""
 
 
 class BillReport(Shape):
     """Usage and cost of model calls."""
 
     calls: int
-    """Number of calls."""
     input_tokens: int
     """Tokens that models read."""
     output_tokens: int
@@ -218,7 +213,6 @@ class StoredFile(Shape):
     """A file in a session's folder."""
 
     name: str
-    """Name."""
     size: int
     """In bytes."""
     modified: datetime
@@ -258,7 +252,6 @@ class AttachedFile(Shape):
     size: int
     """In bytes."""
     media_type: str
-    """Content type."""
 
 
 @router.get("/attachments", summary="List the attachments of a session")

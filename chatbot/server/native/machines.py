@@ -37,7 +37,6 @@ class SyncRequest(RequestBody):
     identity: _Id = ""
     """Which identity it is, if it is one already; else it becomes this one."""
     machine: Annotated[str, Field(min_length=1, max_length=40, pattern="^[0-9a-f]+$")]
-    """The machine."""
     taken: list[_Name] = Field(default=[], max_length=10_000)
     """The files of the last answer, once they were taken in."""
     is_trial: bool = False
@@ -50,9 +49,7 @@ class SyncAside(Shape):
     """A file that was refused."""
 
     file: str
-    """Name."""
     why: str
-    """The reason."""
 
 
 class SyncAnswer(Shape):

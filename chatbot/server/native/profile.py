@@ -37,7 +37,6 @@ class NewValue(RequestBody):
     """A value to set."""
 
     value: Named
-    """Its value."""
     since: Moment | None = None
     """When it became valid; default: now."""
     also: Flag = False

@@ -38,16 +38,13 @@ class User(Shape):
     memories: int
     """Number of memories and facts, of any status."""
     sessions: int
-    """Number of sessions."""
     used_at: datetime | None
-    """When a session was used last."""
 
 
 class UserErasure(Shape):
     """Data that was deleted permanently."""
 
     memories: int
-    """Memories and facts."""
     sessions: list[str]
     """The ids of sessions."""
     requests: int
@@ -60,7 +57,6 @@ class Export(Shape):
     namespace: str
     """The part of the memory."""
     user: str | None
-    """The user's name."""
     memories: list[dict[str, Any]]
     """Memories of any status, oldest first."""
     facts: list[dict[str, Any]]

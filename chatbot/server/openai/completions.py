@@ -30,9 +30,7 @@ class Completion(Lenient):
     choices: list[dict[str, Any]]
     """The reply, in `message`; there is one."""
     usage: dict[str, Any]
-    """Tokens used."""
     session_id: str | None = None
-    """The session that it belongs to."""
 
 
 @router.post(

@@ -47,9 +47,7 @@ class Embeddings(Lenient):
     """The vectors, in the order of the texts, as OpenAI documents them."""
 
     object: Literal["list"] = "list"
-    """Object type."""
     data: list[dict[str, Any]]
-    """The vectors."""
     model: str
     """The encoder: vectors of different ones cannot be compared."""
     usage: dict[str, int]

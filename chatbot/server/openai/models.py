@@ -47,27 +47,22 @@ class ModelEntry(Lenient):
     id: str
     """The identity's name: what to ask for as `model`."""
     object: Literal["model"] = "model"
-    """Object type."""
     created: int
     """When its `identity.toml` was last written, in seconds since 1970; 0 if it has none."""
     owned_by: str = "chatbot"
-    """Always the same."""
 
 
 class ModelInFull(ModelEntry):
     """An identity, and what it can do."""
 
     capabilities: ModelCapabilities
-    """Capabilities of the model."""
 
 
 class Models(Lenient):
     """All identities, the default one first."""
 
     object: Literal["list"] = "list"
-    """Object type."""
     data: list[ModelEntry]
-    """The identities."""
 
 
 @router.get("", summary="List the identities that you may talk to")

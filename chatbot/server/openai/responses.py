@@ -148,7 +148,6 @@ class ResponseObject(wire.Lenient):
     output: list[dict[str, Any]]
     """Messages and calls of your tools."""
     session_id: str | None = None
-    """The session that it belongs to."""
 
 
 @router.post(

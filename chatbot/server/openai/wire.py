@@ -116,9 +116,7 @@ class TextPart(Lenient):
     """A piece of a message that is text."""
 
     type: Literal["text"]
-    """Type of the piece."""
     text: str
-    """Text."""
 
 
 class ImageUrl(Lenient):
@@ -134,16 +132,13 @@ class ImagePart(Lenient):
     """A piece of a message that is an image."""
 
     type: Literal["image_url"]
-    """Type of the piece."""
     image_url: ImageUrl
-    """The image."""
 
 
 class FileData(Lenient):
     """A file in the request itself."""
 
     filename: str = "file"
-    """Name."""
     file_data: FileAddress
     """A `data:` URL of a PDF, a DOCX, an ODT, a text or a picture."""
 
@@ -152,9 +147,7 @@ class FilePart(Lenient):
     """A piece of a message that is a file; the model is shown what it holds."""
 
     type: Literal["file"]
-    """Type of the piece."""
     file: FileData
-    """The file."""
 
 
 Part = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
@@ -170,7 +163,6 @@ class CalledFunction(Lenient):
     """Which function was called."""
 
     name: str
-    """Its name."""
     arguments: str = ""
     """As JSON text."""
 
@@ -181,9 +173,7 @@ class AskedCall(Lenient):
     id: str
     """Which one: `tool_call_id` of the message that answers it says the same."""
     type: Literal["function"] = "function"
-    """Type of the call."""
     function: CalledFunction
-    """Which function."""
 
 
 class AskedMessage(Lenient):
@@ -192,7 +182,6 @@ class AskedMessage(Lenient):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     """Who says it."""
     content: Content | None = None
-    """Text."""
     tool_calls: list[AskedCall] | None = None
     """Of an assistant: the tools that it called."""
     tool_call_id: str | None = None
@@ -229,7 +218,6 @@ class FunctionSpec(Lenient):
     name: FunctionName
     """How the model calls it."""
     description: str | None = None
-    """Description for the model."""
     parameters: dict[str, Any] | None = None
     """Parameters as a JSON schema."""
     strict: Flag | None = None
@@ -245,25 +233,20 @@ class AskedTool(Lenient):
     """A tool that the model is offered."""
 
     type: Literal["function"]
-    """Type of the tool."""
     function: FunctionSpec
-    """The function that it is."""
 
 
 class NamedFunction(Lenient):
     """The function to call."""
 
     name: FunctionName
-    """Its name."""
 
 
 class NamedTool(Lenient):
     """The tool to call."""
 
     type: Literal["function"]
-    """Type of the tool."""
     function: NamedFunction
-    """Which one."""
 
 
 class AllowedTools(Lenient):
@@ -272,16 +255,13 @@ class AllowedTools(Lenient):
     mode: Literal["auto", "required"]
     """`required` forces a call."""
     tools: list[NamedTool] = Field(min_length=1)
-    """Which ones."""
 
 
 class AllowedChoice(Lenient):
     """A choice among some of the tools."""
 
     type: Literal["allowed_tools"]
-    """Type of the choice."""
     allowed_tools: AllowedTools
-    """Which tools."""
 
 
 class StreamOptions(Lenient):
@@ -295,11 +275,9 @@ class JsonSchema(Lenient):
     """A schema that the reply is held to."""
 
     name: FunctionName
-    """Name."""
     description: str | None = None
     """Purpose of the format, for the model."""
     schema_: dict[str, Any] | None = Field(None, alias="schema")
-    """The schema."""
     strict: Flag | None = None
     """True if the reply must fit the schema exactly."""
 
@@ -311,7 +289,6 @@ class ResponseFormat(Lenient):
         Literal["text", "json_object", "json_schema"],
         only("text", "json_object", "json_schema", otherwise="it should be text, json_object or json_schema"),
     ]
-    """Which of these."""
     json_schema: JsonSchema | None = None
     """The schema, for `json_schema`."""
 
@@ -332,7 +309,6 @@ class ConversationReference(Lenient):
     """A session, named as OpenAI names conversations."""
 
     id: str
-    """The session's id."""
 
 
 class IdentityRequest(Lenient):
@@ -359,7 +335,6 @@ class Asking(IdentityRequest):
     previous_response_id: str | None = None
     """Go on from that response, in its session, or in a fork of it where it has gone on since."""
     stream: Flag | None = False
-    """True to stream the reply."""
     store: Flag | None = None
     """`false`: nothing is kept and nothing recalled."""
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
@@ -391,7 +366,6 @@ class ReplyRequest(Asking):
     messages: list[AskedMessage] = Field(min_length=1, max_length=10_000)
     """The conversation; the last one is answered."""
     stream_options: StreamOptions | None = None
-    """Options of the stream."""
     tools: Annotated[Annotated[list[AskedTool], Field(max_length=128)] | None, only_types("function", of="tools")] = (
         None
     )
@@ -405,7 +379,6 @@ class ReplyRequest(Asking):
     n: Annotated[Literal[1] | None, only(1, otherwise="only one reply is made")] = None
     """Number of replies; only 1 is supported."""
     response_format: ResponseFormat | None = None
-    """Format of the reply."""
     logprobs: Flag | None = None
     """True to return probabilities of tokens; `top_logprobs` requires it."""
     stop: (
@@ -422,7 +395,6 @@ class ReplyRequest(Asking):
     frequency_penalty: Penalty | None = None
     """Penalty for words by how often they occurred."""
     reasoning_effort: str | None = None
-    """Reasoning effort of the model."""
     modalities: list[Annotated[Literal["text"], only("text", otherwise="replies are text alone")]] | None = None
     """Content types of replies."""
     functions: Unsupported = None
