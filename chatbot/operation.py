@@ -144,6 +144,11 @@ class Parameter(Struct, frozen=True):
         return get_args(self.kind)[0] if self.is_list else self.kind
 
     @property
+    def noun(self) -> str:
+        """Return what an id is that of: a memory, unless its name says otherwise."""
+        return {"fact_id": "fact", "task_id": "task", "proposal_id": "proposal"}.get(self.name, "memory")
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The words to choose from, where there are such."""
         return get_args(self.item) if get_origin(self.item) is Literal else ()

@@ -104,10 +104,6 @@ _EFFECTS = {
 }
 
 
-_NOUNS = {"proposal_id": "proposal"}
-"""Noun for the id in a parameter, by its name; any other id is that of a memory."""
-
-
 class OperationTool(Tool):
     """An operation as a tool, on behalf of one caller. A `short` one has the schema that prompts have room for."""
 
@@ -157,7 +153,8 @@ class OperationTool(Tool):
         rows = await self._context.memories.get(ids, count_use=False) if ids else []
         found = {row.id for row in rows}
         if missing := [each for each in dict.fromkeys(ids) if each not in found]:
-            what = next(_NOUNS.get(name, "memory") for name, each in named if each == missing[0])
+            nouns = {each.name: each.noun for each in self.operation.parameters}
+            what = next(nouns[name] for name, each in named if each == missing[0])
             raise ToolError(f"no {what} has the id {', '.join(missing)}")
         return rows
 

@@ -352,9 +352,8 @@ def _said(body: RequestBody, parameters: dict[str, Parameter]) -> dict[str, Any]
 
 def _checked(parameter: Parameter, value: Any) -> Any:
     """The value. A malformed id raises the same error as a missing one."""
-    nouns = {kinds.Id: "memory", kinds.FactId: "fact"}
-    noun = next((noun for kind, noun in nouns.items() if parameter.item == kind), None)
+    is_id = parameter.item in {kinds.Id, kinds.FactId}
     for each in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
-        if noun and each is not None and not is_observation_id(each):
-            raise UnknownObservation(f"no {noun} has the id {each:.80}")
+        if is_id and each is not None and not is_observation_id(each):
+            raise UnknownObservation(f"no {parameter.noun} has the id {each:.80}")
     return value

@@ -127,6 +127,9 @@ class Door(ABC):
         """Titles of those that are open."""
         return [task["title"] for task in _rows(await self.run("list_tasks"))]
 
+    async def finish(self, task_id: str) -> None:
+        await self.run("change_task", task_id=task_id, status="completed")
+
     async def facts(self, subject: str, **wanted: str) -> list[str]:
         found = _rows(await self.run("list_facts", subject=subject, **wanted))
         return [f"{fact['subject']} {fact['predicate']} {fact['object']}" for fact in found]
@@ -268,6 +271,9 @@ class Cli(Door):
         shown = run("memory", "profile").stdout  # which names them for a person to judge
         found = re.findall(r"^(.*) \(memory profile accept ([0-9a-f-]+), or reject\)$", shown, re.MULTILINE)
         return [(proposal_id, title) for title, proposal_id in found]
+
+    async def finish(self, task_id: str) -> None:
+        self._ask("memory", "tasks", "done", task_id)
 
     async def accept(self, proposal_id: str) -> None:
         self._ask("memory", "profile", "accept", proposal_id)

@@ -193,6 +193,7 @@ UNKNOWN: list[tuple[str, Ask]] = [
     ("supersede", lambda way_in: way_in.supersede(NO_ID, NO_ID)),
     ("accept a proposal", lambda way_in: way_in.accept(NO_ID)),
     ("reject a proposal", lambda way_in: way_in.reject(NO_ID)),
+    ("finish a task", lambda way_in: way_in.finish(NO_ID)),
     ("take a fact back", lambda way_in: way_in.take_back(NO_ID)),
     ("read a session", lambda way_in: way_in.read_session(NO_ID)),
     ("fork a session", lambda way_in: way_in.fork(NO_ID, "x")),
@@ -228,7 +229,7 @@ async def test_the_same_mistakes_give_the_same_errors() -> None:
                 assert allowed in refusal.message.replace(",", ""), (name, refusal.message)
                 assert "Traceback" not in refusal.message
             assert await way_in.search("moon") == [], name
-    others = {"session", "fact", "proposal"}
+    others = {"session", "fact", "task", "proposal"}
     what = {step: next((each for each in others if each in step), "memory") for step in kinds}
     assert kinds == {
         step: {"SessionNotFound" if each == "session" else "UnknownObservation"} for step, each in what.items()
