@@ -7,12 +7,12 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-_MOST_DAYS = 3660
+_SMALLEST, _LARGEST = sys.float_info.min, sys.float_info.max
 _SPAN = re.compile(r"(\d{1,6})\s*([mhdw])")
 _MONTH = re.compile(r"(\d{4})(?:-(\d\d))?")
 _IN_WORDS = re.compile(r"[^\W\d_]{2}|\d\d?\.\d\d?\.\d{4}|\d\s*[年月日]")
@@ -20,52 +20,29 @@ _OR_NAMED = ", May 2025, last year"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def usd(text: str) -> float:
-    """Parse an amount of money above 0."""
-    amount = float(text)
-    if not amount > 0:
-        raise argparse.ArgumentTypeError(f"{text} must be more than 0")
-    return amount
+T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 
-def amount(text: str) -> float:
-    """Parse an amount of money from 0."""
-    found = float(text)
-    if not 0 <= found < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} must not be negative")
-    return found
+def number(kind: Callable[[str], N], least: float, most: float, wrong: str) -> Callable[[str], N]:
+    """Return a function that parses a number in these bounds; `wrong` says what it has to be."""
+
+    def parsed(text: str) -> N:
+        found = kind(text)
+        if not least <= found <= most:
+            raise argparse.ArgumentTypeError(f"{text} {wrong}")
+        return found
+
+    parsed.__name__ = kind.__name__  # argparse names it for what is no number
+    return parsed
 
 
-def count(text: str) -> int:
-    """Parse a whole number from 0."""
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} must not be negative")
-    return number
-
-
-def days(text: str) -> float:
-    """Parse a number of days above 0."""
-    number = float(text)
-    if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"{text} must be a number of days above 0")
-    return number
-
-
-def whole_days(text: str) -> int:
-    """Parse a whole number of days, up to ten years."""
-    number = int(text)
-    if not 1 <= number <= _MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text} must be from 1 to {_MOST_DAYS}")
-    return number
-
-
-def share(text: str) -> float:
-    """Parse a number from 0 to 1."""
-    number = float(text)
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{text} must be a number from 0 to 1")
-    return number
+usd = number(float, _SMALLEST, _LARGEST, "must be more than 0")
+amount = number(float, 0, _LARGEST, "must not be negative")
+count = number(int, 0, _LARGEST, "must not be negative")
+days = number(float, _SMALLEST, 1e6, "must be a number of days above 0")
+whole_days = number(int, 1, 3660, "must be from 1 to 3660")
+share = number(float, 0, 1, "must be a number from 0 to 1")
 
 
 def past(text: str) -> datetime:
@@ -117,9 +94,6 @@ def _named(text: str) -> datetime | None:
     from chatbot.memory.profile_lines import named_time
 
     return named_time(text, datetime.now(UTC))
-
-
-T = TypeVar("T")
 
 
 def add_pages(parser: argparse.ArgumentParser, *, limit: int, zero: str = "up to 1,000") -> None:

@@ -5,16 +5,14 @@ Rich is loaded when it is needed: the first prompt waits for everything drawn ab
 
 from __future__ import annotations
 
-import re
 import shutil
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from prompt_toolkit.application.current import get_app_session
-from prompt_toolkit.styles import DEFAULT_ATTRS
-from prompt_toolkit.utils import get_cwidth
+from prompt_toolkit import print_formatted_text
+from prompt_toolkit.formatted_text import FormattedText
 
 from chatbot.chat.ledger import cost_text
 from chatbot.cli.output import printable
@@ -27,15 +25,6 @@ if TYPE_CHECKING:
     from chatbot.cli.reply import LiveReply
 
 _LONGEST_SHOWN = 600
-_STYLES = {
-    "": DEFAULT_ATTRS,
-    "bold": DEFAULT_ATTRS._replace(bold=True),
-    "bold dim": DEFAULT_ATTRS._replace(bold=True, dim=True),
-    "dim": DEFAULT_ATTRS._replace(dim=True),
-    "red": DEFAULT_ATTRS._replace(color="ansired"),
-    "yellow": DEFAULT_ATTRS._replace(color="ansiyellow"),
-}
-"""The styles that are used here, as prompt_toolkit has them: it is loaded anyway, and rich takes a tenth of a start."""
 
 
 class Screen:
@@ -47,7 +36,7 @@ class Screen:
 
     def say(self, text: str, style: str = "") -> None:
         """A line that is not part of the conversation."""
-        self._print((printable(text), style))
+        _print(printable(text), style)
 
     def draw(self, picture: RenderableType) -> None:
         """Something that fits itself into the terminal."""
@@ -64,7 +53,7 @@ class Screen:
         for entry in entries:
             text = printable(entry.content)
             shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]} …"
-            self._print((f"{entry.role}: ", "bold dim"), (shown, "dim"))
+            _print(shown, "dim", f"{entry.role}: ")
 
     def show_receipt(self, receipt: Receipt) -> None:
         """Print one line with cost and time of the turn, and the memories in its prompt."""
@@ -92,45 +81,14 @@ class Screen:
 
         return Console(highlight=False)
 
-    def _print(self, *parts: tuple[str, str]) -> None:
-        """Print styled texts on lines of their own, broken between words."""
-        output = get_app_session().output
-        text = "".join(each for each, _ in parts)
-        width = shutil.get_terminal_size().columns
-        begins = set(line_breaks(text, width)) if max(map(get_cwidth, text.split("\n"))) > width else set()
-        at = 0
-        for each, style in parts:
-            places = [0, *(place - at for place in sorted(begins) if at < place < at + len(each)), len(each)]
-            pieces = [each[begin:end] for begin, end in pairwise(places)]
-            output.set_attributes(_STYLES[style], output.get_default_color_depth())
-            output.write(("\n" if at in begins else "") + "\n".join([*map(str.rstrip, pieces[:-1]), pieces[-1]]))
-            output.reset_attributes()
-            at += len(each)
-        output.write("\n")
-        output.flush()
 
-
-def line_breaks(text: str, width: int) -> Iterator[int]:
-    """Yield where a line begins that is broken to fit `width` cells: between words, or inside one that is longer."""
-    used, begun = 0, False
-    for word in _WORD.finditer(text):
-        if word[0] == "\n":
-            used, begun = 0, False
-            continue
-        cells = get_cwidth(word[0].rstrip())
-        if begun and used + cells > width:
-            yield word.start()
-            used = 0
-        begun = begun or bool(cells)
-        if used + cells <= width:
-            used += get_cwidth(word[0])
-            continue
-        for place, char in enumerate(word[0].rstrip(), word.start()):
-            if used + get_cwidth(char) > width:
-                yield place
-                used = 0
-            used += get_cwidth(char)
-        used += len(word[0]) - len(word[0].rstrip())
-
-
-_WORD = re.compile(r"\n|\S+[^\S\n]*|[^\S\n]+")
+def _print(text: str, style: str = "", head: str = "") -> None:
+    """Print a text with its head, broken between words."""
+    columns = shutil.get_terminal_size().columns
+    lines = [
+        textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
+        for line in f"{head}{text}".split("\n")
+    ]
+    shown = "\n".join(lines)
+    parts = FormattedText([("bold dim", shown[: len(head)]), (style, shown[len(head) :])])
+    print_formatted_text(parts, include_default_pygments_style=False)

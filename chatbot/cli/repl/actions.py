@@ -32,7 +32,6 @@ from chatbot.tools.toolbox import Answer
 if TYPE_CHECKING:
     from chatbot.attachments.read import Upload
     from chatbot.cli.reply import LiveReply
-    from chatbot.memory import MemorySystem
 
 _NAMED = re.compile(r"""(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))""")
 _ENDS = ".,;:!?)"
@@ -186,9 +185,9 @@ class MemorySlash(Slash):
         title, _, rest = needed(text, "/remember TEXT").partition("\n")
         became = await self._session().memory.remember(title=title, narrative=rest.strip(), source="user")
         if became.redacted:
-            self._screen.say(f"secrets were removed before storing: {', '.join(became.redacted)}", "yellow")
+            self._screen.say(f"secrets were removed before storing: {', '.join(became.redacted)}", "ansiyellow")
         if became.warning:
-            self._screen.say(became.warning, "yellow")
+            self._screen.say(became.warning, "ansiyellow")
         told = "remembered" if became.outcome == "added" else "already remembered"
         self._screen.say(f"{told} ({became.id[:13]}); /forget {became.id[:13]} hides it again", "dim")
 
@@ -284,15 +283,6 @@ class TakingSlash(Slash):
         path = await asyncio.to_thread(create, name if only_code else text, f"{reply}\n".encode())
         self._screen.say(f"wrote {path}", "dim")
 
-    async def do_export(self, name: str) -> None:
-        """Export this session to a file: /export FILE.md or FILE.jsonl.
-
-        All messages, archived ones included, without secrets. Existing files are never overwritten.
-        `chatbot sessions export` has more options.
-        """
-        path = await export_to(self._runtime.memory, self._session().id, name)
-        self._screen.say(f"wrote {path}", "dim")
-
     async def _reply(self, *, only_code: bool) -> str:
         session = self._session()
         entries = await session.transcript_read_last(_READ) if session.supports(TranscriptStore) else []
@@ -305,20 +295,6 @@ class TakingSlash(Slash):
         if not blocks:
             raise InvalidValue("the last reply has no block of code")
         return str(blocks[-1][1]).rstrip("\n")
-
-
-async def export_to(memory: MemorySystem, session_id: str, name: str) -> Path:
-    """Write the session to a new file, in the form that its ending tells; Markdown for one that tells none.
-
-    Raises `InvalidValue` where there is a file of that name already.
-    """
-    from chatbot.transfer.exports import SUFFIXES, export_session, render_session
-
-    if not name:
-        raise InvalidValue("usage: /export FILE")
-    form = next((form for form, suffix in SUFFIXES.items() if name.endswith(suffix)), "markdown")
-    text = render_session(await export_session(memory, session_id, memories=False), form)
-    return await asyncio.to_thread(create, name, text.encode())
 
 
 def create(name: str, data: bytes) -> Path:

@@ -268,7 +268,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
             return found[0]
         could = f"{name} could be {', '.join(found)}"
         unknown = f"no command {name}{did_you_mean(name, self.all())} (type /{name} to send it as text)"
-        self._screen.say(could if found else unknown, "yellow")
+        self._screen.say(could if found else unknown, "ansiyellow")
         return None
 
     async def _enter(self, session: SessionHandle | None, how: str) -> None:
@@ -295,7 +295,7 @@ def _described(docstring: str) -> str:
 async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle | None, how: str, shown: int) -> None:
     """Show which session this is, what was said last, and whether nothing of it is kept."""
     if warning := runtime.warning(session):
-        screen.say(warning, "yellow")
+        screen.say(warning, "ansiyellow")
     if session is None:
         return
     record = session.record

@@ -114,6 +114,15 @@ class CommandLineSlash(Slash):
         """List the tools of the model: /tools."""
         await self._command("tools", f"{text or 'list'} -m {shlex.quote(self._runtime.model_asked_for)}")
 
+    async def do_export(self, name: str) -> None:
+        """Export this session to a file: /export FILE.md or FILE.jsonl.
+
+        All messages, archived ones included, without secrets. Existing files are never overwritten.
+        `chatbot sessions export` has more options.
+        """
+        output = shlex.quote(needed(name, "/export FILE.md or FILE.jsonl"))
+        await self._command("sessions", f"export {self._session().id} --no-memories --output {output}")
+
     async def do_personas(self, text: str) -> Next:
         """List or choose personas: /personas [use NAME]."""
         return await self._begin_again("personas", text or "list")

@@ -108,7 +108,7 @@ class Repl:
             except EOFError:
                 return None
             except (ChatbotError, StoreError) as error:
-                self._screen.say(str(error), "red")
+                self._screen.say(str(error), "ansired")
                 following = Next()
         return following.identity
 
@@ -154,7 +154,7 @@ class Repl:
             self._consent.session = session.id if (session := self._commands.session) else None
             receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files, client=client))
         if receipt is None:
-            self._screen.say("stopped; what was said so far is kept", "yellow")
+            self._screen.say("stopped; what was said so far is kept", "ansiyellow")
         elif self._runtime.config.terminal.show_usage:
             self._screen.show_receipt(receipt)
 
