@@ -7,6 +7,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.chat.client import ClientRequest
+from chatbot.chat.dialogue import last_exchange
 from chatbot.cli.exits import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import TINY
@@ -26,8 +28,10 @@ from chatbot.cli.repl.input import Completions, Next, SlashCompleter, Typeahead
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
+from chatbot.memory.scope import utc_now
 from chatbot.options import Options
 from chatbot.runtime import Runtime
+from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
 
 if TYPE_CHECKING:
@@ -148,15 +152,24 @@ class Repl:
         return await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
 
     async def _answer(self, text: str, files: Sequence[Upload] = (), *, again: bool = False) -> None:
-        client = ClientRequest(again=again)
+        client, begun = ClientRequest(again=again), utc_now()
         with self._screen.reply() as reply:
             self._consent.reply = reply
             self._consent.session = session.id if (session := self._commands.session) else None
             receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files, client=client))
         if receipt is None:
-            self._screen.say("stopped; what was said so far is kept", "ansiyellow")
+            is_kept = again or await self._has_message_since(begun)
+            lost = "before your message was kept: the up arrow brings it back"
+            self._screen.say("stopped; what was said so far is kept" if is_kept else f"stopped {lost}", "ansiyellow")
         elif self._runtime.config.terminal.show_usage:
             self._screen.show_receipt(receipt)
+
+    async def _has_message_since(self, moment: datetime) -> bool:
+        """Return whether a message was kept since then; one that waits for another turn of the session is not yet."""
+        session = self._commands.session
+        if session is None or not session.supports(TranscriptStore):
+            return False
+        return any(each.at >= moment for each in (await last_exchange(session))[:1])
 
     async def _enter(self, session: SessionHandle | None) -> None:
         await self._commands.begin(session)
