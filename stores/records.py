@@ -165,11 +165,9 @@ class SessionRecord(Struct, frozen=True):
     """Project of the session and its memories; those of other projects are not recalled."""
     sensitivity: Sensitivity = "public"
     """Least sensitivity of its memories."""
-    opening: str = ""
-    """Digest of the first exchange, if its client sends whole conversations."""
     history: str = ""
-    """Digest of the conversation as such a client holds it, the number of entries then, and the digests of the last
-    exchanges: `digest:entries:one.another`."""
+    """Digest of the conversation as a client holds it that sends all of it, the number of entries then, and the digests
+    of the last exchanges: `digest:entries:one.another`."""
 
     def __post_init__(self) -> None:
         _check_id(self.id)
@@ -219,10 +217,10 @@ class SessionRecord(Struct, frozen=True):
 
 
 _FIELDS = SessionRecord.__struct_fields__
-_TEXTS = ("agent_id", "title", "origin", "namespace", "principal", "project", "opening", "history")
+_TEXTS = ("agent_id", "title", "origin", "namespace", "principal", "project", "history")
 _texts_of = attrgetter(*_TEXTS)
 _TIMES = ("created_at", "used_at", "expires_at", "archived_at", "pinned_at")
-_LEFT_OUT = {"project": "", "sensitivity": "public", "pinned_at": None, "opening": "", "history": ""}
+_LEFT_OUT = {"project": "", "sensitivity": "public", "pinned_at": None, "history": ""}
 """The fields that are not written where they have this value."""
 
 

@@ -349,12 +349,10 @@ class SessionHandle:
         everywhere = replace(scope, caller=replace(scope.caller, project=self.caller.project))
         return await Memory(everywhere).move(where, session_id=self.id)
 
-    async def note_history(self, opening: str, history: str) -> None:
+    async def note_history(self, history: str) -> None:
         """Store digests of a conversation, to find the session for a client that sends all messages. Durable."""
         self.check("chat")
-        self.record = await self._catalog.change(
-            self.id, lambda record: replace(record, opening=record.opening or opening, history=history)
-        )
+        self.record = await self._catalog.change(self.id, lambda record: replace(record, history=history))
 
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
         """Keep the record of a turn, or of other work, which has a `kind`. Durable on return."""

@@ -338,7 +338,7 @@ class SessionUnion:
         first = next(entry for _, entry in said)
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
         if not await self._is_there(fork_id):
-            record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, opening="", history="")
+            record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, history="")
             await self._make(replace(record, origin="", pinned_at=None, archived_at=None).renamed(title), said)
             await asyncio.to_thread(self._copy_files, session_id, fork_id, said)
             self.forks.append(fork_id)

@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path
 
-from chatbot.messages import CallOptions
-from chatbot.runtime import Runtime
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import EVERYWHERE, OF_IDENTITY, UNSUPPORTED, Problem, invalid
@@ -20,27 +18,6 @@ DEFAULT = "default"
 router = APIRouter(prefix="/v1/models", tags=["openai"], responses=EVERYWHERE)
 
 
-class ModelCapabilities(Lenient):
-    """Capabilities of an identity, as its model and its settings allow."""
-
-    context_window: int
-    """Tokens that prompt and reply may take together."""
-    tools: bool
-    """It can call your tools."""
-    json_object: bool
-    """It supports JSON replies."""
-    json_schema: bool
-    """It supports replies by a schema."""
-    logprobs: bool
-    """It supports log probabilities."""
-    sessions: bool
-    """It keeps conversations."""
-    memory: bool
-    """It remembers other conversations."""
-    embeddings: str | None
-    """The encoder behind `/v1/embeddings`, if there is one."""
-
-
 class ModelEntry(Lenient):
     """An identity, as a client of OpenAI sees it."""
 
@@ -50,12 +27,6 @@ class ModelEntry(Lenient):
     created: int
     """When its `identity.toml` was last written, in seconds since 1970; 0 if it has none."""
     owned_by: str = "chatbot"
-
-
-class ModelInFull(ModelEntry):
-    """An identity, and what it can do."""
-
-    capabilities: ModelCapabilities
 
 
 class Models(Lenient):
@@ -73,30 +44,14 @@ async def list_models(identities: IdentitiesHere, caller: CallerHere) -> Models:
     )
 
 
-@router.get("/{name}", summary="One of them, with what it can do", responses={404: OF_IDENTITY[404]})
+@router.get("/{name}", summary="One of them", responses={404: OF_IDENTITY[404]})
 async def get_model(
     name: Annotated[str, Path(description="An identity's name.")], identities: IdentitiesHere, caller: CallerHere
-) -> ModelInFull:
-    """An identity, if you may talk to it. The first time its model is loaded for it."""
+) -> ModelEntry:
+    """An identity, if you may talk to it."""
     if not identities.knows(caller, name):
         raise unknown_model(name)
-    access = await identities.access(caller, name)
-    return ModelInFull(id=name, created=identities.written_at(name), capabilities=await _capabilities(access.runtime))
-
-
-async def _capabilities(runtime: Runtime) -> ModelCapabilities:
-    schema = {"type": "json_schema", "json_schema": {"name": "any", "schema": {}}}
-    can_format = not await runtime.model.unknown_options(CallOptions(response_format=schema))
-    return ModelCapabilities(
-        context_window=await runtime.model.context_window(),
-        tools=runtime.model.supports_tools,
-        json_object=can_format,
-        json_schema=can_format,
-        logprobs=not await runtime.model.unknown_options(CallOptions(logprobs=True)),
-        sessions=bool(runtime.store_types),
-        memory=runtime.remembers,
-        embeddings=runtime.config.embedding.model or None,
-    )
+    return ModelEntry(id=name, created=identities.written_at(name))
 
 
 def unknown_model(name: str) -> Problem:

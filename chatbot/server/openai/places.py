@@ -203,18 +203,18 @@ async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None
         before = known  # the client may hold only the end of it
     run = [*before, *run[shown:]]
     mark = f"{_mark(messages, entries)}:{'.'.join(map(''.join, run[-_LONGEST_RUN:]))}"
-    await session.note_history(_opening(messages), mark)
+    await session.note_history(mark)
 
 
 async def _session_of(history: Sequence[Message], access: IdentityAccess) -> SessionHandle | None:
-    """Return the one session of this caller with this history, or a fork of one with the same beginning.
+    """Return the one session of this caller that holds this history at its end, or a fork of one that holds it within.
 
     If several fit equally, it is a fork of one of them, or None. None also if there is none, and for a caller who may
     not read.
     """
     try:
         runs = await _with_run(access, history)
-        found = await (_by_run(access, runs, history) if runs else _by_beginning(access, history))
+        found = await _by_run(access, runs, history) if runs else None
         return await _continued(found, access) if found is not None else None
     except MissingRight:
         return None  # a new session will do
@@ -266,29 +266,6 @@ async def _by_run(
     return None
 
 
-async def _by_beginning(access: IdentityAccess, history: Sequence[Message]) -> _Continuation | None:
-    """Return the session with the longest common beginning with the history, up to the difference."""
-    first, own = _opening(history), access.memory.caller.principal
-    records = await access.memory.list_sessions(
-        access.runtime.agent,
-        wanted=lambda record: bool(first) and record.opening == first and record.principal == own,
-    )
-    sessions = [await access.session(record.id) for record in records]
-    fits = [(_shared(await each.transcript_read_all(), history), each.id, each) for each in sessions]
-    entries, _, session = max(fits, default=(0, "", None))  # several are equal up to there
-    return _Continuation(session, entries) if session and entries else None
-
-
-def _shared(entries: Sequence[TranscriptEntry], history: Sequence[Message]) -> int:
-    """Return the number of entries with which both begin."""
-    shared = 0
-    for (size, *kept), sent in zip(_kept(entries), _sent(history), strict=False):
-        if tuple(kept) != sent:
-            break
-        shared += size
-    return shared
-
-
 def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
     """The exchanges of a transcript: how many entries, what the user said, and what was answered."""
     begins = [at for at, entry in enumerate(entries) if entry.role == USER]
@@ -332,12 +309,6 @@ def _digest(messages: Sequence[Message]) -> str:
     """The digest of a conversation; what clients change in passing, such as outer white space, does not count."""
     said = [_canonical(each) for each in messages if each.content.strip() or each.tool_calls or each.parts]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _opening(messages: Sequence[Message]) -> str:
-    """Return the digest of the first exchange; empty if that is incomplete."""
-    first = next((at for at, each in enumerate(messages) if each.role == "assistant"), None)
-    return "" if first is None else _digest(messages[: first + 1])
 
 
 class _Exchange(NamedTuple):
