@@ -55,7 +55,7 @@ OF_MEMORY: Mapping[str, OwnVerb] = {
     "import": OwnVerb("chatbot.cli.sessions.moving:import_", _FILES),
     "export": OwnVerb("chatbot.cli.sessions.moving:export_memory", _FILES),
     "extract": OwnVerb("chatbot.cli.memory.changing:extract", "calls a model, and bills it"),
-    "stats": OwnVerb("chatbot.cli.memory.results:stats", "draws charts"),
+    "stats": OwnVerb("chatbot.cli.memory.results:stats", "counts days and bytes, too"),
     "profile": OwnVerb("chatbot.cli.memory.profile:profile", "one grammar for keys, values and proposals"),
     "reindex": OwnVerb(f"{_CHANGING}:reindex", "works on the index, which is no part of a memory"),
 }

@@ -1,8 +1,8 @@
-"""Charts for the terminal: a line of bars by day, and what a prompt is made of."""
+"""Figures for the terminal: of the last days, and of what a prompt is made of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import date
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -13,7 +13,6 @@ from chatbot.chat.prompt import PromptBundle
 from chatbot.cli.output import printable
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_SPARKS = " ▁▂▃▄▅▆▇█"
 
 
 def bar(share: float, width: int) -> str:
@@ -24,37 +23,19 @@ def bar(share: float, width: int) -> str:
     return "█" * whole + (_EIGHTHS[part] if part else "")
 
 
-def sparks(values: Sequence[float]) -> str:
-    """Draw a bar for each value, one beside the other; the largest is the highest, and one above 0 is visible."""
-    most = max(values, default=0)
-    return "".join(_SPARKS[max(round(value / most * 8), 1) if value > 0 else 0] for value in values)
-
-
-def binned(values: Sequence[float], most: int) -> list[float]:
-    """Sum equal numbers of neighbours to at most `most` values; a partial group comes first."""
-    size = -(-len(values) // most) if values else 1
-    first = len(values) % size
-    head = [sum(values[:first])] if first else []
-    return head + [sum(values[at : at + size]) for at in range(first, len(values), size)]
-
-
-def spending(days: Mapping[date, Bill], width: int) -> list[str]:
-    """Draw cost and tokens by day."""
+def spending(days: Mapping[date, Bill]) -> list[str]:
+    """Return cost and tokens of all days, and of the one with the most."""
     cost = {day: bill.cost_usd for day, bill in days.items()}
     tokens = {day: bill.tokens for day, bill in days.items()}
-    return [*_by_day(cost, width, "cost", cost_text), *_by_day(tokens, width, "tokens", "{:,}".format)]
+    return [*_over_days(cost, "cost", cost_text), *_over_days(tokens, "tokens", "{:,}".format)]
 
 
-def _by_day(days: Mapping[date, float], width: int, title: str, written: Callable[[float], str]) -> list[str]:
-    """Draw a figure of each day below its title; nothing where there is none."""
-    values = list(days.values())
-    if not any(values):
+def _over_days(days: Mapping[date, float], title: str, written: Callable[[float], str]) -> list[str]:
+    """Return the sum of a figure as a line; none where there is none."""
+    if not any(days.values()):
         return []
     most = max(days, key=days.__getitem__)
-    shown = binned(values, width - 2)
-    size = -(-len(values) // len(shown))
-    head = f"{title} in {len(values)} days: {written(sum(values))}, most on {most}: {written(days[most])}"
-    return [head + (f" (a bar is {size} days)" if size > 1 else ""), f"▕{sparks(shown)}▏", ""]
+    return [f"{title} in {len(days)} days: {written(sum(days.values()))}, most on {most}: {written(days[most])}"]
 
 
 _STYLES = {

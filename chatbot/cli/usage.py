@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -54,7 +53,7 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     elif not bill.calls:
         say("No model calls yet")
     else:
-        say("\n".join(spending(days, shutil.get_terminal_size().columns)))
+        say("\n".join([*spending(days), ""]))
         show_bill(bill)
 
 
