@@ -54,7 +54,7 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
     )
     text, token = await asyncio.to_thread(tokens.add, args.label, grant)
     if args.json:
-        say_json(_told(token) | {"token": text})
+        say_json(_without_digest(token) | {"token": text})
     else:
         say(text)
         scope = f" in the namespace {token.namespace}" if token.namespace else ""
@@ -72,7 +72,7 @@ async def _list_tokens(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
     accounts = Accounts.of(setup.server_home)
     spent = {each.id: await accounts.account(accounts.of_token(each.id, each.quota), utc_now()) for each in found}
     if args.json:
-        say_json([_told(token) | {"spent_today": spent[token.id].spent.as_json()} for token in found])
+        say_json([_without_digest(token) | {"spent_today": spent[token.id].spent.as_json()} for token in found])
     elif found:
         say_table(
             _TOKEN_HEAD,
@@ -109,7 +109,7 @@ async def _limit_token(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
     accounts = Accounts.of(setup.server_home)
     account = await accounts.account(accounts.of_token(token.id, token.quota), utc_now())
     each = f", each user {_limits(token.user_quota)} a day" if token.user_quota != NO_QUOTA else ""
-    value = _told(token) | {"spent_today": account.spent.as_json()}
+    value = _without_digest(token) | {"spent_today": account.spent.as_json()}
     tell(args, value, f"{token.id} {token.label}: {today(account)}{each}")
 
 
@@ -161,7 +161,7 @@ def _rights(text: str) -> frozenset[Right]:
     return frozenset(RIGHTS if text == "all" else named)
 
 
-def _told(token: Token) -> dict[str, object]:
+def _without_digest(token: Token) -> dict[str, object]:
     """Return the fields of a token except its digest."""
     return {name: value for name, value in token.as_json().items() if name != "sha256"}
 

@@ -407,7 +407,7 @@ class Closed(Own):
 @pytest.mark.parametrize(
     ("store", "state", "words"),
     [
-        ("Own", "ok", "doctor_store:Own: 0 memories, 0 transcript entries, 0 key-value entries"),
+        ("Own", "ok", "doctor_store:Own answers"),
         ("Damaged", "bad", "RuntimeError: the server is away"),
         ("Closed", "bad", "no such server"),
     ],

@@ -18,7 +18,7 @@ from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun, redacting, run_operation
 from chatbot.cli.memory.results import say_facts, show, show_changed
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import check_can_ask, is_sure, printable, progress, say, say_json, say_marked, say_table, warn
+from chatbot.cli.output import check_can_ask, is_sure, progress, say, say_json, say_marked, say_table, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.errors import SessionNotFound
 from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
@@ -231,18 +231,23 @@ async def extract(run: VerbRun) -> None:
     if run.args.model is not None:
         config = replace(config, extraction=replace(config.extraction, model=""))
     settings = settings_of_model(config.model, config.extraction) or config.model
+    facts: list[dict[str, Any]] = []
+    dropped: list[dict[str, str]] = []
     async with open_model(settings, config.providers) as model:
         calls = calls_for_extraction(model, Ledger(run.setup.home), config)
-        told = _Summary(run.args.json)
-        parts = len(list(parts_of(text)))
+        parts, done = len(list(parts_of(text))), 0
         try:
             with progress("extracting") as tell:
                 async for extracted in extract_facts(calls, text):
-                    told.add(extracted, await _kept(run, calls, extracted) if run.args.add else None)
+                    kept = await _kept(run, calls, extracted) if run.args.add else ()
+                    became = [each.as_json() for each in kept] or [{} for _ in extracted.facts]
+                    facts += [asdict(fact) | more for fact, more in zip(extracted.facts, became, strict=True)]
+                    dropped += [{"content": content, "reason": reason} for content, reason in extracted.dropped]
+                    done += 1
                     if tell is not None:
-                        tell(told.parts, parts)
+                        tell(done, parts)
         finally:
-            told.show(sum(call.usage.cost_usd or 0 for call in calls.made), len(calls.made))
+            _show_facts(run, facts, dropped, calls)
 
 
 async def _kept(run: VerbRun, calls: Calls, extracted: FactList) -> Sequence[FactOutcome]:
@@ -253,35 +258,18 @@ async def _kept(run: VerbRun, calls: Calls, extracted: FactList) -> Sequence[Fac
     return await apply(steps, run.memories, origin)
 
 
-class _Summary:
-    """Summary that is printed at the end."""
-
-    def __init__(self, as_json: bool) -> None:  # noqa: FBT001 - the flag as it came
-        self._as_json = as_json
-        self.parts = 0
-        self._facts: list[dict[str, Any]] = []
-        self._dropped: list[tuple[str, str]] = []
-
-    def add(self, extracted: FactList, learned: Sequence[FactOutcome] | None) -> None:
-        """Take in one part of the text."""
-        self.parts += 1
-        became = [each.as_json() for each in learned] if learned is not None else [{} for _ in extracted.facts]
-        self._facts += [asdict(fact) | more for fact, more in zip(extracted.facts, became, strict=True)]
-        self._dropped += extracted.dropped
-
-    def show(self, cost_usd: float, calls: int) -> None:
-        """Print it all."""
-        if self._as_json:
-            dropped = [{"content": content, "reason": reason} for content, reason in self._dropped]
-            say_json({"facts": self._facts, "dropped": dropped, "calls": calls, "cost_usd": cost_usd})
-            return
-        for content, reason in self._dropped:
-            warn(printable(f"left out ({reason}): {content}"))
-        if self._facts:
-            say_table(("type", "became", "subject", "fact"), map(_row, self._facts))
-        else:
-            say("the model found no facts")
-        say(f"{calls} model calls · {cost_text(cost_usd)}")
+def _show_facts(run: VerbRun, facts: Sequence[dict[str, Any]], dropped: Sequence[dict[str, str]], calls: Calls) -> None:
+    cost_usd = sum(call.usage.cost_usd or 0 for call in calls.made)
+    if run.args.json:
+        say_json({"facts": facts, "dropped": dropped, "calls": len(calls.made), "cost_usd": cost_usd})
+        return
+    for each in dropped:
+        warn(f"left out ({each['reason']}): {each['content']}")
+    if facts:
+        say_table(("type", "became", "subject", "fact"), map(_row, facts))
+    else:
+        say("the model found no facts")
+    say(f"{len(calls.made)} model calls · {cost_text(cost_usd)}")
 
 
 def _row(fact: dict[str, Any]) -> list[str]:
