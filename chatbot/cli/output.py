@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import termios
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -129,6 +130,27 @@ def ask_line(question: str) -> str:
         return ""
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def terminal_without(modes: int) -> Iterator[int | None]:
+    """Turn off modes of the terminal meanwhile, such as echo; yields its number, or None without one of our own."""
+    before: list[Any] | None
+    try:
+        number = sys.stdin.fileno()
+        before = termios.tcgetattr(number)
+        if os.tcgetpgrp(number) != os.getpgrp():
+            before = None  # in the background, where a change would stop us
+    except (OSError, ValueError, AttributeError, termios.error):
+        before = None
+    if before is None:
+        yield None
+        return
+    termios.tcsetattr(number, termios.TCSANOW, [*before[:3], before[3] & ~modes, *before[4:]])
+    try:
+        yield number
+    finally:
+        termios.tcsetattr(number, termios.TCSANOW, before)
 
 
 @contextmanager

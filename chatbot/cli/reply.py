@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -21,42 +20,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from chatbot.chat.events import Event, Notice, Phase, ToolFinished, ToolStarted
-from chatbot.cli.output import printable
+from chatbot.cli.output import printable, terminal_without
 from chatbot.messages import TextDelta
-
-
-class Echo:
-    """Switch for the terminal's echo. Echoed characters, ^C too, would move the drawing.
-
-    Keys wait as they are typed, not in lines that the terminal edits: see `chatbot.cli.repl.input`.
-    """
-
-    def __init__(self) -> None:
-        self._before: list[int | list[bytes | int]] | None = None
-
-    def off(self) -> None:
-        """Turn echo off, if we own a terminal."""
-        try:
-            terminal = sys.stdin.fileno()
-            if os.tcgetpgrp(terminal) != os.getpgrp():
-                return  # in the background, where a change would stop us
-            self._before = termios.tcgetattr(terminal)
-            flags = self._before[3]
-            if isinstance(flags, int):
-                self._set(terminal, [*self._before[:3], flags & ~(termios.ECHO | termios.ICANON), *self._before[4:]])
-        except (OSError, ValueError, AttributeError, termios.error):
-            self._before = None  # there is no terminal
-
-    def on(self) -> None:
-        """Restore the terminal's former settings."""
-        before, self._before = self._before, None
-        if before is not None:
-            self._set(sys.stdin.fileno(), before)
-
-    @staticmethod
-    def _set(terminal: int, attributes: list[int | list[bytes | int]]) -> None:
-        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
-
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 _FRAMES_A_SECOND = 12
@@ -75,7 +40,7 @@ class LiveReply:
         self._pending = ""
         self._live = Live(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
         self._live._live_render = _Drawn(console)  # noqa: SLF001 - rich has no public way to get its height
-        self._echo = Echo()
+        self._echo = ExitStack()
         self._status = _Status()
         self._running: list[str] = []
 
@@ -124,13 +89,13 @@ class LiveReply:
             self._draw()
 
     def _begin(self) -> None:
-        if self._console.is_terminal:
-            self._echo.off()
+        if self._console.is_terminal:  # echoed characters, ^C too, would move the drawing, and keys wait as typed
+            self._echo.enter_context(terminal_without(termios.ECHO | termios.ICANON))
         self._live.start()
 
     def _end(self) -> None:
         self._live.stop()
-        self._echo.on()
+        self._echo.close()
 
     def _tell_running(self) -> None:
         self._status.tell(f"running {', '.join(self._running)}" if self._running else "thinking")

@@ -10,7 +10,6 @@ import asyncio
 import os
 import select
 import shlex
-import sys
 import termios
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -26,7 +25,7 @@ from prompt_toolkit.key_binding import KeyPress
 from chatbot.cli.arguments import build_parser
 from chatbot.cli.completion import actions_of
 from chatbot.cli.exits import run_command
-from chatbot.cli.output import age, printable
+from chatbot.cli.output import age, printable, terminal_without
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.identity import list_identities, load_identity
@@ -330,16 +329,6 @@ def _keys_in(data: bytes) -> list[KeyPress]:
 
 def _unread() -> bytes:
     """Read what waits in the terminal, without waiting for more."""
-    try:
-        number = sys.stdin.fileno()
-        before = termios.tcgetattr(number)
-    except (OSError, ValueError, AttributeError, termios.error):
-        return b""
-    if os.tcgetpgrp(number) != os.getpgrp():
-        return b""
-    flags = before[3]
-    termios.tcsetattr(number, termios.TCSANOW, [*before[:3], flags & ~termios.ICANON, *before[4:]])
-    try:
-        return os.read(number, _AT_ONCE) if select.select([number], [], [], 0)[0] else b""
-    finally:
-        termios.tcsetattr(number, termios.TCSANOW, before)
+    with terminal_without(termios.ICANON) as terminal:
+        is_waiting = terminal is not None and select.select([terminal], [], [], 0)[0]
+        return os.read(terminal, _AT_ONCE) if terminal is not None and is_waiting else b""

@@ -162,15 +162,17 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/settings")
 class SettingField:
     """One setting of the form: its place in the configuration, its kind (model, number, whole or yes), its words."""
 
-    place: tuple[str, ...]
+    name: str
+    """The place with dots, and the name in the form."""
     kind: str
     label: str
     hint: str = ""
 
     @property
-    def name(self) -> str:
-        """The name in the form."""
-        return ".".join(self.place)
+    def place(self) -> tuple[str, ...]:
+        """The tables and the key; the name of an agent may have dots."""
+        table, _, rest = self.name.partition(".")
+        return table, *rest.rsplit(".", 1)
 
     def value(self, config: Config) -> Any:
         """Return the value in force."""
@@ -191,34 +193,27 @@ class SettingField:
             raise InvalidValue(f"{self.label}: {text!r:.40} is not a number") from None
 
 
-def _groups(agent: str) -> tuple[tuple[str, tuple[SettingField, ...]], ...]:
+_STAYS = "For new messages; existing memories stay"
+_FADES = "Share of its strength that an unused memory loses per day"
+
+
+def _groups(agent: str) -> dict[str, tuple[SettingField, ...]]:
     """The form: its headings with their settings."""
-    of_agent = ("agents", agent)
-    model = SettingField(("model", "name"), "model", "Model", "Prices are US dollars per million tokens")
-    per_session = SettingField(("budget", "session_usd"), "number", "Maximum US dollars per session", "0: no limit")
-    per_day = SettingField(("budget", "day_usd"), "number", "Maximum US dollars per day", "0: no limit")
-    keeps = SettingField(
-        (*of_agent, "remember_exchanges"),
-        "yes",
-        "Remember conversations",
-        "For new messages; existing memories stay",
-    )
-    rows = SettingField((*of_agent, "recall_rows"), "whole", "Maximum memories in a prompt", "0: recall nothing")
-    ttl = SettingField(
-        ("sessions", "ttl_days"), "number", "Delete a session after this many days without use", "0: never"
-    )
-    decay = SettingField(
-        ("maintenance", "decay_per_day"),
-        "number",
-        "Share of its strength that an unused memory loses per day",
-        "0: memories do not fade",
-    )
-    return (
-        ("Model", (model,)),
-        ("Budget", (per_session, per_day)),
-        ("Memory", (keeps, rows)),
-        ("Retention", (ttl, decay)),
-    )
+    return {
+        "Model": (SettingField("model.name", "model", "Model", "Prices are US dollars per million tokens"),),
+        "Budget": (
+            SettingField("budget.session_usd", "number", "Maximum US dollars per session", "0: no limit"),
+            SettingField("budget.day_usd", "number", "Maximum US dollars per day", "0: no limit"),
+        ),
+        "Memory": (
+            SettingField(f"agents.{agent}.remember_exchanges", "yes", "Remember conversations", _STAYS),
+            SettingField(f"agents.{agent}.recall_rows", "whole", "Maximum memories in a prompt", "0: recall nothing"),
+        ),
+        "Retention": (
+            SettingField("sessions.ttl_days", "number", "Delete a session after so many days without use", "0: never"),
+            SettingField("maintenance.decay_per_day", "number", _FADES, "0: memories do not fade"),
+        ),
+    }
 
 
 _TOLD = {
@@ -238,7 +233,7 @@ async def show(request: Request, access: AccessHere, told: str = "") -> Response
         "settings.html",
         access,
         here="settings",
-        groups=_groups(access.runtime.agent),
+        groups=_groups(access.runtime.agent).items(),
         config=access.runtime.config,
         persona=setup.identity.persona,
         menus=await menus_for(access),
@@ -318,7 +313,7 @@ def _change(document: TOMLDocument, access: IdentityAccess, fields: Mapping[str,
     persona = _persona(access, fields)
     if persona != access.runtime.setup.identity.persona:
         document["persona"] = persona or DEFAULT_PERSONA
-    for _, group in _groups(access.runtime.agent):
+    for group in _groups(access.runtime.agent).values():
         for each in group:
             value = each.parsed(_picked(fields, each.name)) if each.name in fields else None
             if value is not None and value != each.value(access.runtime.config):
