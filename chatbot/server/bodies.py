@@ -23,8 +23,6 @@ _WITH_FILES = re.compile(
     r"/v1/(chat/completions|responses|sync|sessions/[^/]+/chat)|/i/[^/]+/(say|c/[^/]+/say)",
 )
 """Paths to which files may be sent."""
-_STREAMED = re.compile(r"/i/[^/]+/settings/restore")
-"""Paths whose body is a file of any size, which the route reads as it comes."""
 _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*", re.IGNORECASE)
 """A `data:` URL in JSON or in a form; a text that only begins like one counts as text."""
 _READ_ON = 4
@@ -99,8 +97,6 @@ def _last(status: int, code: str, message: str) -> Problem:
 
 
 def _taken(path: str) -> str | None:
-    if _STREAMED.fullmatch(path):
-        return None
     return next((media_type for begin, media_type in _TAKEN.items() if path.startswith(begin)), None)
 
 

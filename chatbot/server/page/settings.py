@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -14,19 +13,17 @@ from typing import Any
 
 import tomlkit
 from fastapi import APIRouter, Request, Response
-from starlette.responses import JSONResponse
 from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
 from chatbot.chat.client import ClientRequest
 from chatbot.config import Config
-from chatbot.errors import ChatbotError, ConfigError
+from chatbot.errors import ChatbotError
 from chatbot.identity import DEFAULT_PERSONA, Persona, personas
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import CHOICES
 from chatbot.models.catalog import SUGGESTED, CatalogModel, usable_models
 from chatbot.models.provider import check_takes_key, key_places, parsed_key, remove_key, store_key, stored_keys
-from chatbot.options import Options, Setup
 from chatbot.providers import OURS, known_providers
 from chatbot.server.dependencies import IdentitiesHere
 from chatbot.server.identity_access import IdentityAccess
@@ -34,10 +31,9 @@ from chatbot.server.native.machines import download
 from chatbot.server.page.login import came_safely
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
 from chatbot.stores.base import KeyValueStore
-from chatbot.stores.errors import AccessDenied, ConflictingChange, DamagedFile, InvalidValue, LaterFormat
+from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
 from chatbot.stores.records import parse_time
-from chatbot.transfer.backups import restore, verified
 from chatbot.transfer.sync_storage import STATE, SyncState
 
 
@@ -282,26 +278,6 @@ async def get_backup(access: AccessHere) -> Response:
     """Download everything of the identity as one file."""
     _check_owner(access)
     return await download(access)
-
-
-@router.post("/restore")
-async def restore_backup(request: Request, access: AccessHere, identities: IdentitiesHere, name: str = "") -> Response:
-    """Restore the backup in the body as a new identity of that name."""
-    _check_owner(access)
-    options = Options(settings=identities.setup.settings)
-    with await asyncio.to_thread(tempfile.TemporaryFile) as file:
-        async for chunk in request.stream():
-            await asyncio.to_thread(file.write, chunk)
-        try:
-            found = await asyncio.to_thread(verified, file, "the file")
-            with Setup.with_identity(options, name or found.name, found.settings) as setup:
-                done = await restore(file, "the file", setup.home)
-        except (DamagedFile, LaterFormat) as error:
-            raise InvalidValue(str(error)) from error
-        except ConfigError as error:
-            raise ConflictingChange(str(error)) from error
-    answer = {"identity": setup.identity.name, "address": f"/i/{setup.identity.name}/", **asdict(done)}
-    return JSONResponse(answer)
 
 
 def _check_owner(access: IdentityAccess) -> None:

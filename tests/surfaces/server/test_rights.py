@@ -90,7 +90,7 @@ NEEDS: dict[Route, tuple[str, str]] = {route: pair for pair, text in _NEEDS.item
 
 OWNERS_ALONE = routes_in("""
     GET /i/{identity}/settings, POST /i/{identity}/settings, POST /i/{identity}/settings/key,
-    GET /i/{identity}/settings/backup, POST /i/{identity}/settings/restore,
+    GET /i/{identity}/settings/backup,
 """)
 
 _BESIDE = {

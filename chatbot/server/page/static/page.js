@@ -284,24 +284,7 @@
     }
   }, true);
 
-  // A backup is sent as it is, and may be large: the bar tells how much of it has arrived.
-  function restore(form) {
-    const bar = form.querySelector("progress"), said = form.querySelector("[role=status]"), request = new XMLHttpRequest();
-    const fail = (text) => { bar.hidden = true; said.textContent = text; };
-    request.upload.onprogress = (event) => { bar.value = event.loaded / event.total; };
-    request.upload.onload = () => { bar.removeAttribute("value"); said.textContent = "Restoring…"; };
-    request.onerror = () => fail("Not restored. The server cannot be reached.");
-    request.onload = () => {
-      if (request.status === 200) location.href = JSON.parse(request.responseText).address;
-      else fail(problemIn(request.responseText, true) ?? problemIn(request.responseText) ?? "Not restored.");
-    };
-    bar.hidden = false;
-    request.open("POST", `${form.dataset.restore}?${new URLSearchParams({ name: form.elements.name.value })}`);
-    request.send(form.elements.file.files[0]);
-  }
-
   document.addEventListener("submit", (event) => {
-    if (event.target.dataset.restore) { event.preventDefault(); event.stopImmediatePropagation(); return restore(event.target); }
     if (event.target.id !== "composer") return;
     if (event.target.hasAttribute("hx-post")) { event.preventDefault(); event.stopImmediatePropagation(); send(event.target); }
     else if (at("text").value.trim() || hasFiles()) { pendingOf(at("text").value); localStorage.removeItem(draftName()); }
