@@ -20,7 +20,6 @@ _OR_NAMED = ", May 2025, last year"
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-T = TypeVar("T")
 N = TypeVar("N", int, float)
 
 
@@ -94,26 +93,6 @@ def _named(text: str) -> datetime | None:
     from chatbot.memory.profile_lines import named_time
 
     return named_time(text, datetime.now(UTC))
-
-
-def add_pages(parser: argparse.ArgumentParser, *, limit: int, zero: str = "up to 1,000") -> None:
-    """`--limit` and `--page-after` of a list in which the places are counted."""
-    usual = str(limit) if limit else "all"
-    parser.add_argument(
-        "--limit", type=count, default=limit, metavar="N", help=f"maximum results (default {usual}; 0: {zero})"
-    )
-    add_page_after(parser)
-
-
-def add_page_after(parser: argparse._ActionsContainer) -> None:
-    """`--page-after` alone."""
-    parser.add_argument("--page-after", type=count, default=0, metavar="N", help="skip the first N")
-
-
-def page_of(items: Sequence[T], args: argparse.Namespace) -> tuple[Sequence[T], str]:
-    """Return the requested part of the list, and a hint how to see the next; empty at the end."""
-    end = args.page_after + args.limit if args.limit else len(items)
-    return items[args.page_after : end], f"more: --page-after {end}" if end < len(items) else ""
 
 
 _WIDTH = 78

@@ -12,11 +12,11 @@ import signal
 import sys
 import termios
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from threading import Timer
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import InvalidValue
@@ -25,6 +25,7 @@ from chatbot.stores.records import SessionRecord
 if TYPE_CHECKING:
     from chatbot.memory.session_search import SessionHit
 
+T = TypeVar("T")
 TINY = "this model is tiny and knows little: {} finds keys and model servers, and chooses a better one"
 """The first line about the embedded model, with the command that helps."""
 _UNSEEN_S = 1.0
@@ -63,6 +64,15 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool
     head_line, *lines = drawn(head, [[printable(cell) for cell in row] for row in rows], _columns(to))
     for line in (_bold(head_line) if to.isatty() else head_line, *lines):
         print(line, file=to)
+
+
+Columns = Mapping[str, Callable[[T], str]]
+"""The columns of a table: the head of each, and what makes its cell of an item."""
+
+
+def say_columns(items: Sequence[T], columns: Columns[T]) -> None:
+    """Print a table of the items."""
+    say_table(tuple(columns), [[cell(item) for cell in columns.values()] for item in items])
 
 
 def warn(text: str) -> None:
@@ -252,6 +262,18 @@ def short_ids(ids: Sequence[str], *, shortest: int = SHORTEST_ID) -> list[str]:
         36,
     )
     return [each[:length] for each in ids]
+
+
+class _WithId(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+def shortener(items: Iterable[_WithId]) -> Callable[[_WithId], str]:
+    """Return what gives the short id of each of these items."""
+    ids = [item.id for item in items]
+    short = dict(zip(ids, short_ids(ids), strict=True))
+    return lambda item: short[item.id]
 
 
 def _marked(record: SessionRecord) -> str:

@@ -12,13 +12,13 @@ from typing import Any
 from msgspec import structs
 
 from chatbot.chat.ledger import NO_QUOTA, Quota, cost_text
-from chatbot.cli.output import age, say, say_json, say_table, tell, waiting, warn
+from chatbot.cli.output import Columns, age, say, say_columns, say_json, tell, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import check_namespace, user_namespace, utc_now
-from chatbot.memory.users import erase_user, export_user, users_in
+from chatbot.memory.users import User, erase_user, export_user, users_in
 from chatbot.options import Options, Setup
 from chatbot.server.access_tokens import Token, Tokens
 from chatbot.server.callers import Account, Accounts, Grant
@@ -74,25 +74,20 @@ async def _list_tokens(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
     if args.json:
         say_json([_without_digest(token) | {"spent_today": spent[token.id].spent.as_json()} for token in found])
     elif found:
-        say_table(
-            _TOKEN_HEAD,
-            [
-                [
-                    each.id,
-                    each.label,
-                    each.clearance,
-                    "–" if each.metrics else ",".join(rights_of(each)) or "none",
-                    each.namespace or "–",
-                    each.users,
-                    "–" if each.metrics else each.memory,
-                    str(each.rate_per_minute or "–"),
-                    "–" if each.metrics else today(spent[each.id]),
-                    age(each.created_at),
-                    " ".join([*each.identities, *(["/metrics"] if each.metrics else [])]),
-                ]
-                for each in found
-            ],
-        )
+        columns: Columns[Token] = {
+            "id": lambda each: each.id,
+            "label": lambda each: each.label,
+            "clearance": lambda each: each.clearance,
+            "rights": lambda each: "–" if each.metrics else ",".join(rights_of(each)) or "none",
+            "namespace": lambda each: each.namespace or "–",
+            "users": lambda each: each.users,
+            "memory": lambda each: "–" if each.metrics else each.memory,
+            "per minute": lambda each: str(each.rate_per_minute or "–"),
+            "today": lambda each: "–" if each.metrics else today(spent[each.id]),
+            "created": lambda each: age(each.created_at),
+            "opens": lambda each: " ".join([*each.identities, *(["/metrics"] if each.metrics else [])]),
+        }
+        say_columns(found, columns)
     else:
         say("No tokens yet: the server accepts only this machine")
 
@@ -116,21 +111,6 @@ async def _limit_token(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
 async def _revoke(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
     token = await asyncio.to_thread(tokens.revoke, args.token)
     tell(args, {"revoked": token.id}, f"revoked {token.id} {token.label}")
-
-
-_TOKEN_HEAD = [
-    "id",
-    "label",
-    "clearance",
-    "rights",
-    "namespace",
-    "users",
-    "memory",
-    "per minute",
-    "today",
-    "created",
-    "opens",
-]
 
 
 def rights_of(token: Token) -> list[Right]:
@@ -186,19 +166,14 @@ async def _list(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> Non
     if args.json:
         say_json([asdict(each) | {"used_at": each.used_at and each.used_at.isoformat()} for each in found])
     elif found:
-        say_table(
-            ("user", "namespace", "memories", "sessions", "last used"),
-            [
-                [
-                    each.user or "–",
-                    each.namespace,
-                    f"{each.memories:,}",
-                    f"{each.sessions:,}",
-                    age(each.used_at) if each.used_at else "–",
-                ]
-                for each in found
-            ],
-        )
+        columns: Columns[User] = {
+            "user": lambda each: each.user or "–",
+            "namespace": lambda each: each.namespace,
+            "memories": lambda each: f"{each.memories:,}",
+            "sessions": lambda each: f"{each.sessions:,}",
+            "last used": lambda each: age(each.used_at) if each.used_at else "–",
+        }
+        say_columns(found, columns)
     else:
         say("no users yet")
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from chatbot import operation as kinds
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, given_of
-from chatbot.cli.grammar import page_of
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.output import ask_line, say, say_json, tell, warn
+from chatbot.cli.output import ask_line, tell, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.messages import TaskStatus
@@ -26,7 +25,6 @@ from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.query import EVERY, Progress
 
-T = TypeVar("T")
 _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
 _MATCHES = 10
 """Memories among which one is chosen by words."""
@@ -104,19 +102,6 @@ class VerbRun:
     async def wanted(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""
         return await given_of(self, kinds.fields_of(MemoryFilter), SENSITIVITIES)
-
-    def show_page(
-        self, items: Sequence[T], say_items: Callable[[Sequence[T]], None], as_json: Callable[[T], Any], *, nothing: str
-    ) -> None:
-        """Show the part of a list that is asked for: values for programs, a table for people."""
-        page, more = page_of(items, self.args)
-        if self.args.json:
-            say_json([as_json(item) for item in page])
-            return
-        if page:
-            say_items(page)
-        if more or not page:
-            say(more or ("no more results" if items else nothing))
 
     def tell(self, value: Any, text: str) -> None:
         """Print the result: a value for programs, a line for people."""

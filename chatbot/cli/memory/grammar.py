@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chatbot.cli.bind import Verbs, add_filter, add_operations
-from chatbot.cli.grammar import add_pages, flag, past
+from chatbot.cli.grammar import flag, past
 from chatbot.cli.sessions.grammar import add_bulk, add_import
 
 
@@ -86,7 +86,6 @@ def _add_profile(verbs: Verbs) -> None:
     )
     profile.add_argument("--as-of", type=past, metavar="WHEN", help="show what was true then")
     profile.add_argument("--known-at", type=past, metavar="WHEN", help="show what was known then")
-    add_pages(profile, limit=0, zero="all")
     deeds = Verbs(profile, "memory", dest="deed")
     given = deeds.add(
         "set",
@@ -107,8 +106,6 @@ def _add_profile(verbs: Verbs) -> None:
     ):
         parser = deeds.add(name, summary, f"profile {name} home")
         parser.add_argument("key", metavar="KEY", help="the key, or the id of one line")
-        if name == "history":
-            add_pages(parser, limit=0, zero="all")
     for name in ("accept", "reject"):
         judge = deeds.add(name, f"{name} a value that a tool proposed", f"profile {name} 0195a1b2-c3d4")
         judge.add_argument("id", metavar="ID", help="id of the proposal, or its beginning")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from chatbot.cli.grammar import page_of
 from chatbot.cli.memory.command import VerbRun, redacting
-from chatbot.cli.output import printable, say, say_json, say_table, short_ids
+from chatbot.cli.output import Columns, printable, say, say_columns, say_json, shortener
 from chatbot.memory.profile_lines import Line
 from chatbot.operations import show_profile
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import how_many
+from chatbot.stores.observation import Observation
 
 
 async def profile(run: VerbRun) -> None:
@@ -36,42 +34,39 @@ async def _show(run: VerbRun) -> None:
     is_now = args.as_of is None and args.known_at is None
     known = await show_profile(run.context, as_of=args.as_of, known_at=args.known_at, ask=SENSITIVITIES)
     if args.json:
-        say_json(replace(known, lines=page_of(known.lines, args)[0]).as_json())
+        say_json(known.as_json())
         return
-    run.show_page(known.lines, _say, Line.as_json, nothing="No profile yet: chatbot memory profile set KEY VALUE")
+    _say(known.lines)
     for row in await run.memories.profile_proposals() if is_now else ():
         say(printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
     answered = [answer for answer in known.standing if answer.rows]
     for answer in answered:
         say(printable(f"\n{answer.sentence}".rstrip()))
-        ids = short_ids([row.id for row in answer.rows])
-        say_table(
-            ("said", "id", "source", f"{answer.question}{' (pinned)' if answer.pinned else ''}"),
-            [
-                [f"{row.created_at:%Y-%m-%d}", short, row.source, row.headline]
-                for short, row in zip(ids, answer.rows, strict=True)
-            ],
-        )
+        said: Columns[Observation] = {
+            "said": lambda row: f"{row.created_at:%Y-%m-%d}",
+            "id": shortener(answer.rows),
+            "source": lambda row: row.source,
+            f"{answer.question}{' (pinned)' if answer.pinned else ''}": lambda row: row.headline,
+        }
+        say_columns(answer.rows, said)
     if nothing := len(known.standing) - len(answered):
         say(f"\n{how_many(nothing, 'standing question')} without an answer yet")
 
 
 def _say(found: Sequence[Line]) -> None:
-    say_table(
-        ("id", "key", "value", "since", "until", "said", ""),
-        [
-            [
-                short,
-                line.key,
-                line.value,
-                f"{line.valid_from:%Y-%m-%d}",
-                f"{line.valid_to:%Y-%m-%d}" if line.valid_to else "–",
-                f"{line.said_at:%Y-%m-%d}",
-                ", ".join(word for word, holds in _notes(line) if holds),
-            ]
-            for short, line in zip(short_ids([line.id for line in found]), found, strict=True)
-        ],
-    )
+    columns: Columns[Line] = {
+        "id": shortener(found),
+        "key": lambda line: line.key,
+        "value": lambda line: line.value,
+        "since": lambda line: f"{line.valid_from:%Y-%m-%d}",
+        "until": lambda line: f"{line.valid_to:%Y-%m-%d}" if line.valid_to else "–",
+        "said": lambda line: f"{line.said_at:%Y-%m-%d}",
+        "": lambda line: ", ".join(word for word, holds in _notes(line) if holds),
+    }
+    if found:
+        say_columns(found, columns)
+    else:
+        say("No profile yet: chatbot memory profile set KEY VALUE")
 
 
 def _notes(line: Line) -> Sequence[tuple[str, bool]]:
@@ -101,7 +96,10 @@ async def _forget(run: VerbRun) -> None:
 
 async def _history(run: VerbRun) -> None:
     found = await run.memories.profile_history(run.args.key)
-    run.show_page(found, _say, Line.as_json, nothing="No profile yet")
+    if run.args.json:
+        say_json([line.as_json() for line in found])
+    else:
+        _say(found)
 
 
 async def _accept(run: VerbRun) -> None:

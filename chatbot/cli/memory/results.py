@@ -16,7 +16,7 @@ from chatbot.cli.memory.tables import (
     say_observations,
     say_timeline,
 )
-from chatbot.cli.output import age, printable, say, say_json, say_table, short_ids, warn
+from chatbot.cli.output import Columns, age, printable, say, say_columns, say_json, say_table, shortener, warn
 from chatbot.cli.sessions.command import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person, Task
@@ -185,60 +185,48 @@ def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for ea
 
 
 def _say_people(found: Sequence[Person]) -> None:
-    say_table(
-        ("mentions", "last", "facts", "name"),
-        [
-            [str(person.mention_count), age(person.last_mentioned), str(len(person.facts)), _names(person)]
-            for person in found
-        ],
-    )
-
-
-def _names(person: Person) -> str:
-    return person.name + (f" ({', '.join(person.aliases)})" if person.aliases else "")
+    columns: Columns[Person] = {
+        "mentions": lambda person: str(person.mention_count),
+        "last": lambda person: age(person.last_mentioned),
+        "facts": lambda person: str(len(person.facts)),
+        "name": lambda person: person.name + (f" ({', '.join(person.aliases)})" if person.aliases else ""),
+    }
+    say_columns(found, columns)
 
 
 def _say_projects(found: Sequence[Project]) -> None:
-    say_table(
-        ("project", "sessions", "memories", "used"),
-        [
-            [each.name, str(each.sessions), str(each.memories), age(each.used_at) if each.used_at else "–"]
-            for each in found
-        ],
-    )
+    columns: Columns[Project] = {
+        "project": lambda each: each.name,
+        "sessions": lambda each: str(each.sessions),
+        "memories": lambda each: str(each.memories),
+        "used": lambda each: age(each.used_at) if each.used_at else "–",
+    }
+    say_columns(found, columns)
 
 
 def _say_tasks(found: Sequence[Task]) -> None:
-    say_table(
-        ("id", "priority", "status", "due", "project", "title"),
-        [
-            [
-                short,
-                task.priority,
-                task.status.replace("_", " "),
-                task.due or "–",
-                task.project or "–",
-                f"{task.title} – {task.note}" if task.note else task.title,
-            ]
-            for short, task in zip(short_ids([task.id for task in found]), found, strict=True)
-        ],
-    )
+    columns: Columns[Task] = {
+        "id": shortener(found),
+        "priority": lambda task: task.priority,
+        "status": lambda task: task.status.replace("_", " "),
+        "due": lambda task: task.due or "–",
+        "project": lambda task: task.project or "–",
+        "title": lambda task: f"{task.title} – {task.note}" if task.note else task.title,
+    }
+    say_columns(found, columns)
 
 
 def say_facts(found: Sequence[Triple]) -> None:
     """A table of facts."""
-    say_table(
-        ("id", "sure", "fact"),
-        [
-            [
-                short,
-                f"{fact.confidence:.0%}",
-                f"{fact.subject} · {fact.predicate} · {fact.object}"
-                + (f" (stated {fact.count} times)" if fact.count > 1 else ""),
-            ]
-            for short, fact in zip(short_ids([fact.id for fact in found]), found, strict=True)
-        ],
-    )
+    columns: Columns[Triple] = {
+        "id": shortener(found),
+        "sure": lambda fact: f"{fact.confidence:.0%}",
+        "fact": lambda fact: (
+            f"{fact.subject} · {fact.predicate} · {fact.object}"
+            + (f" (stated {fact.count} times)" if fact.count > 1 else "")
+        ),
+    }
+    say_columns(found, columns)
 
 
 _HEAD = ("", "what", "how many")
