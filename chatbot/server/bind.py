@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Response
@@ -105,30 +104,6 @@ _IN_BODY = {
     kinds.Share: request_values.Share,
     kinds.Tokens: request_values.Tokens,
 }
-
-
-def _none_of(*schemas: dict[str, Any]) -> dict[str, Any]:
-    """None of the schemas. `not` this says at least one, and generated clients do not make a class of each."""
-    return {"allOf": [{"not": each} for each in schemas]}
-
-
-def _given(*names: str) -> dict[str, Any]:
-    return {"required": [*names], "properties": {name: {"type": "string"} for name in names}}
-
-
-_SOMETHING = {
-    "not": _none_of(
-        *(
-            {"required": [name], "properties": {name: {"pattern": request_values.VISIBLE}}}
-            for name in ("title", "narrative")
-        ),
-        {"required": ["facts"], "properties": {"facts": {"contains": {"pattern": request_values.VISIBLE}}}},
-    )
-}
-_WAYS = ("session_id", "person", "source")
-_ONE_WAY = {"not": {"anyOf": [_none_of(*map(_given, _WAYS)), *(_given(*each) for each in combinations(_WAYS, 2))]}}
-_RULES: dict[str, dict[str, Any]] = {"Draft": _SOMETHING, "PurgeTarget": _ONE_WAY}
-"""Rules over several fields of a body, for the document; the operation checks them."""
 
 
 _bodies: dict[tuple[str, frozenset[str]], type[RequestBody]] = {}
@@ -317,11 +292,8 @@ def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[Reques
     place = name, frozenset(parameters)
     if place not in _bodies:
         fields: dict[str, Any] = {key: _field(operation, each) for key, each in parameters.items()}
-        model = create_model(name, __base__=_MadeBody, **fields)
-        model.__doc__ = words or _sentence(operation.summary)
-        model.model_config["json_schema_extra"] = _RULES.get(name, {})
-        model.model_rebuild(force=True)
-        _bodies[place] = model
+        described = words or _sentence(operation.summary)
+        _bodies[place] = create_model(name, __base__=_MadeBody, __doc__=described, **fields)
     return _bodies[place]
 
 

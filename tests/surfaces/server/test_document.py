@@ -42,6 +42,8 @@ UNSAID = {
         "GET /v1/memories/recall",
         "GET /v1/memories/search",
         "GET /v1/profile",
+        "POST /v1/memories",
+        "POST /v1/memories/batch",
         "POST /v1/memories/purge",
         "PUT /v1/profile/{key}",
         "POST /v1/sessions/{session_id}/chat",
