@@ -145,15 +145,13 @@ def ask_line(question: str) -> str:
 @contextmanager
 def terminal_without(modes: int) -> Iterator[int | None]:
     """Turn off modes of the terminal meanwhile, such as echo; yields its number, or None without one of our own."""
-    before: list[Any] | None
     try:
         number = sys.stdin.fileno()
         before = termios.tcgetattr(number)
-        if os.tcgetpgrp(number) != os.getpgrp():
-            before = None  # in the background, where a change would stop us
+        is_ours = os.tcgetpgrp(number) == os.getpgrp()  # in the background a change would stop us
     except (OSError, ValueError, AttributeError, termios.error):
-        before = None
-    if before is None:
+        number, before, is_ours = -1, [], False
+    if not is_ours:
         yield None
         return
     termios.tcsetattr(number, termios.TCSANOW, [*before[:3], before[3] & ~modes, *before[4:]])

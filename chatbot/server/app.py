@@ -23,7 +23,7 @@ from chatbot.operations import OPERATIONS
 from chatbot.server import readiness
 from chatbot.server.bodies import Bodies
 from chatbot.server.dependencies import known_parameters_only
-from chatbot.server.document import DocumentedApi
+from chatbot.server.document import DocumentedApi, methods_of
 from chatbot.server.doors import OPEN_PATHS, Doors, shows_page
 from chatbot.server.errors import OPENAI_PATHS, UNSUPPORTED, Problem, invalid, problem_of, unexpected
 from chatbot.server.idempotency import Idempotency
@@ -147,9 +147,8 @@ async def _http(request: Request, error: Any) -> Response:
     if error.status_code == 400:
         return invalid("the body is not valid JSON").response()
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
-    if error.status_code == 405:  # each route knows only its own method
-        of_path = (each for each in request.app.routes if getattr(each, "path", "") == request.scope["route"].path)
-        headers["allow"] = ", ".join(sorted({method for each in of_path for method in each.methods}))
+    if error.status_code == 405 and (methods := await methods_of(request.app, request.scope["route"].path)):
+        headers["allow"] = ", ".join(methods)  # each route knows only its own method
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     message = str(error.detail).lower()
     if error.status_code == 404 and request.url.path.startswith("/v1/"):

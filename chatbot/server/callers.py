@@ -78,6 +78,11 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
         return holder if self.user is None else f"{holder}/{digest_of(self.namespace)}"
 
     @property
+    def principal(self) -> str:
+        """Principal of their rows, unless they name a user."""
+        return f"token:{self.token}" if self.token else OWNER_PRINCIPAL
+
+    @property
     def is_owner(self) -> bool:
         """True for the owner on this machine."""
         return self.opens_all and self.user is None
@@ -108,7 +113,7 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
         return memory.cleared_for(
             self.clearance,
             rights=self.rights & rights,
-            principal=None if is_named else f"token:{self.token}" if self.token else OWNER_PRINCIPAL,
+            principal=None if is_named else self.principal,
             namespace=joined(memory.caller.namespace, self.namespace),
             project=self.project,
         )

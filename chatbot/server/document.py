@@ -62,6 +62,11 @@ async def parameters_of(app: FastAPI, path: str, method: str) -> frozenset[str]:
     return frozenset(each["name"] for each in operation.get("parameters", ()) if each.get("in") == "query")
 
 
+async def methods_of(app: FastAPI, path: str) -> list[str]:
+    """Return the operations of a path; empty for an unknown one."""
+    return sorted(map(str.upper, (await asyncio.to_thread(app.openapi))["paths"].get(path, ())))
+
+
 def _name(paths: dict[str, dict[str, Any]]) -> None:
     """Name each operation after its function: generated clients use the names."""
     for path, operations in paths.items():

@@ -54,10 +54,14 @@ class Problem(app.ChatbotError):
         self.param = param
         self.headers = headers or {}
 
+    @property
+    def type(self) -> str:
+        """The family of errors that it belongs to."""
+        return _TYPES.get(self.status, "invalid_request_error")
+
     def as_json(self) -> dict[str, Any]:
         """The body of the answer."""
-        family = _TYPES.get(self.status, "invalid_request_error")
-        return {"error": {"message": self.message, "type": family, "code": self.code, "param": self.param}}
+        return {"error": {"message": self.message, "type": self.type, "code": self.code, "param": self.param}}
 
     def told_at(self, path: str) -> Problem:
         """Return the problem for clients of that path: for OpenAI's, an invalid value is a 400."""
