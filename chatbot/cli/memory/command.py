@@ -61,12 +61,10 @@ class VerbRun:
     async def ids(self, given: Sequence[str], ask: Sequence[Sensitivity]) -> list[str]:
         """Return the ids that begin so; words that begin none are searched for, and one of what matches is chosen.
 
-        A whole id is returned as it is: the operation finds it, or says what it is not the id of.
-
         Raises `UnknownObservation` where nothing matches, and `InvalidValue` where nobody can choose or nothing is.
         """
         try:
-            return [each if is_observation_id(each) else await self.memories.resolve(each, ask=ask) for each in given]
+            return [await self.memories.resolve(each, ask=ask) for each in given]
         except UnknownObservation:
             text = " ".join(given)
             if all(_ID.fullmatch(each) for each in given):

@@ -21,8 +21,8 @@ from chatbot.stores.errors import StoreError, StoreFailed
 from chatbot.transfer.sync import SyncReport, sync
 from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, ServerPlace
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
+from tests import process
 from tests.clock import Clock
-from tests.command import ok
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve
 from tests.transfer.sync_world import Machine
@@ -218,7 +218,7 @@ async def test_a_backup_over_http_is_restored_as_another_identity(http: Serve, l
         kept = client.get("/v1/backup")
         assert kept.headers["content-type"] == "application/zip"
         Path("ada.chatbot").write_bytes(kept.content)
-        await asyncio.to_thread(ok, "restore", "ada.chatbot", "--as", "copy")
+        assert (await asyncio.to_thread(process.run, "restore", "ada.chatbot", "--as", "copy")).returncode == 0
         assert await _digest(Path("identities/copy/memory")) == await _digest(Path("identities/ada/memory"))
         found = client.get("/v1/memories", params={"identity": "copy"}).json()["data"]
         assert [each["title"] for each in found] == ["Ada keeps bees"]
