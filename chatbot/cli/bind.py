@@ -17,7 +17,6 @@ from chatbot.operation import LEFT_OUT, REQUIRED, OperationTable, Parameter
 from chatbot.operations import OPERATIONS, MemoryFilter, cursor_of
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import InvalidValue, did_you_mean
-from chatbot.stores.fields import is_observation_id
 
 if TYPE_CHECKING:
     from chatbot.cli.memory.command import VerbRun
@@ -251,10 +250,8 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sens
         return await run.fact_id(value)
     if item in _COUNTED:
         return str(value)
-    if item == kinds.Id and parameter.noun != "memory" and is_observation_id(value):
-        return value  # the operation says of what it is not the id
     if item == kinds.Id:
-        found = await run.ids(value if parameter.is_list else [value], ask)
+        found = await run.ids(value if parameter.is_list else [value], ask, noun=parameter.noun)
         return list(dict.fromkeys(found)) if parameter.is_list else found[0]
     if len(parameter.choices) > _FEW:
         check_words(f"--{parameter.at('cli')}", value if parameter.is_list else [value], get_args(item))

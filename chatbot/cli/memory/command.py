@@ -58,11 +58,14 @@ class VerbRun:
         """The id that begins with `text`, or is chosen among what matches it."""
         return (await self.ids([text], SENSITIVITIES))[0]
 
-    async def ids(self, given: Sequence[str], ask: Sequence[Sensitivity]) -> list[str]:
+    async def ids(self, given: Sequence[str], ask: Sequence[Sensitivity], noun: str = "memory") -> list[str]:
         """Return the ids that begin so; words that begin none are searched for, and one of what matches is chosen.
 
+        Whole ids of anything but a memory are left to the operation, which says what it does not find.
         Raises `UnknownObservation` where nothing matches, and `InvalidValue` where nobody can choose or nothing is.
         """
+        if noun != "memory" and all(map(is_observation_id, given)):
+            return list(given)
         try:
             return [await self.memories.resolve(each, ask=ask) for each in given]
         except UnknownObservation:
