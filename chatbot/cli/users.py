@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from msgspec import structs
@@ -94,7 +94,7 @@ async def _list_tokens(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
 
 async def _limit_token(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
     def limited(token: Token) -> Token:
-        return replace(
+        return structs.replace(
             token,
             quota=changed_quota(token.quota, args.day_usd, args.day_tokens),
             user_quota=changed_quota(token.user_quota, args.user_day_usd, args.user_day_tokens),

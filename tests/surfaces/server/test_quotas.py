@@ -4,13 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from msgspec.structs import replace
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import NO_QUOTA, Ledger, Quota
