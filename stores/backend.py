@@ -331,6 +331,11 @@ class Sessions(ABC):
         """Erase all former values of records, such as a title. Durable on return."""
         return
 
+    @property
+    def is_tidy(self) -> bool:
+        """Return True if `tidy` would do nothing, and closing takes less time than a hop into a thread."""
+        return False
+
     def tidy(self) -> None:
         """Bring files that people read up to date; called after everything else is closed."""
         return

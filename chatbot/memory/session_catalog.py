@@ -208,7 +208,10 @@ class SessionCatalog(Closable):
 
     async def aclose(self) -> None:
         """Tidy up the catalog's files."""
-        await asyncio.to_thread(self._close)
+        if self._sessions.is_tidy:
+            self._close()
+        else:
+            await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
         self._sessions.tidy()

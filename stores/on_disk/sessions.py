@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -185,9 +186,13 @@ class FolderSessions(Sessions):
         with locked(self._home) as home:
             self.index.fold(home, durable=True)
 
+    @property
+    def is_tidy(self) -> bool:
+        return not self._has_written
+
     def tidy(self) -> None:
         """Fold a small index into one file; a failure is logged, not raised."""
-        if not self._has_written:
+        if self.is_tidy:
             return
         self._has_written = False
         try:
@@ -216,9 +221,13 @@ class FolderSessions(Sessions):
 
     def _check_links(self) -> None:
         for folder in (self._home, self._sessions, self._drafts, self._trash):
-            if folder.is_symlink():
+            try:
+                mode = os.lstat(folder).st_mode
+            except FileNotFoundError:
+                continue
+            if stat.S_ISLNK(mode):
                 raise UnsafePath(f"{folder} is a link, and sessions are only kept in a real folder: replace the link")
-            if folder.exists() and not folder.is_dir():
+            if not stat.S_ISDIR(mode):
                 raise UnsafePath(f"{folder} is not a folder: move it away")
 
     def _make_ready(self) -> None:
