@@ -33,11 +33,12 @@ def takes(
     `refusal` begins the error about an unknown parameter, before its name.
     """
     known = _parameters(inputs)
+    names = [each.name for each in known]
 
     def decorate(operation: Callable[[Self, Inputs], Awaitable[Answer]]) -> Operation[Concatenate[Self, P], Answer]:
         @wraps(operation)
         async def taking(self: Self, /, *args: P.args, **named: P.kwargs) -> Answer:
-            _check_names(named, [each.name for each in known], refusal)
+            _check_names(named, names, refusal)
             return await operation(self, inputs(*args, **named))
 
         return _signed(taking, known)
@@ -53,13 +54,14 @@ def sets(
     It gets only the given ones.
     """
     known = _parameters(inputs)
+    names = [each.name for each in known]
 
     def decorate(
         operation: Callable[Concatenate[Self, str, ...], Awaitable[Answer]],
     ) -> Operation[Concatenate[Self, str, P], Answer]:
         @wraps(operation)
         async def setting(self: Self, named_id: str, /, *args: P.args, **named: P.kwargs) -> Answer:
-            _check_names(named, [each.name for each in known], refusal)
+            _check_names(named, names, refusal)
             return await operation(self, named_id, *args, **named)
 
         first = inspect.Parameter("observation_id", inspect.Parameter.POSITIONAL_ONLY, annotation="str")
