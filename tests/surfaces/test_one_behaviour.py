@@ -287,6 +287,8 @@ async def test_a_session_is_open_to_who_is_cleared_for_as_much_as_who_began_it(n
             await session.transcript_append("user", f"a bicycle at {clearance}")
             ids[clearance] = session.id
     for number, clearance in enumerate(CLEARANCES):
+        if name != "library" and clearance != "familiar":
+            continue  # a door passes the clearance on; the library decides
         seen = list(CLEARANCES[number:])
         async with door(name, clearance) as way_in:
             assert await way_in.sessions() == seen
