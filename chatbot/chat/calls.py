@@ -297,7 +297,7 @@ class Calls:
         await self._settle(held, call)
 
     async def _settle(self, held: Sequence[_Hold], call: Call | None = None) -> None:
-        """Write the call on every bill, or, for one that was not made, only end what was reserved."""
+        """Write the call on every bill and end the reservations; None for a call that was not made."""
         for each in held:
             bill = call and replace(call, session=each.account)
             try:
@@ -315,7 +315,7 @@ def _limits_of_payer(payer: Payer, now: datetime, _: Bill, spent: Bill) -> list[
 
 
 def _note(work: Span, delta: Delta, reply: Reply, began: float) -> None:
-    """Add to the span what is known once the first delta or the last has arrived."""
+    """Add to the span the time of the first delta, and what the last one reports."""
     if not reply.has_begun:
         work.note(first_chunk=time.monotonic() - began)
     if isinstance(delta, Finished):

@@ -260,7 +260,7 @@ class Chat:
     async def _note_choice(
         self, session: SessionHandle, asked: TranscriptEntry, number: int, reply: Sequence[Line]
     ) -> None:
-        """Write the receipt of a reply again, so that it is the last one, and remember the exchange with that reply."""
+        """Append the receipt of the chosen reply again as the last one, and remember the exchange with that reply."""
         receipts = [each for each in await session.receipts_since(asked.at) if each["at"] == format_time(asked.at)]
         receipt = next((each for each in receipts if each.get("reply_number", 1) == number), None)
         memory, kept = self._conversation.memory, None

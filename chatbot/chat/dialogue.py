@@ -179,7 +179,7 @@ def _json(content: str) -> Any:
 
 
 class Window:
-    """The last entries that the model is shown: at most `limit` before those of the turn itself. One a conversation.
+    """The last entries that the model is shown: at most `limit` before those of the turn itself. One per conversation.
 
     A window that moved at every turn would defeat prompt caches. So it grows to its limit, then restarts with its later
     half.

@@ -207,7 +207,7 @@ def _texts_of(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]
 
 
 def _note(row: Observation, verdict: Verdict) -> str:
-    """Return a note: a day, where it is from if that matters, and what was said, in one line."""
+    """Return a note in one line: the day, the source of a quoted row, and the words."""
     said = {label: in_one_line(text) for label, text in verdict.texts if label in _ROLES}
     rest = [in_one_line(text) for label, text in verdict.texts if label not in _ROLES]
     parts = [*rest, *([said["person said"]] if "person said" in said else [])]

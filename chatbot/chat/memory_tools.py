@@ -245,7 +245,7 @@ def _changed(operation: Operation, rows: Sequence[Observation], given: Mapping[s
 
 
 def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one for each type
-    """The answer of an operation, by what it gives."""
+    """Return the result of an operation as an answer, by its type."""
     match result:
         case ListPage(rows, next_cursor, _, total):
             is_paged = "cursor" in operation.at("tool") and next_cursor
@@ -275,7 +275,7 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
 
 
 def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
-    """One thing in an answer: just enough of it."""
+    """Return one thing of an answer, with the fields that a model needs."""
     match item:
         case Hit():
             return item.index()
@@ -311,7 +311,7 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
 
 
 def framed(**parts: Any) -> Answer:
-    """An answer: what its rows are, then the rows."""
+    """Return an answer that says first that its rows are data."""
     return {"about": FRAME, **parts}
 
 

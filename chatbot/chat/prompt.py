@@ -53,7 +53,7 @@ class Passage(Struct, frozen=True):
 
 
 def question_words(asked: Sequence[str]) -> frozenset[str]:
-    """Return the terms that choose passages: of the last message, or of earlier ones where it has none."""
+    """Return the terms by which passages are chosen: of the last message that has any."""
     for text in reversed(asked):
         if found := {*terms(text[:_LOOKED_AT])}:
             return frozenset(found)
@@ -207,7 +207,7 @@ def _cut_last(exchange: list[Message], cost: int, room: int, asked: Sequence[str
 
 
 def _cap(sizes: Iterable[int], room: int) -> int:
-    """Return the most that each may take so that all fit: short ones stay whole, long ones get the same."""
+    """Return the largest size for each text at which all fit `room`: shorter texts stay whole."""
     sizes = sorted(sizes)
     for at, size in enumerate(sizes):
         if size * (len(sizes) - at) > room:

@@ -393,7 +393,7 @@ class Turn:
         self._extras = await self._prompt_extras(self._recalled)
 
     async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
-        """Recall, among the hooks at `prompt:submit`: the first answer is the memory block."""
+        """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
         _, said = await self._transcript.said()
         event = PromptSubmit(
             session=session,
@@ -458,7 +458,7 @@ class Turn:
             self._unremembered = error  # tried again at the end
 
     async def _keep(self) -> None:
-        """Count a use of what was recalled, and keep the exchange, among the hooks at `turn:end`."""
+        """Count the recalled rows as used and keep the exchange, in the order of the hooks at `turn:end`."""
         self._is_kept = True
         is_answered = self._receipt.finish != "tool_calls"
         row = self._receipt.remembered if is_answered else None
@@ -513,7 +513,7 @@ class Turn:
         return None if kept is None else KeptExchange(kept.id)
 
     def _gate(self) -> Memorability:
-        """Return what decides whether an exchange is worth keeping: without a hook for it, everything is."""
+        """Return the gate that exchanges must pass to be kept; without the hook for it, all pass."""
         return self._publisher.find(MEMORABILITY) or Memorability(gate=0)
 
     def _notice_secrets(self, kinds: Sequence[str]) -> None:

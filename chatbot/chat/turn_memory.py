@@ -259,7 +259,7 @@ class TurnMemory:
         return None if meaning is None else self._judgement[1]
 
     async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
-        """Return how much each row of others reads like an order to a model, where that is judged."""
+        """Return the level of `orders_a_model` of each row that is not the user's own; empty without heads."""
         meaning = self._memory.scope.meaning
         others = [] if meaning is None else [row for row in rows if not is_own(row, view)]
         if meaning is None or not others:
@@ -268,7 +268,7 @@ class TurnMemory:
         return {row.id: found.orders_a_model for row, found in judged if found is not None}
 
     async def _profile(self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]) -> list[Line]:
-        """Return the lines of the profile for this message; of those in the last block only pinned ones."""
+        """Return the profile lines for this message, without unpinned ones that the last block shows."""
         earlier = set(self.earlier.block.profile if self.earlier.block else ())
         found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
         lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])

@@ -233,7 +233,7 @@ class HookPlan(Struct, frozen=True):
     settings: Mapping[str, Any]
 
     def all_settings(self) -> dict[str, Any]:
-        """Return its own settings, set or by default; those of a table key by key."""
+        """Return all of its own settings; a table that sets some keys keeps the defaults of the others."""
         defaults = {name: found.default for name, found in settings_of(self.hook).items()}
         return {name: _over(default, self.settings.get(name, default)) for name, default in defaults.items()}
 

@@ -115,9 +115,9 @@ class _Steady:
 
 
 def _steady(stream: Any) -> Any:
-    """LiteLLM's stream; spared the generator, and the task to close it, that it would throw away after each chunk.
+    """Return LiteLLM's stream over a source that is its own iterator.
 
-    It begins to iterate over the client's stream anew for each, and that of OpenAI's client makes a generator for it.
+    LiteLLM calls `aiter` for each chunk; OpenAI's client answers with a new generator, and each needs a task to close.
     """
     source = getattr(stream, "completion_stream", None)
     if hasattr(source, "__anext__") and inspect.isasyncgenfunction(getattr(type(source), "__aiter__", None)):

@@ -365,7 +365,7 @@ class Llama:
         return common
 
     def _evaluate(self, tokens: Sequence[int], is_cancelled: threading.Event) -> bool:
-        """Put tokens into the cache; whether it came to the end. A batch ends where it would without reuse."""
+        """Put tokens into the cache; return False if cancelled. A batch ends where it would without reuse."""
         done = 0
         while done < len(tokens):
             at = len(self._cached)

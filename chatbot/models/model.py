@@ -124,7 +124,7 @@ class Model(AsyncResource):
         return False
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:  # noqa: ARG002 - most know them all
-        """The names of those that the model does not know, though they change what a reply means."""
+        """Return the options that the model does not know, of those that change what a reply means."""
         return ()
 
     async def usage_of(self, prompt_tokens: int, reply: str) -> Usage:

@@ -71,7 +71,7 @@ class ScriptedModel(Model):
         return estimate(messages, tools)
 
     async def sees_images(self) -> bool:
-        """Return what it was made to."""
+        """Return the constructor's `sees`."""
         return self._sees
 
     async def price(self) -> Price:

@@ -141,7 +141,7 @@ class Toolbox:
         return tuple(tool.spec for tool in self._tools.values() if tool.is_offered)
 
     def unwrapped(self, call: ToolCall) -> ToolCall:
-        """Return the call that a call of a tool for several tools stands for; any other as it is."""
+        """Return the inner call of a tool that calls other tools; any other call as it is."""
         return self._tools[call.name].unwrapped(call) if call.name in self._tools else call
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
@@ -187,7 +187,7 @@ class Toolbox:
             return _failed(call, f"the tool {call.name!r} did not finish within {limit:g} s")
 
     async def _run_asked(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> ToolResult:
-        """Ask, and run what is allowed; a failure is a result, so that the answer is known with it."""
+        """Ask, and run the call if it is allowed; a failure becomes a result that has the user's answer, too."""
         try:
             answer = await self._ask(call)
         except ToolError as error:
@@ -238,7 +238,7 @@ _WRITTEN: dict[object, tuple[re.Pattern[str], Callable[[str], Any]]] = {
 
 
 def meant(value: Any, kind: object) -> Any:
-    """Return a text as the number, list or object that it was meant to be; anything else as it is."""
+    """Convert a text to the number, list or object that its schema wants, if possible; leave other values."""
     if not isinstance(value, str):
         return value
     form, convert = _WRITTEN.get(kind, (None, str))

@@ -45,7 +45,7 @@ Table = dict[str, Any]
 
 
 def objects_in(text: str, key: str = "") -> list[Table]:
-    """Return the objects in a reply, in order; those of its list under `key` if it has one."""
+    """Return the objects in a reply, in order; if it has a list under `key`, the objects of that list."""
     text = _TRAILING.sub("", _THOUGHT.sub("", text[:_LONGEST]))
     found, at, tries = list[Table](), 0, 0
     while tries < _MOST_TRIES and (begun := _BEGIN.search(text, at)):

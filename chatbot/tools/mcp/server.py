@@ -87,7 +87,7 @@ def _is_prose(name: str, value: object) -> TypeGuard[str]:
 
 
 def _plain(text: str, clean: Clean) -> str:
-    """Return the text cleaned, as it is where that would only change white space: a value may need it."""
+    """Return the cleaned text, or the text itself if cleaning only changes white space, which a value may need."""
     seen = _seen(text)
     cleaned = clean(seen)
     return seen if cleaned.split() == seen.split() else cleaned
@@ -103,7 +103,7 @@ def _offered_name(server: str, name: str, clean: Clean) -> str:
 
 
 def _is_trusted(listed: Listed, settings: McpServerSettings) -> bool:
-    """Return whether the configuration spares the question; what a server says of itself does not."""
+    """Return whether the configuration allows calls without asking; a server's own word never does."""
     if settings.trust == "read-only":
         return listed.annotations is not None and listed.annotations.read_only_hint is True
     return settings.trust == "all" or listed.name in settings.trust
