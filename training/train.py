@@ -68,8 +68,9 @@ PLANS = {
     "asks_the_bot": HeadPlan("yes", (0.05,)),
     "states_something": HeadPlan("yes", (0.15,)),
     "orders_a_model": HeadPlan("order", (0.10, 0.01)),
+    "english": HeadPlan("en", (0.10,)),
 }
-"""The heads, by the names of their files."""
+"""The heads, by the names of their files; `english` is trained on the languages of all lines."""
 
 
 def read(path: Path) -> list[Line]:
@@ -135,6 +136,9 @@ class Trainer:
         self._encoder = MultilingualEncoder()
         self.lines = {path.stem: read(path) for path in sorted(HERE.glob("*.tsv"))}
         self._vectors = {name: self._embedded(lines) for name, lines in self.lines.items()}
+        every = [line for lines in self.lines.values() for line in lines]
+        self._vectors["english"] = np.concatenate(list(self._vectors.values()))
+        self.lines["english"] = [Line(line.language, line.language, line.text) for line in every]
 
     def train(self) -> dict[str, Any]:
         """Train all heads; return what is kept of them."""
