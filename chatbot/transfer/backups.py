@@ -7,10 +7,9 @@ result is the same. It is a zip archive of what a sync puts into a folder, with 
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from chatbot.errors import ConfigError, without_folders
+from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.redaction import without_secrets
@@ -27,7 +26,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
 from chatbot.transfer.sync import VERSION, Progress, Sync, counted
 from chatbot.transfer.sync_place import NAME, ArchivePlace
-from chatbot.transfer.sync_storage import Storage, digest_of_storage, unreadable
+from chatbot.transfer.sync_storage import Storage, digest_of_all, digest_of_storage, unreadable
 
 _HEAD = "backup.json"
 _ATTEMPTS = 5
@@ -94,12 +93,9 @@ async def backup(
                 place.abandon()
                 raise
             if not begun.size or await asyncio.to_thread(storage.log.resume, begun):
-                damage = [
-                    *await unreadable(storage),
-                    *(without_folders(f"{what}: {why}") for what, why in sync.report.aside),
-                ]
-                made = Backup(name, format_time(made_at), text, place.names(), sync.digest.value(), damage)
-                place.write(_HEAD, json.dumps(asdict(made), ensure_ascii=False).encode(errors="replace"))
+                damage = await unreadable(storage, sync.report.aside)
+                made = Backup(name, format_time(made_at), text, place.names(), digest_of_all(sync.said), damage)
+                place.write(_HEAD, msgspec.json.encode(made))
                 place.close()
                 return made
             place.abandon()
@@ -115,15 +111,13 @@ def verified(file: BinaryIO, key: str) -> Backup:
     place = ArchivePlace(file, key)
     try:
         head = msgspec.json.decode(place.read(_HEAD), type=Backup)
-        if head.format != "chatbot-backup":
-            raise DamagedFile(f"{key} is not a backup of chatbot")
-        if head.version > VERSION:
-            raise LaterFormat(f"{key} was written by a later release: upgrade chatbot to restore it")
         parse_time(head.made_at)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, DamagedFile | LaterFormat):
-            raise
         raise DamagedFile(f"{key} is not a whole backup of chatbot: {error}") from error
+    if head.format != "chatbot-backup":
+        raise DamagedFile(f"{key} is not a backup of chatbot")
+    if head.version > VERSION:
+        raise LaterFormat(f"{key} was written by a later release: upgrade chatbot to restore it")
     if sorted(place.names()) != sorted([*head.files, _HEAD]) or NAME not in head.files:
         raise DamagedFile(f"{key} is damaged: it lacks a file that it lists, or holds another one")
     for name in head.files:

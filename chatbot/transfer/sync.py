@@ -56,8 +56,8 @@ from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
 from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, PlaceHead, Refused, ServerAnswer, SyncPlace
 from chatbot.transfer.sync_sessions import Entries, SessionUnion, checked_session
-from chatbot.transfer.sync_storage import Digest, PlaceState, Record, Storage, SyncState, unite_lines
-from chatbot.transfer.union import Counts, Journal, bringing_in, canonical, digest_of, identity, parts_of
+from chatbot.transfer.sync_storage import PlaceState, Record, Storage, SyncState, said_of_session, unite_lines
+from chatbot.transfer.union import Counts, Journal, bringing_in, canonical, digest_of, identity, parts_of, said_of
 from chatbot.transfer.untrusted import checked_call, past
 
 VERSION = 1
@@ -213,8 +213,8 @@ class Sync:
         self._is_trial, self._is_forgotten = is_trial, dry_run or is_own or is_trial
         self._progress = progress or (lambda _done, _total: None)
         self.report = SyncReport(place.key, dry_run)
-        self.digest = Digest()
-        """Of what was given; of everything where the place had nothing."""
+        self.said: list[str] = []
+        """What a digest says of what was given: of everything where the place had nothing."""
         self._is_waiting = False
         """True if a file lacks what another one must bring: it is read again next time."""
 
@@ -528,7 +528,7 @@ class Sync:
         ):
             if record.id != last:
                 self.report.given["sessions"] += 1
-                self.digest.session(record, content)
+                self.said.append(said_of_session(record, content))
             last = record.id
             yield given
         for each in await asyncio.to_thread(self._others):
@@ -544,7 +544,7 @@ class Sync:
             records += [{"k": "lines", "name": name, "v": some} for some in _portions(new)]
             if name == BILL:
                 self.report.given["calls"] = len(new)
-                self.digest.bill(new)
+                self.said += map(canonical, new)
         if ids := self._known.new(self._state.erased, "erased "):
             self.report.given["erased"] += len(ids)
             records.append({"k": "erased", "ids": ids})
@@ -568,7 +568,7 @@ class Sync:
                 yield {"k": "row", "id": row_id, "parts": new, "counts": counts.as_json() if any(counts) else None}
             known.add(digest)
             if self._is_own:
-                self.digest.row(journal, row_id)
+                self.said.append(said_of(journal, row_id))
             if not done % _AT_ONCE:
                 self._progress(done, len(rows))
 

@@ -162,54 +162,39 @@ class Storage:
         return SessionContent(said, values, values.pop(CHOICES, None), receipts, files)
 
 
-class Digest:
-    """Digest of all that travels of an identity, in no order: the same on machines that are in sync."""
+def said_of_session(record: SessionRecord, content: SessionContent) -> str:
+    """Return what a digest of an identity says of a session."""
+    ids, values = [each for each, _ in content.said], sorted([key, *each] for key, each in content.values.items())
+    receipts = sorted(map(canonical, content.receipts))
+    return canonical({"session": [portable(record), ids, values, receipts, content.files]})
 
-    def __init__(self) -> None:
-        self._said: list[str] = []
 
-    def row(self, journal: Journal, row_id: str) -> None:
-        """Add a row or fact."""
-        self._said.append(said_of(journal, row_id))
-
-    def session(self, record: SessionRecord, content: SessionContent) -> None:
-        """Add a session."""
-        ids, values = [each for each, _ in content.said], sorted([key, *each] for key, each in content.values.items())
-        receipts = sorted(map(canonical, content.receipts))
-        self._said.append(canonical({"session": [portable(record), ids, values, receipts, content.files]}))
-
-    def bill(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Add calls."""
-        self._said += map(canonical, lines)
-
-    def value(self) -> str:
-        """Return the digest of what was added."""
-        return sha256("\n".join(sorted(self._said)).encode(errors="surrogatepass")).hexdigest()[:32]
+def digest_of_all(said: Iterable[str]) -> str:
+    """Return the digest of all that travels of an identity, in no order: the same on machines that are in sync."""
+    return sha256("\n".join(sorted(said)).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 async def digest_of_storage(storage: Storage) -> str:
     """Return the digest of what is kept, as `doctor`, `backup` and `restore` print it."""
-    digest = Digest()
-    for record in await storage.records():
-        digest.session(record, await storage.content(storage.backend.sessions.ref(record.id)))
+    sessions = storage.backend.sessions
+    said = [said_of_session(each, await storage.content(sessions.ref(each.id))) for each in await storage.records()]
 
     def rest() -> str:
-        digest.bill(storage.backend.lines("usage").all())
         journal = storage.journal()
-        for row_id in journal.touched():
-            digest.row(journal, row_id)
-        return digest.value()
+        rows = (said_of(journal, each) for each in journal.touched())
+        return digest_of_all([*said, *rows, *map(canonical, storage.backend.lines("usage").all())])
 
     return await asyncio.to_thread(rest)
 
 
-async def unreadable(storage: Storage) -> list[str]:
-    """Return what of the sessions, the memory and the bill cannot be read, so that no copy has it; without folders."""
+async def unreadable(storage: Storage, aside: Iterable[tuple[str, str]]) -> list[str]:
+    """Return what cannot be read, so that no copy has it, after what was set aside; without folders."""
     lines = dict.fromkeys(("usage", "tombstones"), ("bill", record_of))
     found = await asyncio.to_thread(lambda: [*storage.backend.examine(Examination(subjects=lines))])
     found += await storage.observations.examine()
     wrong = [each for each in found if each.state == "bad" and each.subject in {"sessions", "memory", "bill"}]
-    return [without_folders(each.message) for each in wrong]
+    told = [*map(": ".join, aside), *(each.message for each in wrong)]
+    return [without_folders(each).encode(errors="replace").decode() for each in told]  # a name need not be UTF-8
 
 
 def _receipt_key(receipt: Mapping[str, Any]) -> str:
