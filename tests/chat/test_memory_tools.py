@@ -126,7 +126,7 @@ async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
         ("memory_write", {"title": "x", "sensitivity": "unknown"}, "sensitivity: input should be 'public'"),
         ("memory_timeline", {"anchor": NO_ID}, "no memory has the id"),
         ("memory_forget", {"ids": [NO_ID]}, "no memory has the id"),
-        ("task_update", {"task_id": NO_ID, "status": "completed"}, "no memory has the id"),
+        ("task_update", {"task_id": NO_ID, "status": "completed"}, "no task has the id"),
         ("task_update", {"task_id": NO_ID}, "no change given: give one of priority"),
         ("session_read", {"session_id": NO_ID}, "no session has the id"),
         ("memory_serch", {}, "did you mean 'memory_search'?"),
