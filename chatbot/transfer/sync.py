@@ -649,4 +649,4 @@ async def exchange(
         report = await done.run()
         identity, taken = done.known_of()
         new = {name: data for name, data in place.new.items() if name != NAME}
-        return ServerAnswer(identity, new, taken, [Refused(*each) for each in report.aside])
+        return ServerAnswer(identity, new, taken, [Refused(*each) for each in report.aside if each[0] in files])

@@ -149,6 +149,7 @@ class SessionUnion:
             known.sessions[record.id] = digest
             new = known.new(content.files, record.id)
             lost = await asyncio.to_thread(self._unreadable, record.id, new)
+            known.digests -= {digest_of(f"{record.id}{each}") for each in lost}  # it may be mended
             content = replace(content, files=[each for each in content.files if each not in lost])
             given = self._given(record, content, known)
             given["own"] = {"record": record.as_json(), "choices": content.choices} if is_own else None

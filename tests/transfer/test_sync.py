@@ -409,6 +409,30 @@ async def test_whatever_a_place_says_is_taken_as_valid_or_set_aside_and_stops_no
         assert 0 <= (parse_call(json.loads(line)).usage.cost_usd or 0) < 1e12
 
 
+async def test_what_a_machine_cannot_read_stops_no_sync_and_is_given_once_it_is_mended(pair: Pair) -> None:
+    here, there, place = pair
+    session_id, damaged = await _session(here, "hello"), await _session(here, "broken")
+    async with here.opened() as memory:
+        names = await (await memory.load_session(session_id, any_agent=True)).attach(
+            [(b"one", ".txt"), (b"two", ".txt")]
+        )
+    file, values = (
+        here.folder / "sessions" / each for each in (f"{session_id}/attachments/{names[0]}", f"{damaged}/kv.json")
+    )
+    file.write_bytes(b"another")
+    values.write_text("{nonsense", encoding="utf-8")
+    assert not (await there.sync(here)).aside  # a server tells of what it was sent alone
+    assert len((await here.sync(place)).aside) == 2
+    await there.sync(place)
+    assert (await there.said()).keys() == {session_id}
+    file.write_bytes(b"one")
+    values.unlink()
+    await _say(here, session_id, "mended")
+    await _both(pair)
+    async with there.opened() as memory:
+        assert {*await (await memory.load_session(session_id, any_agent=True)).attachments()} == {*names}
+
+
 async def test_a_place_leads_nowhere_else_and_its_files_are_private(pair: Pair, tmp_path: Path) -> None:
     here, there, place = pair
     await _remembered(here, "Ada keeps bees")
