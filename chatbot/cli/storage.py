@@ -1,4 +1,4 @@
-"""`chatbot storage`: create and copy a store; `chatbot maintain`: do what is due of a memory's upkeep.
+"""`chatbot storage`: create and copy a store; `chatbot maintain`: decay, merge and archive memories.
 
 `chatbot backup`, `restore` and `sync`: everything of an identity in one file, or on several machines.
 """

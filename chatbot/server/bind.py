@@ -41,11 +41,11 @@ class IfMatch:
     """The versions that the request made, by the ids of their memories."""
 
     def within(self, context: Context) -> Context:
-        """The context in which other versions cannot be changed."""
+        """Return the context in which only these versions can be changed."""
         return replace(context, memories_of=lambda: context.memories.expecting(self.versions, self.made))
 
     def tell(self, version: str | None) -> None:
-        """Answer with that version; with none, if there is none."""
+        """Send the version as `ETag`, if there is one."""
         if version:
             self.response.headers["etag"] = f'"{version}"'
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from typing import Self
 
@@ -28,41 +27,34 @@ from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.telemetry import open_telemetry
 
-_KNOWN_FOR_S = 1.0
 _PATIENCE_S = 1.0
 
 
 class StorageProbe(AsyncResource):
-    """Checks whether the storage answers. `look` blocks; one caller at a time calls it, at most once a second."""
+    """Checks whether the storage answers. `look` blocks, in one thread at most."""
 
     def __init__(self, look: Callable[[], object]) -> None:
         self._look = look
-        self._error: StoreError | None = None
-        self._looked_at = -_KNOWN_FOR_S
-        self._looking: asyncio.Task[None] | None = None
+        self._looking: asyncio.Future[object] | None = None
 
     async def error(self) -> StoreError | None:
         """Return why the storage cannot be used now; None if it can. Takes at most a second."""
-        if self._looking is None and time.monotonic() >= self._looked_at + _KNOWN_FOR_S:
-            self._looking = asyncio.create_task(self._looked(), name="looking at the storage")
-        if self._looking is not None:
-            await asyncio.wait([self._looking], timeout=_PATIENCE_S)
-        return StoreAway("the storage gives no answer") if self._looking is not None else self._error
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(asyncio.to_thread(self._look))
+        await asyncio.wait([self._looking], timeout=_PATIENCE_S)
+        try:
+            self._looking.result()
+        except asyncio.InvalidStateError:
+            return StoreAway("the storage gives no answer")
+        except StoreError as error:
+            return error
+        return None
 
     async def aclose(self) -> None:
         """Stop waiting for an answer."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
-
-    async def _looked(self) -> None:
-        try:
-            await asyncio.to_thread(self._look)
-            self._error = None
-        except StoreError as error:
-            self._error = error
-        finally:
-            self._looking, self._looked_at = None, time.monotonic()
 
 
 logger = logging.getLogger(__name__)

@@ -104,9 +104,9 @@ _FAREWELL_S = 10
 
 
 async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda _: None) -> None:
-    """Listen on the configured address, and pass it to `ready` once a turn needs to load nothing more.
+    """Listen on the configured address, and pass it to `ready` once everything that a turn needs is loaded.
 
-    Earlier requests wait. Stops cleanly on SIGTERM and Ctrl-C.
+    Requests wait until then. Stops cleanly on SIGTERM and Ctrl-C.
 
     Raises `ConfigError` if the address is not available, or other machines can reach it and no token exists.
     """
@@ -120,16 +120,4 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
 
 def server_of(identities: Identities) -> uvicorn.Server:
     """The server, ready to `serve` on a socket; it stops once `should_exit` is set."""
-    return _Server(identities)
-
-
-class _Server(uvicorn.Server):
-    """Disconnects listeners to changes when it stops: they would never end by themselves."""
-
-    def __init__(self, identities: Identities) -> None:
-        super().__init__(uvicorn_config(create_app(identities), identities.settings, farewell_s=_FAREWELL_S))
-        self._identities = identities
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Override `uvicorn.Server`."""
-        await super().shutdown(sockets)
+    return uvicorn.Server(uvicorn_config(create_app(identities), identities.settings, farewell_s=_FAREWELL_S))

@@ -221,7 +221,7 @@ class RemoteTurn:
 
 
 class Turns(AsyncResource):
-    """Turns under way, the last one of each session by its place."""
+    """The turns under way, and those that began last."""
 
     def __init__(self) -> None:
         self._running: dict[RunningTurn, SessionKey] = {}

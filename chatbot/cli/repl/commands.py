@@ -148,7 +148,10 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         self._screen.say(f"took back {_first_line(taken)!r}" if taken else "nothing to remove", "dim")
 
     async def do_retry(self, _: str) -> Next:
-        """Ask the last question again. The transcript keeps the earlier reply, which no model is shown."""
+        """Ask the last question again.
+
+        The transcript keeps the earlier reply, which no model is shown.
+        """
         asked = await self.chat.asked_last()
         if asked is None:
             self._screen.say("no question to ask again", "dim")
@@ -262,7 +265,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         return await self._runtime.discard_empty(session)
 
     def _found_one(self, name: str) -> str | None:
-        """The command that `name` means, or the beginning of it; tells what there is where that is not one."""
+        """Return the one command that `name`, or its beginning, means; otherwise print what it could mean."""
         found = self.named(name)
         if len(found) == 1:
             return found[0]

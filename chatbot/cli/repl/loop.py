@@ -54,7 +54,7 @@ async def run(args: argparse.Namespace) -> None:
 
 
 async def _sitting(options: Options, args: argparse.Namespace) -> Options | None:
-    """Chat with one identity; the options for another one, where the user goes on with that."""
+    """Chat with one identity; return the options of the next one, if the user switches."""
     consent = Consent()
     async with Runtime(options, confirm=consent, is_terminal=True) as runtime:
         settings = runtime.config.terminal
@@ -102,7 +102,7 @@ class Repl:
             await self._commands.do_sessions("")
 
     async def loop(self) -> str | None:
-        """Read and answer until the user leaves; the identity to go on with, if another was asked for."""
+        """Read and answer until the user leaves; return the identity to switch to, if any."""
         following = Next()
         while not (following.leave or following.identity):
             try:

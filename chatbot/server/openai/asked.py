@@ -33,7 +33,7 @@ class Ask:
 
     @cached_property
     def persona(self) -> str:
-        """The instructions that it brings; empty if it brings none."""
+        """The texts of its system messages; empty without any."""
         return "\n\n".join(each.content for each in self.messages if each.role == "system" and each.content)
 
     @cached_property
@@ -57,7 +57,7 @@ class Ask:
 
     @cached_property
     def turn(self) -> tuple[Message, ...]:
-        """Messages since the user's last one, which is included."""
+        """The user's last message, and all after it."""
         at = max((at for at, each in enumerate(self.said) if each.role == "user"), default=len(self.said))
         return self.said[at:] if self.answers else self.new
 
@@ -82,7 +82,7 @@ class Ask:
 
     @cached_property
     def attachments(self) -> tuple[Upload, ...]:
-        """The pictures and files of what is to be answered. Raises `InvalidValue` for what is none."""
+        """The pictures and files of what is to be answered. Raises `InvalidValue` for other data."""
         parts = () if self.answers else self.asked.parts
         pictures = [part for part in parts if isinstance(part, Image)]
         return (
@@ -106,7 +106,7 @@ def text_of(message: Message) -> str:
 
 
 def kept_text(content: str) -> str:
-    """Return what `text_of` gave for the message of an entry that names its images and files by links."""
+    """Return the same text of a message in the transcript, which names images and files by links."""
     text, links = split(content)
     notes = [f"[{link.media}]" if link.is_image else f"[{link.name}]" for link in links]
     return "\n".join([part for part in [text, *notes] if part])

@@ -44,7 +44,7 @@ Name = Annotated[str, Query(max_length=100)]
 
 @router.get("")
 async def begin(request: Request, access: AccessHere, project: Name | None = None) -> Response:
-    """A conversation that begins with the first message, in a project."""
+    """Show an empty conversation, which begins with its first message, in a project."""
     return sheet(
         request,
         "chat.html",

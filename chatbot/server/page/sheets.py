@@ -1,4 +1,4 @@
-"""Rendering of pages, with the values that all templates need; base of the routes: forms in, errors as a page."""
+"""Rendering of pages, and the base of their routes, which read forms and show errors as pages."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _HAPPENED = {
 def sheet(
     request: Request, name: str, access: IdentityAccess | None = None, *, status: int = 200, **shown: Any
 ) -> HTMLResponse:
-    """A page of the identity that `access` opens; without one it links to nothing."""
+    """Render a page of an identity; without `access`, one without links."""
     theme = request.cookies.get("theme")
     caller = getattr(request.state, "caller", None)
     about: dict[str, Any] = {

@@ -22,7 +22,6 @@ WITHOUT_STORAGE = {"/health", "/openapi.json", "/v1/models", "/v1/models/{name}"
 def test_health_and_readiness_follow_the_storage(
     http: Serve, monkeypatch: pytest.MonkeyPatch, error: StoreError
 ) -> None:
-    monkeypatch.setattr(identities, "_KNOWN_FOR_S", 0)
     served, errors = http(tokens=True), [error]
 
     def look() -> None:
