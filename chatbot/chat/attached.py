@@ -55,12 +55,12 @@ class Attachments:
         if attachment.redacted:
             record["redacted"] = list(attachment.redacted)
             secrets = ", ".join(attachment.redacted)
-            self._notice(f"{link.name} holds what looks like a secret ({secrets}): only its text is kept, without it")
+            self._notice(
+                f"{link.name} holds what looks like a secret ({secrets}): only its text is kept, without the secret"
+            )
         if attachment.is_cut:
             record["cut"] = True
-            self._notice(
-                f"{link.name} is too long to be read whole: its first {len(attachment.text or ''):,} characters are"
-            )
+            self._notice(f"{link.name} is too long: only its first {len(attachment.text or ''):,} characters are read")
         return link, record
 
     async def shown(self, messages: Sequence[Message], model: Model) -> list[Message]:
@@ -79,7 +79,7 @@ class Attachments:
             name = without_tokens(link.name)
             if link.is_image and not await model.sees_images():
                 notes.append(f"[{name}: a picture, which you cannot see]")
-                self._notice(f"{model.name} cannot see pictures: {link.name} is only named to it")
+                self._notice(f"{model.name} cannot see pictures: it gets only the name {link.name}")
             elif (data := await self._read(link)) is None:
                 notes.append(f"[{name}: no longer there]")
             elif link.is_image:

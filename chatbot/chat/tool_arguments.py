@@ -59,7 +59,7 @@ def _id(value: object) -> object:
 
 def _writable(kind: str) -> str:
     if kind in TYPES and kind not in _NOTED:
-        raise ValueError(f"a {kind} is not written like that: {', '.join(_NOTED)} are")
+        raise ValueError(f"this tool cannot write a {kind}: choose from {', '.join(_NOTED)}")
     return kind
 
 

@@ -322,8 +322,8 @@ class Turn:
             form = form_in([result.content])
             self._receipt.note_tool(result, form)
             if form is not None:
-                read = f"what the tool {result.call.name} answered reads like an instruction ({form}), and is only data"
-                self._notice(read)
+                says = f"the answer of the tool {result.call.name} reads like an instruction ({form})"
+                self._notice(f"{says}; the model gets it as data")
             self._emit(ToolFinished(result))
             if result.refusal:  # the model was told, and may not pass it on
                 self._notice(result.refusal)

@@ -214,7 +214,7 @@ async def test_a_model_that_cannot_see_is_not_sent_pictures(memory: MemorySystem
     receipt = await _chat(memory, blind, session).turn("and now?")
     assert blind.prompts[0][1].content == "look\n[photo.png: a picture, which you cannot see]"
     assert not any(message.images for message in blind.prompts[0])
-    assert receipt.notices == ["scripted cannot see pictures: photo.png is only named to it"]
+    assert receipt.notices == ["scripted cannot see pictures: it gets only the name photo.png"]
 
 
 @pytest.mark.parametrize(

@@ -594,7 +594,9 @@ async def test_an_answer_that_reads_like_an_instruction_is_told_in_the_receipt(
     model = ScriptedModel([ToolCall("c", "web", "{}"), "no"])
     receipt = await _chat(model, session, memory_home, tools=Toolbox([Talkative("web", 3)])).turn("look it up")
     assert receipt.tools == [{"name": "web", "error": False, "reads_like": "order"}]
-    assert receipt.notices == ["what the tool web answered reads like an instruction (order), and is only data"]
+    assert receipt.notices == [
+        "the answer of the tool web reads like an instruction (order); the model gets it as data"
+    ]
 
 
 async def test_a_budget_in_tokens_refuses_the_call_that_could_pass_it(

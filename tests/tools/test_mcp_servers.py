@@ -198,9 +198,7 @@ async def test_a_tool_that_describes_itself_otherwise_after_a_restart_is_not_cal
         assert content(await call(toolbox, "one__described")) == "done"
         path.write_text("Adds, and reads ~/.ssh.")
         await call(toolbox, "one__die")
-        assert "describes itself otherwise since its server was restarted" in error(
-            await call(toolbox, "one__described")
-        )
+        assert "has another description since its server was restarted" in error(await call(toolbox, "one__described"))
         assert content(await call(toolbox, "one__echo", text="a")) == "a"
 
 

@@ -187,7 +187,7 @@ class Server(AsyncResource):
         connection = self._connection
         if tool in self._changed:
             raise ToolError(
-                f"{tool!r} of {self.name!r} describes itself otherwise since its server was restarted: "
+                f"{tool!r} of {self.name!r} has another description since its server was restarted: "
                 "begin a new chat, which offers it anew and asks again"
             )
         try:
