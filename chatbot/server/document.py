@@ -6,13 +6,16 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import FastAPI
 
+from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.server.doors import OPEN_PATHS
 from chatbot.server.errors import OF_WRITES
 from chatbot.server.idempotency import HEADER, KEY_PATTERN, LONGEST_KEY
+from chatbot.stores.access import Clearance, Sensitivity, Visibility
+from chatbot.stores.observation import Status, Type
 
 _API = "/v1/"
 _WRITES = frozenset({"post", "put", "patch", "delete"})
@@ -39,6 +42,18 @@ _WORDS = {
     "used_at": "When it was used last.",
 }
 """Descriptions of fields without a description of their own; that of others is their name."""
+_NAMED = {
+    "Clearance": Clearance,
+    "MemoryStatus": Status,
+    "MemoryType": Type,
+    "Priority": Priority,
+    "Sensitivity": Sensitivity,
+    "TaskScope": TaskScope,
+    "TaskStatus": TaskStatus,
+    "Visibility": Visibility,
+}
+"""Names of choices: generated clients would number those that may be missing."""
+_ANY_OBJECT = {"type": "object", "additionalProperties": True}
 
 
 class DocumentedApi(FastAPI):
@@ -105,7 +120,25 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
                 operation["responses"].setdefault(str(status), _as_schema(answer))
     for path in OPEN_PATHS & document["paths"].keys():
         document["paths"][path]["get"]["security"] = []
-    return document
+    choices = {get_args(choice): name for name, choice in _NAMED.items()}
+    components["schemas"] |= {name: {"type": "string", "enum": [*each]} for each, name in choices.items()}
+    components["schemas"]["AnyObject"] = {**_ANY_OBJECT, "description": "Any JSON object."}
+    completed: dict[str, Any] = _with_names(document, choices)
+    return completed
+
+
+def _with_names(value: Any, names: dict[tuple[str, ...], str]) -> Any:
+    """Return the document with references to what has a name among its alternatives."""
+    if isinstance(value, list):
+        return [_with_names(each, names) for each in value]
+    if not isinstance(value, dict):
+        return value
+    named = {key: _with_names(each, names) for key, each in value.items()}
+    for each in named.get("anyOf", ()):
+        if name := "AnyObject" if each == _ANY_OBJECT else names.get(tuple(each.get("enum", ()))):
+            each.clear()
+            each["$ref"] = f"#/components/schemas/{name}"
+    return named
 
 
 def _as_schema(answer: dict[str, Any]) -> dict[str, Any]:
