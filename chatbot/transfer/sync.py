@@ -54,7 +54,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.loops import unawaited
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event, check_fields, parse_event
-from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, PlaceHead, Refused, ServerAnswer, SyncPlace
+from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, PlaceHead, RefusedFile, ServerAnswer, SyncPlace
 from chatbot.transfer.sync_sessions import Entries, SessionUnion, checked_session
 from chatbot.transfer.sync_storage import PlaceState, Record, Storage, SyncState, said_of_session, unite_lines
 from chatbot.transfer.union import Counts, Journal, bringing_in, canonical, digest_of, identity, parts_of, said_of
@@ -649,4 +649,4 @@ async def exchange(
         report = await done.run()
         identity, taken = done.known_of()
         new = {name: data for name, data in place.new.items() if name != NAME}
-        return ServerAnswer(identity, new, taken, [Refused(*each) for each in report.aside if each[0] in files])
+        return ServerAnswer(identity, new, taken, [RefusedFile(*each) for each in report.aside if each[0] in files])

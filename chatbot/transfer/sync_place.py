@@ -55,7 +55,7 @@ class PlaceHead(msgspec.Struct):
     version: int
 
 
-class Refused(msgspec.Struct):
+class RefusedFile(msgspec.Struct):
     """A file that was not taken in."""
 
     file: str
@@ -68,7 +68,7 @@ class ServerAnswer(msgspec.Struct):
     identity: IdentityMark
     files: dict[str, bytes]
     taken: list[str]
-    aside: list[Refused]
+    aside: list[RefusedFile]
 
 
 _NOBODY = Meeting()
