@@ -26,7 +26,7 @@ import stat
 import string
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -98,15 +98,28 @@ def shell_word(path: object) -> str:
 def erase(path: Path) -> None:
     """Delete a file, a link, a pipe, or a folder with all that is in it."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        try:
+            shutil.rmtree(path)
+        except RecursionError:
+            raise StoreFailed(f"{path} holds folders that are nested too deep: delete it with rm -r") from None
     else:  # opening a pipe as a folder would wait forever
         path.unlink(missing_ok=True)
 
 
+DEEPEST = 8
+"""Levels of folders that are examined; ours are four."""
+
+
 def below(folder: Path) -> Iterator[Path]:
-    """Yield all files, folders and links below. Those removed meanwhile may be included or not."""
-    for parent, folders, files in os.walk(folder):
-        yield from (Path(parent, name) for name in (*folders, *files))
+    """Yield all files, folders and links below, down to `DEEPEST`. Those removed meanwhile may be included or not."""
+    waiting = [(folder, 0)]
+    while waiting:
+        parent, depth = waiting.pop()
+        with suppress(OSError), os.scandir(parent) as found:
+            for each in found:
+                yield Path(each.path)
+                if depth < DEEPEST and each.is_dir(follow_symlinks=False):
+                    waiting.append((Path(each.path), depth + 1))
 
 
 def mend_lines(tail: bytes, _: int) -> tuple[int, bytes]:

@@ -22,7 +22,18 @@ from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import LOCK_NAME, Folder, below, erase, locked, make_folder, opened, shell_word, sync_folder
+from chatbot.stores.files import (
+    DEEPEST,
+    LOCK_NAME,
+    Folder,
+    below,
+    erase,
+    locked,
+    make_folder,
+    opened,
+    shell_word,
+    sync_folder,
+)
 from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
 from chatbot.stores.on_disk.session_index import SESSION_NAME
@@ -150,7 +161,10 @@ def _folders(home: Path) -> Iterator[Flaw]:
     whole = how_many(len(found), "file or folder", "files and folders")
     yield from open_ones or [Flaw("permissions", "ok", f"{whole}, all private")]
     yield from _links(found)
-    for path in found:
+    for path, status in found.items():
+        if stat.S_ISDIR(status.st_mode) and len(path.relative_to(home).parts) > DEEPEST:
+            what = f"{path} is nested too deep to be examined: move it away"
+            yield Flaw("permissions", "bad", what, f"ls -ld {shell_word(path)}")
         if ".damaged-" in path.name or path.parent == home / ASIDE:
             yield Flaw(
                 "set aside", "note", f"{path} was damaged: mend it and put it back, or", f"rm -r {shell_word(path)}"

@@ -182,6 +182,26 @@ def test_no_name_of_a_file_steers_a_terminal_or_forges_a_finding(project: Path) 
     assert not list(Path().rglob("PWNED"))
 
 
+def test_folders_without_end_are_found_and_end_nothing() -> None:
+    trash = MEMORY / ".trash"
+    folder = os.open(trash, os.O_RDONLY)
+    for _ in range(2_500):
+        os.mkdir("d", 0o700, dir_fd=folder)
+        inner = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    try:
+        told = [each["message"] for each in findings("--fix", code=1) if each["state"] == "bad"]
+        assert any("nested too deep to be examined" in each for each in told)
+        assert any("delete it with rm -r" in each for each in told)
+        assert ok("usage")
+        assert run("backup", "ada.chatbot").returncode == 0
+    finally:
+        subprocess.run(["rm", "-r", trash / "d"], check=True)
+    assert {finding["state"] for finding in findings()} == {"ok"}
+
+
 def test_a_persona_that_others_may_read_is_a_note_and_closed_all_the_same() -> None:
     file = Path("identities/ada/identity.toml")
     file.chmod(0o644)
