@@ -24,6 +24,7 @@ _CHUNK_BYTES = 16 * 1024
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"\}\s*\Z')
 _END_BYTES = 64
 _LONGEST_LINE = 8 << 20
+_MOST_CHUNKS = _LONGEST_LINE // _CHUNK_BYTES
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
@@ -94,14 +95,18 @@ def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
 
     Raises `DamagedFile` for a line of more than 8 MiB.
     """
-    rest: bytes | None = None  # the first line of a chunk, whose beginning is in the chunk before it
+    begun: list[bytes] = []  # pieces of the line that begins before the chunk, last first
     for chunk in folder.chunks_backwards(name, _CHUNK_BYTES):
-        rest, *lines = (chunk + (rest or b"")).split(b"\n")
-        yield from reversed(lines)
-        if len(rest) > _LONGEST_LINE:
+        first, *lines = chunk.split(b"\n")
+        if lines:
+            yield lines.pop() + b"".join(reversed(begun))
+            yield from reversed(lines)
+            begun.clear()
+        begun.append(first)
+        if len(begun) > _MOST_CHUNKS:
             raise DamagedFile(f"{folder.path / name} has a line of more than {_LONGEST_LINE >> 20} MiB")
-    if rest is not None:
-        yield rest
+    if begun:
+        yield b"".join(reversed(begun))
 
 
 def _decode(line: bytes, folder: Folder, name: str) -> dict[str, Any] | None:
