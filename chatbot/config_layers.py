@@ -36,7 +36,7 @@ _DEEP = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
 _LARGEST = 1_000_000
 """Most characters of a file of settings."""
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[([^\]]*)\]")
 _ENVIRONMENT = "the environment"
 _Layers = dict[Path | str, Table]
@@ -355,7 +355,7 @@ def _located(message: str, merged: Table) -> tuple[str, list[str]]:
         key = name or index
         if key == "...":
             table = _at(merged, place)
-            key = next((key for key in table if _complains(merged, [*place, key], message)), "...")
+            key = next((key for key in table or () if _complains(merged, [*place, key], message)), "...")
         place.append(key)
     return what, place
 
@@ -375,8 +375,12 @@ def _narrowed(table: Table, place: list[str]) -> Table:
 
 
 def _at(value: Any, place: list[str]) -> Any:
+    """Return the value there; None where a key that looks like a part of the message leads elsewhere."""
     for key in place:
-        value = value[int(key)] if isinstance(value, list | tuple) else value[key]
+        try:
+            value = value[int(key)] if isinstance(value, list | tuple) else value[key]
+        except (LookupError, TypeError, ValueError):
+            return None
     return value
 
 

@@ -93,6 +93,13 @@ def test_what_is_wrong_is_named_with_file_and_nearest_key(text: str, words: str)
         _config(text)
 
 
+@pytest.mark.parametrize("key", ["a\nb", "\x1b[2J", "a.b]`", "...", "", " - at `$.model`", "key` - at `$[...]"])
+@pytest.mark.parametrize("place", ["{}", "[agents.{}]\nx", "[model]\n{}", "[providers.{}.headers]\nx", "[sync]\n{}"])
+def test_a_key_of_any_form_is_named_in_the_error(place: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=r"config\.toml"):
+        _config(f"{place.format(json.dumps(key))} = [[1]]\n")
+
+
 def test_a_file_that_is_no_text_or_has_no_end_is_refused() -> None:
     Path("config.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not valid TOML"):
