@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the parsed command and return its exit code; errors become a message."""
     _leave_to_notices("chatbot.hooks.hooks")
     if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_Printable())
+        logging.lastResort.setFormatter(_TerminalFormatter())
     try:
         return int(asyncio.run(run_command(args)) or Exit.OK)
     except KeyboardInterrupt:
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         return exit_code(error)
 
 
-class _Printable(logging.Formatter):
+class _TerminalFormatter(logging.Formatter):
     """What is logged, without characters that control a terminal: it may quote names and contents of files."""
 
     def format(self, record: logging.LogRecord) -> str:
