@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.stores.cache import FolderShelf
-from chatbot.stores.observations.index import TextIndex, Visible
+from chatbot.stores.observations.index import TextIndex
+from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.text.analysis import terms
 
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
@@ -76,7 +77,7 @@ class Ours:
         for plan in index.rebuild_plans(len(rows)):
             written = index.write(plan, [(n, n, {"narrative": terms(rows[n])}) for n in range(plan.start, plan.end)])
             assert written
-            index.publish(written)
+            index.adopt(written)
         self.visible = Visible(bytearray(b"\1" * len(rows)))
         self.reopen()
         return size_of(folder)

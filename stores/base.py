@@ -18,13 +18,12 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chatbot.stores.access import View
-from chatbot.stores.candidates import Candidates, Question, gathered
+from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import Closable, Operation
 from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.query import (
-    Corpus,
     Facet,
     FactFilter,
     Filter,
@@ -188,7 +187,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """Make the changes that `row_events.decide` allows, in order; return their outcomes. Durable on return.
+        """Make the changes that `decisions.decide` allows, in order; return their outcomes. Durable on return.
 
         A `use` may be durable only when the next change is.
         """
@@ -221,18 +220,12 @@ class ObservationStore(Store):
         may not see at any sensitivity.
         """
 
+    @abstractmethod
     async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
         """Return the states of the rows that match, oldest first, at most `limit`, after the row `after`.
 
-        Raises as `find` does. A store that knows states without reading the rows should override this.
+        Raises as `find` does. Much cheaper than `find`, because no row is read.
         """
-        found: list[RowState] = []
-        while True:
-            page = await self.find(view, wanted, order="created", ascending=True, limit=limit - len(found), after=after)
-            found += map(RowState.of, page.rows)
-            after = page.after
-            if after is None or len(found) >= limit:
-                return found
 
     @abstractmethod
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
@@ -241,6 +234,7 @@ class ObservationStore(Store):
         Only current rows are searched, whatever statuses `wanted` names.
         """
 
+    @abstractmethod
     async def nearest(
         self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
     ) -> list[Match]:
@@ -249,7 +243,6 @@ class ObservationStore(Store):
         Only those with a cosine above 0. Rows without a vector are not found, nor is any for a vector that is zero or
         of another dimension. Raises `OtherEmbedder` if the stored vectors are of another model.
         """
-        raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
     async def later_alike(
         self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
@@ -260,62 +253,32 @@ class ObservationStore(Store):
         """
         return {}
 
+    @abstractmethod
+    async def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
+        """Return the rows that may answer a question, with the data for ranking; raises as `nearest` does."""
+
+    @abstractmethod
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
         """Return current rows without a vector, or with one of a text that has changed, those added last first.
 
         Raises `OtherEmbedder` if the stored vectors are of another model.
         """
-        raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
+    @abstractmethod
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
         """Keep the vectors of rows, each with the row whose text was embedded; return how many were kept.
 
         Vectors of rows that were changed or erased meanwhile are left out. They are only a cache.
         Raises `OtherEmbedder` for vectors of another model or dimension than the stored ones.
         """
-        raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
+    @abstractmethod
     async def forget_vectors(self) -> None:
         """Delete all vectors, so that another model can make them."""
-        raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
+    @abstractmethod
     async def vector_stats(self, view: View) -> VectorStats:
         """Return the vectors' model, and how many current rows have one."""
-        raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
-
-    @abstractmethod
-    async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
-        """Return how many of the current rows hold each of the terms, without terms that no row holds."""
-
-    async def corpus(self, view: View) -> Corpus:
-        """Return the size of what the caller sees; an average length of 0 means unknown."""
-        stats = await self.stats(view)
-        return Corpus(sum(stats.by_type.values()), 0.0)
-
-    @abstractmethod
-    async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """Score how much the current rows of each session are about the terms; see `bm25.score_sessions`."""
-
-    @abstractmethod
-    async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
-        """Return the current rows next to each of `ids` in its session, with their distance, negative before it.
-
-        Rows that the caller may not see do not count. Ids without a session, or that are not current, are left out.
-        """
-
-    @abstractmethod
-    async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
-        """Return the ranking data of those of `ids` that are current and match, in the given order; their score is 0.
-
-        Much cheaper than `get`, because no text is read.
-        """
-
-    async def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
-        """Return the rows that may answer a question, with the data for ranking; raises as `nearest` does.
-
-        A store that can gather them in one step does so, with the same result.
-        """
-        return await gathered(self, view, question, wanted)
 
     @abstractmethod
     async def history(self, view: View, observation_id: str) -> list[Version]:

@@ -3,31 +3,31 @@
 Its files hold parts of memories, so only this user may read it. Nothing in it is executed: its files are arrays with
 checksums, see `chatbot.stores.observations.arrays`.
 
-A shelf is a subfolder: a file for each piece, and `manifest.json`, the list. It has three locks, each on a folder:
-the shelf itself while a name in it changes; `writing` while pieces are made, until they are published or dropped;
-`waiting` for the one process that may wait for that.
+A shelf is a subfolder: a file for each piece, and `manifest.json`, the list.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+import threading
+from collections.abc import Collection, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 from platformdirs import user_cache_path
 
-from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, UnsafePath
+from chatbot.stores.errors import ReadOnlyFolder, StoreFailed, UnsafePath
 from chatbot.stores.files import (
     Folder,
     Stamp,
     below,
+    erase,
     locked,
     make_folder,
     opened,
@@ -37,7 +37,7 @@ from chatbot.stores.files import (
     translated,
 )
 from chatbot.stores.home import Address, Home
-from chatbot.stores.log import Hands, Piece, Shelf
+from chatbot.stores.log import Hands, Shelf
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -83,8 +83,7 @@ class Cache:
         """Return the content of a file of the folder; empty if there is none, or if it is not private."""
         with suppress(OSError):
             _check_ours(self.folder)
-            with file_piece(self.folder / name) as piece:
-                return piece.read(0, piece.size)
+            return _read_private(self.folder / name)
         return b""
 
     def size(self) -> int:
@@ -105,11 +104,9 @@ def _check_ours(path: Path) -> None:
 
 
 NAME = "manifest.json"
-_WRITING = "writing"
-_WAITING = "waiting"
-_OURS = {NAME, _WRITING, _WAITING, ".lock"}
-_WAIT_S = 60.0
+_OURS = {NAME, ".lock"}
 _LOCK_S = 10.0
+_FOR_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class FolderShelf(Shelf):
@@ -128,8 +125,7 @@ class FolderShelf(Shelf):
     def prepare(self) -> None:
         if self._cache is not None:
             self._cache.prepare()
-        for each in (self.folder, self.folder / _WRITING, self.folder / _WAITING):
-            make_folder(each)
+        make_folder(self.folder)
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise ReadOnlyFolder(f"{self.folder} cannot be written")
 
@@ -137,51 +133,33 @@ class FolderShelf(Shelf):
         return stamp(self.folder / NAME)
 
     def listed(self) -> Any:
-        with suppress(OSError, ValueError, RecursionError):
+        try:
             if self._cache is not None:
                 self._cache.check()
-            with file_piece(self.folder / NAME) as piece:
-                return json.loads(piece.read(0, piece.size))
-        return None
+            return json.loads(_read_private(self.folder / NAME))
+        except StoreFailed:
+            raise
+        except (OSError, ValueError, RecursionError):
+            return None
 
     def names(self) -> Collection[str]:
         with opened(self.folder) as folder:
             return [name for name in folder.names() if name not in _OURS]
 
-    @contextmanager
-    def opened(self, name: str) -> Iterator[Piece]:
-        with file_piece(self.folder / name) as piece:
-            yield piece
+    def read(self, name: str) -> bytes:
+        return _read_private(self.folder / name)
 
     @contextmanager
     def alone(self) -> Iterator[Hands]:
         with locked(self.folder, timeout_s=_LOCK_S) as folder:
             yield _FolderHands(folder)
 
-    def making(self, *, wait: bool) -> ExitStack | None:
-        """Lock the subfolder for writers, or queue for it if it may wait."""
-        with ExitStack() as held:
-            try:
-                held.enter_context(locked(self.folder / _WRITING, timeout_s=0))
-                return held.pop_all()
-            except StoreBusy:
-                return self._queued() if wait else None
-
     def clear(self) -> None:
         with translated(self.folder.parent):
             while self.folder.is_symlink() or self.folder.exists():
                 with suppress(FileNotFoundError):  # another process removes it too
-                    _remove(self.folder)
+                    erase(self.folder)
                     sync_folder(self.folder.parent)
-
-    def _queued(self) -> ExitStack | None:
-        with ExitStack() as held:
-            try:
-                with locked(self.folder / _WAITING, timeout_s=0):
-                    held.enter_context(locked(self.folder / _WRITING, timeout_s=_WAIT_S))
-            except StoreBusy:
-                return None
-            return held.pop_all()
 
 
 class _FolderHands:
@@ -201,38 +179,80 @@ class _FolderHands:
         """Delete files or folders of these names without looking into them."""
         for name in names:
             with suppress(FileNotFoundError):
-                _remove(self._folder.path / name)
+                erase(self._folder.path / name)
 
     def sync(self) -> None:
         self._folder.sync()
 
 
-class _FilePiece:
-    """A descriptor of a file. See `Piece`."""
+class MemoryShelf(Shelf):
+    """A dictionary of pieces, and its own `Hands`."""
 
-    def __init__(self, descriptor: int, size: int) -> None:
-        self.size = size
-        self._descriptor = descriptor
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._pieces: dict[str, bytes] = {}
+        self._list: tuple[int, Any] | None = None
+        self._published = 0
+        self._alone = threading.RLock()
 
-    def read(self, begin: int, end: int) -> bytes:
-        return read_between(self._descriptor, begin, end)
+    def prepare(self) -> None:
+        """Do nothing: it exists."""
+
+    def stamp(self) -> Hashable | None:
+        return self._list and self._list[0]
+
+    def listed(self) -> Any:
+        return self._list and self._list[1]
+
+    def names(self) -> Collection[str]:
+        return list(self._pieces)
+
+    def read(self, name: str) -> bytes:
+        if name not in self._pieces:
+            raise FileNotFoundError(f"{self.name} holds no {name}")
+        return self._pieces[name]
+
+    @contextmanager
+    def alone(self) -> Iterator[Hands]:
+        with self._alone:
+            yield self
+
+    def clear(self) -> None:
+        with self._alone:
+            self._list = None
+            self._pieces.clear()
+
+    def put(self, name: str, data: bytes, *, durable: bool = False) -> None:  # noqa: ARG002 - nothing is
+        self._pieces[name] = data
+
+    def publish(self, value: Any, *, durable: bool = True) -> Hashable:  # noqa: ARG002
+        self._published += 1
+        self._list = (self._published, value)
+        return self._published
+
+    def remove(self, names: Collection[str]) -> None:
+        for name in names:
+            self._pieces.pop(name, None)
+
+    def sync(self) -> None:
+        """Do nothing: removal is immediate."""
 
 
-@contextmanager
-def file_piece(path: Path) -> Iterator[Piece]:
-    """Open a private file for reading: no link, no pipe. Raises `OSError` for any other."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+def _read_private(path: Path) -> bytes:
+    """Return the content of a private file: no link, no pipe.
+
+    Raises `StoreFailed` if the system cannot open files now, `OSError` for any other reason.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in _FOR_NOW:
+            raise StoreFailed(f"{path}: {error.strerror}") from error
+        raise
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & _OTHERS:
             raise PermissionError(f"{path} is not a file that only this user can use")
-        yield _FilePiece(descriptor, status.st_size)
+        return read_between(descriptor, 0)
     finally:
         os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    if path.is_symlink() or not path.is_dir():
-        path.unlink()
-    else:
-        rmtree(path)

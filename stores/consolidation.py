@@ -39,20 +39,6 @@ class Decay(Struct, frozen=True):
         check_rate(self.per_day)
 
 
-def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float | None:
-    """Return the strength of the row at the moment `at`, from 0 to 1; None if it is unchanged.
-
-    Raises `InvalidValue` for a rate below 0 or not a number.
-    """
-    check_rate(decay_per_day)
-    since = row.consolidated_at or row.updated_at
-    elapsed = (at - since).total_seconds()
-    quiet = min(elapsed, max(0.0, (at - row.touched_at).total_seconds()))
-    rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
-    new = row.touches - row.consolidated_touches
-    return settled(row.standing, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)
-
-
 def check_rate(decay_per_day: object) -> None:
     """Raise `InvalidValue` for a rate below 0 or not a number."""
     if (

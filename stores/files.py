@@ -43,7 +43,6 @@ FOLDER_MODE = 0o700
 LOCK_TIMEOUT_S = 10.0
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a pipe in place of a file from blocking
 _TAIL_BYTES = 4096
-_CHUNK_BYTES = 64 * 1024  # most bytes of one read
 _MOST_AT_ONCE = 1 << 30
 """Bytes that are read of a file at once: more is refused before it fills the memory."""
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
@@ -144,9 +143,17 @@ class Folder:
 
     def lock(self, timeout_s: float, name: str = LOCK_NAME) -> None:
         """Lock the folder against all others that lock it by `name`; see `locked`."""
+        from filelock import lock_descriptor
+
         if self._lock is None:
             self._lock = self._open_lock(name)
-        _acquire(self._lock.descriptor, self.path, timeout_s)
+        give_up = time.monotonic() + timeout_s
+        while not lock_descriptor(self._lock.descriptor, blocking=False):
+            if time.monotonic() > give_up:
+                raise StoreBusy(
+                    f"{self.path} was locked by another process for {timeout_s:g} s: try again when it has finished"
+                )
+            time.sleep(_PAUSE_S)
         if self._found(self._lock) is None:
             raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
         self.check_there()
@@ -228,7 +235,7 @@ class Folder:
         """Write a new file durably; no file is left if that fails."""
         with self._file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             try:
-                _write_whole(file, data)
+                Appender(file).write(data)
                 if durable:
                     os.fsync(file)
             except OSError:
@@ -298,7 +305,7 @@ class Folder:
 
     def set_aside(self, name: str) -> str:
         """Rename a damaged file so that it is neither read nor overwritten; returns its new name."""
-        aside = f"{name}.damaged-{_moment()}"
+        aside = aside_of(name)
         self.rename(name, aside)
         return aside
 
@@ -311,7 +318,7 @@ class Folder:
         cut, missing = found
         path, lost = self.path / name, tail[len(tail) - cut :].rstrip(b"\0")
         if b"\n" in lost:  # more than half a header: worth keeping
-            aside = f"{name}.damaged-{_moment()}"
+            aside = aside_of(name)
             self.create(aside, lost)
             logger.warning("the last entry of %s was cut off: what was written of it is kept as %s", path, aside)
         elif cut:
@@ -320,7 +327,7 @@ class Folder:
             os.ftruncate(file, size - cut)
         if missing:
             logger.warning("ended the torn last entry of %s", path)
-            _write_whole(file, missing)
+            Appender(file).write(missing)
 
     @contextmanager
     def _file(self, name: str, flags: int) -> Iterator[int]:
@@ -484,7 +491,7 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        if isinstance(error, StoreError) or _is_folder(path):
+        if isinstance(error, StoreError) or (path.is_dir() and not path.is_symlink()):
             raise
         raise _no_folder(path) from error
     except OSError as error:
@@ -507,10 +514,6 @@ def _plain(name: str) -> str:
     return name
 
 
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
 def _no_folder(path: Path) -> UnsafePath | MissingFolder:
     """Return the error for a folder that is missing, or in whose place something else is."""
     if path.is_symlink():
@@ -521,27 +524,17 @@ def _no_folder(path: Path) -> UnsafePath | MissingFolder:
     return UnsafePath(f"{there} is not a folder: move it away")
 
 
-def _acquire(lock: int, path: Path, timeout_s: float) -> None:
-    from filelock import lock_descriptor
-
-    give_up = time.monotonic() + timeout_s
-    while not lock_descriptor(lock, blocking=False):
-        if time.monotonic() > give_up:
-            raise StoreBusy(f"{path} was locked by another process for {timeout_s:g} s: try again when it has finished")
-        time.sleep(_PAUSE_S)
-
-
-def _moment() -> str:
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+def aside_of(name: str, mark: str = ".damaged") -> str:
+    """Return an unused name for a file or folder that is set aside."""
+    return f"{name}{mark}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
 
 
 def read_between(
     descriptor: int, start: int, end: int | None = None, name: str = "", *, most: int = _MOST_AT_ONCE
 ) -> bytes:
     """Return the bytes of an open file from `start` to `end`, or to its end. Raises `OSError` for too many."""
-    if end is None or end - start > _CHUNK_BYTES:
-        size = os.fstat(descriptor).st_size
-        end = size if end is None else min(end, size)
+    size = os.fstat(descriptor).st_size
+    end = size if end is None else min(end, size)
     try:
         if end - start > most:
             raise MemoryError
@@ -551,9 +544,3 @@ def read_between(
     except MemoryError:
         raise OSError(errno.EFBIG, f"{end - start:,} bytes are too many to be read at once", name) from None
     return data
-
-
-def _write_whole(descriptor: int, data: bytes) -> None:
-    written = os.write(descriptor, data)
-    while written < len(data):
-        written += os.write(descriptor, data[written:])

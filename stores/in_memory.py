@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,9 +17,10 @@ from msgspec.structs import replace
 
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore, TranscriptStore
+from chatbot.stores.cache import MemoryShelf
 from chatbot.stores.errors import InvalidSettings
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Hands, HeldPiece, Log, Mark, Piece, Place, Shelf, Writing
+from chatbot.stores.log import Change, Log, Mark, Place, Shelf, Writing
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.query import Stats
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
@@ -190,65 +191,3 @@ class _MemoryWriting:
         for event in more:
             self._log.add(event)
         return moved
-
-
-class MemoryShelf(Shelf):
-    """A dictionary of pieces, and its own `Hands`."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._pieces: dict[str, bytes] = {}
-        self._list: tuple[int, Any] | None = None
-        self._published = 0
-        self._alone = threading.RLock()
-        self._making = threading.Lock()
-
-    def prepare(self) -> None:
-        """Do nothing: it exists."""
-
-    def stamp(self) -> Hashable | None:
-        return self._list and self._list[0]
-
-    def listed(self) -> Any:
-        return self._list and self._list[1]
-
-    def names(self) -> Collection[str]:
-        return list(self._pieces)
-
-    @contextmanager
-    def opened(self, name: str) -> Iterator[Piece]:
-        if name not in self._pieces:
-            raise FileNotFoundError(f"{self.name} holds no {name}")
-        yield HeldPiece(self._pieces[name])
-
-    @contextmanager
-    def alone(self) -> Iterator[Hands]:
-        with self._alone:
-            yield self
-
-    def making(self, *, wait: bool) -> ExitStack | None:
-        if not self._making.acquire(blocking=wait):
-            return None
-        held = ExitStack()
-        held.callback(self._making.release)
-        return held
-
-    def clear(self) -> None:
-        with self._alone:
-            self._list = None
-            self._pieces.clear()
-
-    def put(self, name: str, data: bytes, *, durable: bool = False) -> None:  # noqa: ARG002 - nothing is
-        self._pieces[name] = data
-
-    def publish(self, value: Any, *, durable: bool = True) -> Hashable:  # noqa: ARG002
-        self._published += 1
-        self._list = (self._published, value)
-        return self._published
-
-    def remove(self, names: Collection[str]) -> None:
-        for name in names:
-            self._pieces.pop(name, None)
-
-    def sync(self) -> None:
-        """Do nothing: removal is immediate."""

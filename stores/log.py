@@ -6,8 +6,7 @@ log: `is_replaced` reports it to everyone who read the old one, and all places a
 
 Text index, vectors and the table are pieces on a `Shelf` each: arrays with checksums, written whole and
 never changed. Its list names the valid pieces; publishing another list changes what all readers use. A piece that is
-not listed was left by a killed process, or will be published by the holder of `making`. A shelf may be deleted at any
-time.
+not listed was left by a killed process. A shelf may be deleted at any time.
 
 `rewritten`, `erasing` and `uncounted` are how erasure and compaction change lines; pure.
 
@@ -19,7 +18,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, ClassVar, Protocol
 
@@ -143,28 +142,6 @@ class Log(ABC):
         """Close files and connections."""
 
 
-class Piece(Protocol):
-    """A piece that is open for reading."""
-
-    size: int
-    """In bytes."""
-
-    def read(self, begin: int, end: int) -> bytes:
-        """Return the bytes from `begin` to `end`; fewer if it is shorter. Raises `OSError`."""
-
-
-class HeldPiece:
-    """A piece that is in memory. See `Piece`."""
-
-    def __init__(self, data: bytes) -> None:
-        self.size = len(data)
-        self._data = data
-
-    def read(self, begin: int, end: int) -> bytes:
-        """Return these bytes."""
-        return self._data[begin:end]
-
-
 class Hands(Protocol):
     """Exclusive access to change the shelf."""
 
@@ -193,8 +170,8 @@ class Shelf(ABC):
     name: str
     """Name in messages."""
 
-    is_remote: ClassVar[bool] = False
-    """True if opening a piece takes a round trip: such a piece is read whole when it is first opened."""
+    is_shared: ClassVar[bool] = False
+    """True if other machines use it too."""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -213,19 +190,12 @@ class Shelf(ABC):
         """Return the names of all pieces, listed or not."""
 
     @abstractmethod
-    def opened(self, name: str) -> AbstractContextManager[Piece]:
-        """Open a piece. Raises `OSError` if it is missing or not ours."""
+    def read(self, name: str) -> bytes:
+        """Return a piece. Raises `OSError` if it is missing or not ours."""
 
     @abstractmethod
     def alone(self) -> AbstractContextManager[Hands]:
-        """Lock the shelf while names are changed. Raises `StoreBusy`."""
-
-    @abstractmethod
-    def making(self, *, wait: bool) -> ExitStack | None:
-        """Lock the making of pieces for a later list, until the stack is closed.
-
-        None if another process holds the lock and this one may not wait: only one may wait at a time.
-        """
+        """Lock the shelf while it is changed. Raises `StoreBusy`."""
 
     @abstractmethod
     def clear(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from sys import byteorder
 from typing import TypeAlias
 
 from chatbot.stores.errors import InvalidValue, OtherEmbedder
@@ -43,11 +42,3 @@ def check_model(kept: tuple[str, int], model: str, dimension: int = 0) -> None:
             f"the vectors were made by {kept[0]} with {kept[1]} dimensions, not by {asked}: "
             "configure that model again, or make them anew with `chatbot memory reindex --embed`"
         )
-
-
-def packed(vector: Vector) -> bytes:
-    """The vector as little-endian bytes."""
-    if byteorder == "big":
-        vector = vector[:]
-        vector.byteswap()
-    return vector.tobytes()

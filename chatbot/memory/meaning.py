@@ -30,7 +30,7 @@ from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.candidates import similar_to
+from chatbot.stores.candidates import Question
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.lifecycle import AsyncResource
@@ -191,11 +191,14 @@ class Meaning(AsyncResource):
     ) -> list[Match]:
         """The rows that are most like any of the vectors of a question, with the best cosine as score."""
         try:
-            found = await similar_to(self._store, view, vectors, wanted or Filter(), model=self.model, limit=limit)
+            question = Question(vectors=tuple(vectors), model=self.model, limit=limit, most_beside=0)
+            found = await self._store.candidates(view, question, wanted or Filter())
         except (ChatbotError, StoreError) as error:
             self.pause(error)
             return []
-        return [match._replace(score=min(1.0, self.scale * match.score)) for match in found.values()]
+        return [
+            found.rows[each]._replace(score=min(1.0, self.scale * cosine)) for each, cosine in found.similar.items()
+        ]
 
     async def aclose(self) -> None:
         """Embed what this process wrote, within `closing_s`; report what is left. May be called twice."""

@@ -5,10 +5,11 @@ replica     rows in this process: log, table, snapshot and search
 log         the journal, a file of events
 table       the columns: all properties but the texts        filters    rows by labels, conditions and time
 lookups     rows by id, by label, by who may see them        overlay    rows that no segment holds yet
-search      text search, and when to index                   index      segments, and rows that are only in memory
-ranking     scores, and questions over whole columns         arrays     the format of every cache, with checksums
-segments    arrays of postings, and their manifest           codec      Whoosh, which writes segments
-row_vectors vectors of meaning
+columns     the numbers that are kept for every row          snapshot   the table as a file
+questions   what matches a question, and data for ranking    search     when to index
+index       segments, and rows that are only in memory       ranking    scores, and filters over whole columns
+segments    arrays of postings, and their manifest           arrays     the format of every cache, with a checksum
+row_vectors vectors of meaning                               codec      Whoosh, which writes segments
 
-To follow a search: store, search, index, ranking, segments.
+To follow a search: store, questions, index, ranking, segments.
 """

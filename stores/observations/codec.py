@@ -250,7 +250,6 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
 
     def add_documents(self, segment: Segment, places: Ints) -> None:
         """Add documents of a segment at these places, one for each of its documents, unless negative."""
-        segment.check()
         taken = np.flatnonzero(places >= 0)
         self._texts[places[taken]] = segment.texts[taken]
         self.perdocwriter.codes[:, places[taken]] = segment.codes[:, taken]

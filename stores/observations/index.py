@@ -12,18 +12,18 @@ import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from msgspec import Struct
 
+from chatbot.stores.cache import MemoryShelf
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.observations import ranking
-from chatbot.stores.observations.arrays import DamagedArrays, DamagedSegment
+from chatbot.stores.observations.arrays import DamagedArrays
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS, Overlay, Text
 from chatbot.stores.observations.ranking import RankedRows, Totals
@@ -33,15 +33,12 @@ from chatbot.stores.observations.segments import (
     Manifest,
     Segment,
     SegmentEntry,
+    publish,
     read_manifest,
     sweep,
-    try_sweep,
-    write_manifest,
 )
 from chatbot.stores.query import Corpus
 from chatbot.stores.text.bm25 import Document, average_length
-
-__all__ = ["DamagedSegment", "IndexUnusable", "Plan", "TextIndex", "UnpublishedSegment", "Visible"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +48,6 @@ _LOG_ROWS = 20_000
 _ATTEMPTS = 3
 
 
-class IndexUnusable(Exception):
-    """No text index can be kept on the disk: its folder cannot be written, or Whoosh cannot be imported."""
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The rows to write next as one segment, from `texts` or else from `segments`."""
@@ -62,22 +55,12 @@ class Plan:
     start: int
     end: int
     generation: int
-    erasures: int
     texts: Mapping[int, Text] = field(default_factory=dict, repr=False)
     segments: Sequence[Segment] = ()
 
 
-@dataclass(eq=False, slots=True)
-class UnpublishedSegment:
-    """A segment on the disk that is not in use yet. Publish it: no other process can write until then."""
-
-    segment: Segment
-    plan: Plan
-    right: ExitStack = field(repr=False)
-
-
 class PublishedSegment(Struct, frozen=True):
-    """A segment that others use already."""
+    """A segment that other processes use already."""
 
     segment: Segment
     manifest: Manifest
@@ -85,10 +68,10 @@ class PublishedSegment(Struct, frozen=True):
 
 
 class TextIndex:
-    """Index of texts in segments on a shelf. Without a shelf everything stays in memory."""
+    """Index of texts in segments on a shelf."""
 
-    def __init__(self, shelf: Shelf | None) -> None:
-        self._shelf = shelf
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
         self._manifest = Manifest()
         self._stamp: Hashable | None = None
         self._segments: list[Segment] = []
@@ -101,37 +84,24 @@ class TextIndex:
         """Number of rows that are only in memory."""
         return len(self._overlay)
 
-    @property
-    def is_kept(self) -> bool:
-        """Return whether there is a shelf to keep segments on."""
-        return self._shelf is not None
-
     @classmethod
     def opened(cls, shelf: Shelf) -> TextIndex:
         """Return the index on a shelf; one in memory, with a warning, where none can be kept there."""
         index = cls(shelf)
         try:
             index.open()
-        except (IndexUnusable, StoreError, OSError) as error:
-            logger.warning("no text index can be kept, so each process reads all rows: %s", error)
-            return index.in_memory()
+        except (StoreError, OSError) as error:
+            logger.warning("no text index can be kept in %s, so each process reads all rows: %s", shelf.name, error)
+            return cls(MemoryShelf(shelf.name))
         return index
 
-    @classmethod
-    def in_memory(cls) -> TextIndex:
-        """Return an empty one that is in memory only."""
-        return cls(None)
-
     def open(self) -> None:
-        """Use the sound segments and remove all else. Raises `IndexUnusable`, but not for damaged files."""
-        if find_spec("whoosh") is None:
-            raise IndexUnusable("whoosh is not installed")
-        try:
-            self._kept.prepare()
-            self._load()
-            try_sweep(self._kept, self._manifest)
-        except (StoreError, OSError) as error:
-            raise IndexUnusable(f"no text index can be kept in {self._kept.name}: {error}") from error
+        """Use the sound segments and remove all else. Raises `StoreError` or `OSError`, but not for damaged files."""
+        self.shelf.prepare()
+        self._load()
+        if {*self.shelf.names()} - {entry.name for entry in self._manifest.entries}:
+            with suppress(StoreError), self.shelf.alone() as hands:
+                sweep(self.shelf, hands, read_manifest(self.shelf))
 
     def close(self) -> None:
         """Forget everything; what is on the disk stays."""
@@ -142,7 +112,7 @@ class TextIndex:
 
     def refresh(self) -> bool:
         """Use a manifest that another process published; return whether there was one. Takes one system call if not."""
-        if self._shelf is None or self._shelf.stamp() == self._stamp:
+        if self.shelf.stamp() == self._stamp:
             return False
         self._load()
         return True
@@ -167,10 +137,7 @@ class TextIndex:
     def ranked(
         self, query: Sequence[str], visible: Visible, *, limit: int | None = None, wanted: Ints | None = None
     ) -> RankedRows:
-        """Return the best of the visible rows that have any of the terms, only `wanted` ones if that is given.
-
-        Raises `DamagedSegment`, as `holders` does: `drop` it, put the rows that are `uncovered` then, and ask again.
-        """
+        """Return the best of the visible rows that have any of the terms, only `wanted` ones if that is given."""
         totals = self._totals_of(visible)
         return ranking.ranked(query, totals, self._overlay, visible, limit=limit, wanted=wanted)
 
@@ -183,16 +150,9 @@ class TextIndex:
         totals = self._totals_of(visible)
         return Corpus(totals.count, average_length(totals.lengths, totals.count))
 
-    def drop(self, damage: DamagedSegment) -> None:
-        """Remove a segment that is damaged, or that others replaced meanwhile."""
-        if self.refresh():
-            return
-        self._adopt(self._manifest, [segment for segment in self._segments if segment.entry != damage.entry])
-        self._drop_bad(str(damage))
-
     def plan(self, least: int = 0) -> Plan | None:
         """Plan the next segment to write: None while too little is in memory."""
-        if self._shelf is None or len(self._overlay) < (least or FLUSH_ROWS):
+        if len(self._overlay) < (least or FLUSH_ROWS):
             return None
         regions = sorted(self._regions(), reverse=True)
         worthwhile = [region for region in regions if self._is_worthwhile(*region)]
@@ -201,7 +161,7 @@ class TextIndex:
         return self._plan(*worthwhile[0][1:]) if worthwhile else None
 
     def rebuild_plans(self, n_rows: int) -> Iterator[Plan]:
-        """Plans for all rows that no segment covers, in order; write and publish each before asking for the next."""
+        """Plans for all rows that no segment covers, in order; write and adopt each before asking for the next."""
         row = 0
         while row < n_rows:
             ahead = next((segment for segment in self._segments if segment.end > row), None)
@@ -218,8 +178,8 @@ class TextIndex:
         documents: Iterable[tuple[int, int, Document]] = (),
         is_current: Callable[[], bool] = lambda: True,
         pause: Callable[[], object] = lambda: None,
-    ) -> UnpublishedSegment | None:
-        """Write the segment of the plan, in any thread; None if it is outdated or another process is writing.
+    ) -> PublishedSegment | None:
+        """Write and publish the segment of the plan, in any thread; `adopt` must follow. None if others wrote before.
 
         `documents` has row, version and terms of rows whose texts are not in the plan; missing rows stay uncovered.
         Nothing is written once `is_current` returns false: before calling `erase`, make it false. `pause` is called
@@ -227,43 +187,24 @@ class TextIndex:
         """
         from chatbot.stores.observations.codec import build
 
-        shelf = self._kept
-        shelf.prepare()
-        right = shelf.making(wait=True)
-        if right is None:
+        shelf = self.shelf
+        if read_manifest(shelf).generation != plan.generation:
             return None
-        with right:
-            if read_manifest(shelf).generation != plan.generation:
+        draft = build(plan.start, plan.end, _texts_of(plan, documents), plan.segments, pause)
+        shelf.prepare()
+        with shelf.alone() as hands:
+            disk = read_manifest(shelf)
+            if disk.generation != plan.generation or not is_current():
                 return None
-            draft = build(plan.start, plan.end, _texts_of(plan, documents), plan.segments, pause)
-            with shelf.alone() as hands:
-                if read_manifest(shelf).generation != plan.generation or not is_current():
-                    return None
-                segment = draft.save(shelf, hands)
-            return UnpublishedSegment(segment, plan, right.pop_all())
-
-    def publish(self, written: UnpublishedSegment) -> None:
-        """Publish the segment in place of those that it replaces; an outdated one is dropped."""
-        self.adopt(self.release(written))
-
-    def release(self, written: UnpublishedSegment) -> PublishedSegment | None:
-        """Publish the segment for others; may run in parallel with everything else, and `adopt` must follow."""
-        segment = written.segment
-        with written.right, self._kept.alone() as hands:
-            disk = read_manifest(self._kept)
-            if disk.erasures != written.plan.erasures or segment.entry.name not in self._kept.names():
-                sweep(self._kept, hands, disk)
-                return None
-            kept = [entry for entry in disk.entries if entry.end <= segment.start or entry.start >= segment.end]
+            segment = draft.save(hands)
+            kept = [entry for entry in disk.entries if entry.end <= plan.start or entry.start >= plan.end]
             after = disk.replaced([*kept, segment.entry])
-            stamp = write_manifest(hands, after)
-            sweep(self._kept, hands, after)
-        return PublishedSegment(segment, after, stamp)
+            return PublishedSegment(segment, after, publish(shelf, hands, after))
 
-    def adopt(self, released: PublishedSegment | None) -> None:
-        """Use a released segment here as well, unless others replaced it meanwhile."""
-        if released is not None and released.manifest.generation > self._manifest.generation:
-            self._take(released.manifest, released.stamp, {released.segment.entry: released.segment})
+    def adopt(self, published: PublishedSegment) -> None:
+        """Use a published segment here as well, unless others replaced it meanwhile."""
+        if published.manifest.generation > self._manifest.generation:
+            self._take(published.manifest, published.stamp, {published.segment.entry: published.segment})
 
     def erase(self, rows: Collection[int]) -> None:
         """Purge rows: when this returns, no file holds anything of their texts.
@@ -273,20 +214,17 @@ class TextIndex:
         """
         self._overlay.drop(rows)
         self._totals.clear()
-        if self._shelf is None:
-            return
         known = {segment.entry: segment for segment in self._segments}
-        self._shelf.prepare()
+        self.shelf.prepare()
         made: dict[SegmentEntry, Segment] = {}
-        with self._shelf.alone() as hands:
-            disk = read_manifest(self._shelf)
+        with self.shelf.alone() as hands:
+            disk = read_manifest(self.shelf)
             kept = [entry for entry in disk.entries if not _may_hold(entry, known.get(entry), rows)]
             for entry in {*disk.entries} - {*kept}:
                 if rest := self._without(known.get(entry), rows, hands):
                     made[rest.entry] = rest
-            after = disk.replaced([*kept, *made], erased=True)
-            stamp = write_manifest(hands, after)
-            sweep(self._shelf, hands, after)
+            after = disk.replaced([*kept, *made])
+            stamp = publish(self.shelf, hands, after)
             hands.sync()
         self._take(after, stamp, made)
 
@@ -299,47 +237,35 @@ class TextIndex:
             return None
         try:
             nothing: list[tuple[int, int, dict[str, dict[str, int]]]] = [(row, 0, {}) for row in inside]
-            return build(segment.start, segment.end, nothing, [segment]).save(self._kept, hands)
-        except (DamagedSegment, OSError, StoreError) as error:
+            return build(segment.start, segment.end, nothing, [segment]).save(hands)
+        except (OSError, StoreError) as error:
             logger.info("what is left of %s is indexed again: %s", segment.entry.name, error)
             return None
 
-    @property
-    def _kept(self) -> Shelf:
-        if self._shelf is None:
-            raise IndexUnusable("this index is in memory only")
-        return self._shelf
-
     def _load(self) -> None:
         for _ in range(_ATTEMPTS):
-            stamp, found = self._kept.stamp(), read_manifest(self._kept)
-            if self._take(found, stamp, {}) or self._kept.stamp() == stamp:
+            stamp = self.shelf.stamp()
+            if self._take(read_manifest(self.shelf), stamp, {}):
+                return
+            if self.shelf.stamp() == stamp:
                 break
-        if len(self._segments) < len(self._manifest.entries):
-            self._drop_bad("it is not what was written")
-
-    def _drop_bad(self, why: str) -> None:
-        """Remove damaged pieces; they are not used again, even if that fails."""
-        logger.warning("the index in %s is damaged, and a part of it is built again: %s", self._kept.name, why)
+        logger.warning("the index in %s is damaged, and a part of it is built again", self.shelf.name)
         with suppress(StoreError):
-            self._remove_bad()
+            self._remove_damaged()
 
-    def _remove_bad(self) -> None:
-        good = {segment.entry for segment in self._segments}
-        bad = {entry for entry in self._manifest.entries if entry not in good}
-        with self._kept.alone() as hands:
-            disk = read_manifest(self._kept)
-            gone = [entry for entry in disk.entries if entry in bad]
-            after = disk.replaced(entry for entry in disk.entries if entry not in gone)
-            stamp = write_manifest(hands, after)
-            hands.remove([entry.name for entry in gone])
+    def _remove_damaged(self) -> None:
+        damaged = {*self._manifest.entries} - {segment.entry for segment in self._segments}
+        with self.shelf.alone() as hands:
+            disk = read_manifest(self.shelf)
+            after = disk.replaced(entry for entry in disk.entries if entry not in damaged)
+            stamp = publish(self.shelf, hands, after)
         self._take(after, stamp, {})
 
     def _take(self, manifest: Manifest, stamp: Hashable | None, opened: dict[SegmentEntry, Segment]) -> bool:
         """Use this manifest; returns whether all of its segments were sound."""
         known = {segment.entry: segment for segment in self._segments}
         known |= opened
-        found = [known.get(entry) or _opened(self._shelf, entry) for entry in manifest.entries]
+        found = [known.get(entry) or _opened(self.shelf, entry) for entry in manifest.entries]
         sound = [segment for segment in found if segment]
         self._stamp = stamp
         self._adopt(manifest, sound)
@@ -371,7 +297,7 @@ class TextIndex:
     def _plan(self, start: int, end: int) -> Plan:
         texts = {row: text for row, text in self._overlay.texts.items() if start <= row < end}
         segments = [segment for segment in self._segments if segment.start < end and segment.end > start]
-        return Plan(start, end, self._manifest.generation, self._manifest.erasures, texts, segments)
+        return Plan(start, end, self._manifest.generation, texts, segments)
 
     def _regions(self) -> Iterator[tuple[int, int, int]]:
         """Yield the ranges that could be written, each with the number of its rows in memory."""
@@ -407,17 +333,11 @@ def _may_hold(entry: SegmentEntry, segment: Segment | None, rows: Iterable[int])
     return any(segment is None or segment.texts[row] > 0 for row in inside)
 
 
-def _opened(shelf: Shelf | None, entry: SegmentEntry) -> Segment | None:
-    """Return the segment unless it is damaged; its postings are checked when read."""
-    if shelf is None:
-        return None
+def _opened(shelf: Shelf, entry: SegmentEntry) -> Segment | None:
+    """Return the segment unless it is damaged."""
     try:
-        segment = Segment.opened(shelf, entry)
+        return Segment.opened(shelf, entry)
     except (DamagedArrays, ValueError, KeyError, TypeError):
-        return None
-    try:
-        return segment if len(segment.texts) == len(segment) else None
-    except DamagedSegment:
         return None
 
 

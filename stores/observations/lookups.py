@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from chatbot.stores.observation import Observation
+from chatbot.stores.access import View, may_see
+from chatbot.stores.observation import NEVER, Observation, Status
 from chatbot.stores.query import LABELS, key_of, written
+
+if TYPE_CHECKING:
+    from chatbot.stores.observations.table import Table
 
 ID_LENGTH = 36
 _NO_ROWS: Sequence[int] = ()
@@ -165,30 +169,58 @@ class Visible:
     from it are cached with it, so keep and extend the object.
     """
 
-    __slots__ = ("__weakref__", "_lines", "_lines_version", "flags", "version")
+    __slots__ = ("__weakref__", "flags", "version")
 
     def __init__(self, flags: bytearray, version: int = 0) -> None:
         self.flags = flags
         self.version = version
-        self._lines: dict[str, tuple[array[int], int, int]] = {}
-        self._lines_version = version
 
     def sees(self, row: int) -> bool:
         """Return whether the row may be seen."""
         return row < len(self.flags) and bool(self.flags[row])
 
-    def of_session(self, session: str, rows: Sequence[int]) -> array[int]:
-        """Return the visible ones of `rows`, which are all rows of that session, in order.
 
-        The result is cached until a flag changes; new rows are appended.
-        """
-        if self.version != self._lines_version:
-            self._lines_version = self.version
-            self._lines.clear()
-        line, known, last = self._lines.get(session, (array("I"), 0, -1))
-        if known > len(rows) or (known and rows[known - 1] != last):
-            line, known = array("I"), 0
-        if known < len(rows):
-            line.extend(row for row in rows[known:] if self.flags[row])
-            self._lines[session] = (line, len(rows), rows[-1])
-        return line
+class Mask:
+    """A `Visible` that is kept up to date."""
+
+    def __init__(self, table: Table, view: View, statuses: frozenset[Status], now: int) -> None:
+        self._table = table
+        self._view = view
+        self._statuses = statuses
+        self._allowed: list[bool] = []
+        self.now = -NEVER
+        self._know_classes()
+        self.visible = Visible(bytearray(map(self._allowed.__getitem__, table.class_of)))
+        self.expire_until(now)
+
+    def append(self, number: int) -> None:
+        """A row was added."""
+        self.visible.flags.append(self._is_visible(number))
+
+    def refresh(self, number: int) -> None:
+        """Update the flag of a row that changed."""
+        if self.visible.flags[number] != (seen := self._is_visible(number)):
+            self.visible.flags[number] = seen
+            self.visible.version += 1
+
+    def expire_until(self, now: int) -> None:
+        """Update the flags of rows that expired since."""
+        if now == self.now:
+            return
+        expiring = self._table.expiring
+        begin = bisect_right(expiring, (self.now, NEVER))
+        self.now = now
+        for _, number in expiring[begin : bisect_right(expiring, (now, NEVER))]:
+            self.refresh(number)
+
+    def _is_visible(self, number: int) -> bool:
+        if len(self._allowed) < len(self._table.classes):
+            self._know_classes()
+        found = self._table.class_of[number]
+        if self._table.expires_at[number] <= self.now and self._table.classes[found][0] == "active":
+            return "expired" in self._statuses and may_see(self._table.classes[found][1], self._view)
+        return self._allowed[found]
+
+    def _know_classes(self) -> None:
+        for status, guard in self._table.classes[len(self._allowed) :]:
+            self._allowed.append(status in self._statuses and may_see(guard, self._view))

@@ -16,7 +16,6 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "meaning"
 _ATTEMPTS = 3
-_LAYOUT = "vectors 2"
+_LAYOUT = "vectors 3"
 _MOST_ROWS = 1 << 12
 _MOST_DIMENSIONS = 1 << 16
 _LONGEST_NAME = 456
@@ -43,32 +42,25 @@ Rows = tuple[Ints, Ints, Ints]
 
 
 class VectorPart:
-    """Vectors of one model, read only as needed. Methods raise `DamagedArrays`."""
+    """Vectors of one model. Raises `DamagedArrays` if the arrays do not fit each other."""
 
     def __init__(self, name: str, digest: str, arrays: Arrays) -> None:
         self.name = name
         self.digest = digest
-        self.arrays = arrays
         self.model = str(arrays.about["model"])
         self.dimension = int(arrays.about["dimension"])
-        self.columns = slice(*arrays.about.get("columns", (0, self.dimension)))
-        self.numbers: Ints = np.frombuffer(arrays.whole("numbers"), "<u4").astype("i8")
-        self.digests: Ints = np.frombuffer(arrays.whole("digests"), "<i8")
-        if len(self.numbers) != len(self.digests) or 4 * self.width * len(self) != arrays.buffer("values").nbytes:
+        self.columns = slice(*arrays.about["columns"])
+        self.numbers: Ints = np.frombuffer(arrays.parts["numbers"], "<u4").astype("i8")
+        self.digests: Ints = np.frombuffer(arrays.parts["digests"], "<i8")
+        self.values: Ints = np.frombuffer(arrays.parts["values"], "<f4")
+        """The kept columns of the vectors."""
+        width = len(range(self.dimension)[self.columns])
+        if len(self) != len(self.digests) or width * len(self) != len(self.values):
             raise DamagedArrays(f"{name} does not hold a vector for each row")
+        self.values = self.values.reshape(len(self), width)
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-    @property
-    def width(self) -> int:
-        """Number of columns that are kept."""
-        return len(range(self.dimension)[self.columns])
-
-    @cached_property
-    def values(self) -> Ints:
-        """The kept columns of the vectors, read with the first search."""
-        return np.frombuffer(self.arrays.whole("values"), "<f4").reshape(len(self), self.width)
 
     def rows(self, wanted: Ints) -> Rows:
         """Return the wanted rows, with all columns."""
@@ -113,12 +105,6 @@ class Parts:
             return {*self._shelf.names()} == {part.name for part in self.all}
         except MissingFolder:
             return not self.all
-
-    def drop(self, part: VectorPart, why: Exception) -> None:
-        """Remove a damaged part, unless another list was published meanwhile."""
-        if not self.refresh():
-            logger.warning("a part of %s is made again: %s", self._shelf.name, why)
-            self.all = [each for each in self.all if each is not part]
 
     @contextmanager
     def changing(self, *, make: bool = True) -> Iterator[Hands]:
@@ -179,8 +165,7 @@ class Parts:
 
     def _opened(self, name: str, digest: str) -> VectorPart | None:
         try:
-            arrays = Arrays(partial(self._shelf.opened, name), name, digest, whole=self._shelf.is_remote)
-            return VectorPart(name, digest, arrays)
+            return VectorPart(name, digest, Arrays.of(self._shelf, name, digest))
         except (DamagedArrays, ValueError, KeyError, TypeError) as error:
             logger.warning("a part of %s is made again: %s", self._shelf.name, error)
             return None
@@ -239,7 +224,7 @@ class Vectors:
             used = self._used_by_part(digests, without=new[0])
             counts = {part: int(np.count_nonzero(flags)) for part, flags in used.items()}
             kept, taken = self._parts.split(len(new[0]), counts)
-            left = [rows for part in taken if (rows := _readable(part, used[part])) is not None]
+            left = [part.rows(used[part]) for part in taken if used[part].any()]
             self._parts.publish(hands, [*kept, _packed(model, dimension, [*left, new])])
         self.catch_up()
 
@@ -256,7 +241,6 @@ class Vectors:
 
         `wanted` is a flag for each row, and `query` of length 1. One of another dimension matches none.
         """
-        self._read_all()
         used = self._used(digests, wanted)
         return self._most_alike(query, used if len(query) == self.dimension else used & False, limit)
 
@@ -264,7 +248,6 @@ class Vectors:
         self, numbers: Sequence[int], digests: array[int], wanted: Ints, limit: int
     ) -> dict[int, tuple[Ints, Ints]]:
         """Return for each of these rows with a vector what `nearest` finds for it among the wanted rows after it."""
-        self._read_all()
         used = self._used(digests, wanted)
         own = [number for number in numbers if digests[number] and self.has(number, digests[number])]
         return {
@@ -302,17 +285,6 @@ class Vectors:
         part, whole = self._known[at], np.zeros(self.dimension, "<f4")
         whole[part.columns] = part.values[place - self._starts[at]]
         return array("f", whole.tobytes())
-
-    def _read_all(self) -> None:
-        """Read the values of every part; those of a damaged one are made again."""
-        for part in self._known:
-            try:
-                part.values  # noqa: B018 - read with the first use
-            except DamagedArrays as error:
-                self._parts.drop(part, error)
-                self.catch_up()
-                self._read_all()
-                return
 
     def remove(self) -> None:
         """Erase all vectors. Needs the journal's lock."""
@@ -368,19 +340,11 @@ def _packed(model: str, dimension: int, rows: Sequence[Rows]) -> PackedPart:
     return PackedPart(*packed({name: each.tobytes() for name, each in arrays.items()}, about))
 
 
-def _readable(part: VectorPart, wanted: Ints) -> Rows | None:
-    """Return the wanted vectors; None if there are none, or if they are damaged and have to be made again."""
-    with suppress(DamagedArrays):
-        return part.rows(wanted) if wanted.any() else None
-    return None
-
-
 def _without(part: VectorPart, numbers: Ints) -> VectorPart | PackedPart | None:
     left = ~np.isin(part.numbers, numbers)
     if left.all():
         return part
-    rows = _readable(part, left)
-    return None if rows is None else _packed(part.model, part.dimension, [rows])
+    return _packed(part.model, part.dimension, [part.rows(left)]) if left.any() else None
 
 
 _DECIMALS = 6

@@ -10,30 +10,24 @@ import logging
 import threading
 import time
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from chatbot.stores.errors import MissingFolder, StoreError
+from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Shelf
 from chatbot.stores.observation import SEARCHED, Observation, searched_of
-from chatbot.stores.observations.arrays import DamagedSegment
-from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS
-from chatbot.stores.query import Corpus, Progress
+from chatbot.stores.query import Progress
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.bm25 import Document
 from chatbot.stores.text.dates import date_terms, moment_terms
 
 if TYPE_CHECKING:
-    from chatbot.stores.observations.index import Plan, TextIndex, UnpublishedSegment
-    from chatbot.stores.observations.ranking import RankedRows
-    from chatbot.stores.observations.segments import Ints
+    from chatbot.stores.observations.index import Plan, TextIndex
 
 logger = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
 RowOf = Callable[[int], Observation | None]
 """Returns the row of a number; None if it was erased."""
 
@@ -75,43 +69,30 @@ class TextSearch:
         self._stale: dict[int, Observation | None] = {}
         """Rows to index by number, with the row itself if it is known."""
         self._is_whole = False
-        self._is_steady = self._is_fresh = False
         self.progress: Progress | None = None
-
-    @contextmanager
-    def steady(self, *, is_fresh: bool) -> Iterator[None]:
-        """Check only once for an index that others published, while several questions are answered.
-
-        With `is_fresh`, do not check at all.
-        """
-        self._is_steady, self._is_fresh = True, is_fresh
-        try:
-            yield
-        finally:
-            self._is_steady = False
 
     def note(self, number: int, row: Observation | None = None) -> None:
         """Note that the row is new, or that its text changed. `row` is the row as it is now, if the caller has it."""
         if self._index is not None:
             self._stale[number] = row if len(self._stale) < _MOST_HELD else None
 
-    def ranked(self, terms: Sequence[str], visible: Visible, limit: int, wanted: Ints | None) -> RankedRows:
-        """Return the best of the visible rows that hold any of the terms, only `wanted` ones if that is given."""
-        return self._answered(lambda index: index.ranked(terms, visible, limit=limit, wanted=wanted))
-
-    def holders(self, terms: Sequence[str], visible: Visible) -> list[Ints]:
-        """Return for each term the visible rows that hold it, in any field."""
-        return self._answered(lambda index: index.holders(terms, visible))
-
-    def corpus(self, visible: Visible) -> Corpus:
-        """Return how many rows are visible, and their mean length."""
-        return self._answered(lambda index: index.corpus(visible))
+    def caught_up(self, *, is_fresh: bool = False) -> TextIndex:
+        """Return the index, with all rows in it. With `is_fresh`, others are known to have published none since."""
+        index = self._index or self._opened()
+        if not is_fresh and index.refresh():
+            self._is_whole = False
+        if not self._is_whole:
+            self._fill(index)
+        for number, row in self._stale.items():
+            self._put(index, number, row)
+        self._stale.clear()
+        return index
 
     def erase(self, numbers: Collection[int]) -> None:
         """Remove the texts of these rows from memory and every file of the index before returning."""
         index = self._index or self._opened()
         self._is_whole = False  # if this fails, the remaining rows are found again
-        if not index.is_kept:
+        if index.shelf is not self._shelf:
             self._shelf.clear()
         index.erase(numbers)
         for number in numbers:
@@ -123,20 +104,17 @@ class TextSearch:
         index = self._opened()
         before, self.progress = self.progress, progress
         try:
-            if index.is_kept:
-                index.erase(range(len(self._versions())))
-                self._write_all(index)
+            index.erase(range(len(self._versions())))
+            self._write_all(index)
         except (OSError, StoreError) as error:
-            logger.warning("the index of %s cannot be written and stays in memory: %s", self._shelf.name, error)
-            self._index = index.in_memory()
+            logger.warning("the index of %s cannot be written anew: %s", self._shelf.name, error)
         finally:
             self.progress = before
-        self._caught_up()
+        self.caught_up()
 
     def has_batch(self) -> bool:
         """Return whether enough is only in memory to be worth writing."""
-        index = self._index
-        return index is not None and index.is_kept and index.pending + len(self._stale) >= FLUSH_ROWS
+        return self._index is not None and self._index.pending + len(self._stale) >= FLUSH_ROWS
 
     def take_in(self) -> None:
         """Analyse a batch of noted rows, a few at a time, so that no search waits for all of it."""
@@ -150,28 +128,17 @@ class TextSearch:
 
     def index_batch(self, least: int = FLUSH_ROWS, pause_s: float = _PAUSE_S) -> bool:
         """Write a batch of at least this many rows without blocking other work; return whether there may be another."""
-        index = self._index
         try:
             with self._lock:
-                index = self._caught_up() if self._index is not None else None
+                index = self.caught_up() if self._index is not None else None
                 plan = index.plan(least) if index is not None else None
             if plan is None or index is None:
                 return False
-            written = index.write(plan, (), lambda: self._is_current(index), lambda: time.sleep(pause_s))
-            if written is None:
-                return False
-            released = index.release(written)
+            published = index.write(plan, (), lambda: self._is_current(index), lambda: time.sleep(pause_s))
             with self._lock:
-                if index is self._index:
-                    index.adopt(released)
+                if published is not None and index is self._index:
+                    index.adopt(published)
                     return True
-        except DamagedSegment as damage:
-            with self._lock:
-                if index is not None and index is self._index:
-                    index.drop(damage)
-                    self._is_whole = False
-        except MissingFolder:
-            return False  # another process has removed the index
         except (OSError, StoreError) as error:
             logger.warning("the index of %s could not be updated and stays in memory: %s", self._shelf.name, error)
         return False
@@ -190,29 +157,6 @@ class TextSearch:
         self._stale.clear()
         self._is_whole = False
 
-    def _answered(self, ask: Callable[[TextIndex], Answer]) -> Answer:
-        """Return the answer of the index, without its damaged parts."""
-        while True:
-            index = self._caught_up()
-            try:
-                return ask(index)
-            except DamagedSegment as damage:
-                index.drop(damage)
-                self._is_whole = False
-
-    def _caught_up(self) -> TextIndex:
-        """Return the index, with all rows in it."""
-        index = self._index or self._opened()
-        if not (self._is_steady and self._is_fresh) and index.refresh():
-            self._is_whole = False
-        self._is_fresh = True
-        if not self._is_whole:
-            self._fill(index)
-        for number, row in self._stale.items():
-            self._put(index, number, row)
-        self._stale.clear()
-        return index
-
     def _opened(self) -> TextIndex:
         from chatbot.stores.observations.index import TextIndex
 
@@ -222,7 +166,7 @@ class TextSearch:
 
     def _fill(self, index: TextIndex) -> None:
         missing = index.uncovered(self._versions())
-        if len(missing) > _PUT_AT_MOST and index.is_kept:
+        if len(missing) > _PUT_AT_MOST:
             self._write_all(index)
             missing = index.uncovered(self._versions())
         for number in missing:
@@ -235,20 +179,16 @@ class TextSearch:
             logger.info("indexing %d rows in %s", rows, self._shelf.name)
         for plan in index.rebuild_plans(rows):
             try:
-                written = self._write(index, plan)
-                if written is None:
+                published = index.write(plan, self._documents(plan), lambda: self._is_current(index))
+                if published is not None:
+                    index.adopt(published)
+                elif not index.refresh():
                     return
-                index.publish(written)
-            except MissingFolder:
-                return  # another process has removed the index: the rest stays in memory
             except (OSError, StoreError) as error:
                 logger.warning("the index of %s is incomplete, the rest stays in memory: %s", self._shelf.name, error)
                 return
             if self.progress is not None:
                 self.progress(plan.end, rows)
-
-    def _write(self, index: TextIndex, plan: Plan) -> UnpublishedSegment | None:
-        return index.write(plan, self._documents(plan), lambda: self._is_current(index))
 
     def _is_current(self, index: TextIndex) -> bool:
         """Return False once rows were erased: the texts were read without the journal's lock and may be among them."""

@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -32,13 +31,12 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Hands, Shelf
-from chatbot.stores.observations.arrays import Arrays, DamagedArrays, DamagedSegment, packed
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
 from chatbot.stores.text.analysis import VERSION
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS
 
-FORMAT = f"4.{VERSION}"
+FORMAT = f"5.{VERSION}"
 """Version of the files and of the analysis: an index of another version is rebuilt."""
 MAX_ROWS = 1 << 14
 """More would fit, but a segment is rewritten whole, which would block the interpreter for longer."""
@@ -98,21 +96,14 @@ class SegmentDraft:
         """The sum of the lengths of each of `FIELDS`."""
         return tuple(_total(self.arrays.get(f"codes{number}")) for number in range(len(FIELDS)))
 
-    def packed(self) -> tuple[bytes, str]:
-        """The segment as a file, and its digest."""
-        about = {"start": self.start, "end": self.end, "fields": FIELDS, "totals": self.totals}
-        return packed({name: array.tobytes() for name, array in self.arrays.items()}, about)
-
-    def save(self, shelf: Shelf, hands: Hands) -> Segment:
+    def save(self, hands: Hands) -> Segment:
         """Put the segment on the shelf, not durably: a damaged one is built again."""
-        texts = self.arrays["texts"]
-        known = int(np.count_nonzero(texts != UNKNOWN))
-        data, digest = self.packed()
+        about = {"start": self.start, "end": self.end, "fields": FIELDS}
+        data, digest = packed({name: array.tobytes() for name, array in self.arrays.items()}, about)
+        known = int(np.count_nonzero(self.arrays["texts"] != UNKNOWN))
         entry = SegmentEntry(f"seg-{secrets.token_hex(8)}", self.start, self.end, known, self.totals, digest)
         hands.put(entry.name, data)
-        segment = Segment.opened(shelf, entry)
-        segment.texts = texts
-        return segment
+        return Segment(Arrays.parse(data), entry)
 
 
 class TermRun(NamedTuple):
@@ -124,35 +115,30 @@ class TermRun(NamedTuple):
 
 
 class Segment:
-    """A segment on the disk, which never changes, and of which only the needed parts are read.
-
-    Reading may raise `DamagedSegment`: then the rows of the segment have to be indexed again.
-    """
+    """A segment that was read from the shelf; it never changes."""
 
     def __init__(self, arrays: Arrays, entry: SegmentEntry) -> None:
-        """Open the segment in these arrays. Raises `DamagedArrays` if they are not those of the entry."""
+        """Use the segment in these arrays. Raises `DamagedArrays` if they are not those of the entry."""
         self.entry = entry
         self.start, self.end = entry.start, entry.end
-        self._arrays = arrays
-        about = self._arrays.about
+        self._parts = arrays.parts
+        about = arrays.about
         if (about["start"], about["end"], about["fields"]) != (entry.start, entry.end, list(FIELDS)):
             raise DamagedArrays(f"{entry.name} holds other rows than the manifest says")
-        self.postings = self._view("postings", "<u4")
+        self.postings = self.whole("postings", "<u4")
+        self.texts = self.whole("texts", "<i8")
+        """For each row, the version of the text that was indexed, or `UNKNOWN`."""
+        if len(self.texts) != len(self):
+            raise DamagedArrays(f"{entry.name} does not have a text for each row")
         self._known: dict[str, Sequence[TermRun]] = {}
 
     @classmethod
     def opened(cls, shelf: Shelf, entry: SegmentEntry) -> Segment:
-        """Open the segment on a shelf. Raises `DamagedArrays` if it is not the one of the entry."""
-        source, name = partial(shelf.opened, entry.name), f"{shelf.name}/{entry.name}"
-        return cls(Arrays(source, name, entry.digest, whole=shelf.is_remote), entry)
+        """Read the segment from a shelf. Raises `DamagedArrays` if it is not the one of the entry."""
+        return cls(Arrays.of(shelf, entry.name, entry.digest), entry)
 
     def __len__(self) -> int:
         return self.end - self.start
-
-    @cached_property
-    def texts(self) -> Ints:
-        """For each row, the version of the text that was indexed, or `UNKNOWN`."""
-        return self.whole("texts", "<i8")
 
     @cached_property
     def codes(self) -> Ints:
@@ -176,22 +162,13 @@ class Segment:
 
     def runs_of(self, terms: Sequence[str]) -> list[tuple[int, TermRun]]:
         """The runs of several terms, in their order, each with the number of its term."""
-        self.find(terms)
-        return [(number, run) for number, term in enumerate(terms) for run in self._known[term]]
-
-    def find(self, terms: Sequence[str]) -> None:
-        """Look up the terms that are new, and read their postings."""
         new = [term for term in terms if term not in self._known]
-        if not new:
-            return
         if len(self._known) + len(new) > _KEPT_TERMS:
             self._known.clear()
             new = list(terms)
-        found = self._found([term.encode() for term in new])
-        spans = [(runs[0].begin, runs[-1].end) for runs in found if runs]
-        with _naming(self.entry):
-            self._arrays.load_parts([("postings", 4 * begin, 4 * end) for begin, end in spans])
-        self._known.update(zip(new, found, strict=True))
+        if new:
+            self._known.update(zip(new, self._found([term.encode() for term in new]), strict=True))
+        return [(number, run) for number, term in enumerate(terms) for run in self._known[term]]
 
     def many(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the postings from `begin` to `end` with over 126 occurrences: their places, and how many."""
@@ -202,17 +179,12 @@ class Segment:
 
     def terms(self) -> list[bytes]:
         """Return all terms, in order."""
-        rest, rests = bytes(self._arrays.whole("rest")), self.whole("rests", "<u4").tolist()
+        rest, rests = self._rest_bytes, self._rests.tolist()
         keys = self.whole("keys", ">u8").tobytes()
         return [
             _text(keys[KEY_BYTES * at : KEY_BYTES * (at + 1)], rest[rests[at] : rests[at + 1]])
             for at in range(len(rests) - 1)
         ]
-
-    def check(self) -> None:
-        """Read everything. Raises `DamagedSegment`."""
-        with _naming(self.entry):
-            self._arrays.load_all()
 
     def _found(self, terms: Sequence[bytes]) -> list[Sequence[TermRun]]:
         keys = np.frombuffer(b"".join(term[:KEY_BYTES].ljust(KEY_BYTES, b"\0") for term in terms), ">u8").astype("u8")
@@ -234,8 +206,7 @@ class Segment:
 
     @cached_property
     def _rest_bytes(self) -> bytes:
-        with _naming(self.entry):
-            return bytes(self._arrays.whole("rest"))
+        return bytes(self._parts.get("rest", b""))
 
     @cached_property
     def _keys(self) -> Ints:
@@ -258,21 +229,8 @@ class Segment:
         return self.whole("runs", "<u4")
 
     def whole(self, name: str, kind: str) -> Ints:
-        """Return a whole array, checked."""
-        with _naming(self.entry):
-            self._arrays.load(name)
-        return self._view(name, kind)
-
-    def _view(self, name: str, kind: str) -> Ints:
-        return np.frombuffer(self._arrays.buffer(name), kind)
-
-
-@contextmanager
-def _naming(entry: SegmentEntry) -> Iterator[None]:
-    try:
-        yield
-    except DamagedArrays as error:
-        raise DamagedSegment(entry, error) from error
+        """Return an array; an empty one if the segment has none of that name."""
+        return np.frombuffer(self._parts.get(name, b""), kind)
 
 
 def _totals(value: Any) -> tuple[int, ...]:
@@ -290,16 +248,14 @@ def _text(key: bytes, rest: bytes) -> bytes:
 
 
 class Manifest(Struct, frozen=True):
-    """The segments in the order of their rows; `erasures` counts how often texts were purged."""
+    """The segments in the order of their rows."""
 
     generation: int = 0
-    erasures: int = 0
     entries: tuple[SegmentEntry, ...] = ()
 
-    def replaced(self, entries: Iterable[SegmentEntry], *, erased: bool = False) -> Manifest:
+    def replaced(self, entries: Iterable[SegmentEntry]) -> Manifest:
         """Return the next manifest, with these entries."""
-        ordered = tuple(sorted(entries, key=lambda entry: entry.start))
-        return Manifest(self.generation + 1, self.erasures + erased, ordered)
+        return Manifest(self.generation + 1, tuple(sorted(entries, key=lambda entry: entry.start)))
 
 
 def read_manifest(shelf: Shelf) -> Manifest:
@@ -309,39 +265,26 @@ def read_manifest(shelf: Shelf) -> Manifest:
         entries = tuple(map(SegmentEntry.parse, value["segments"]))
         ordered = all(a.end <= b.start for a, b in pairwise(entries))
         if value["format"] == FORMAT and ordered:
-            return Manifest(int(value["generation"]), int(value["erasures"]), entries)
+            return Manifest(int(value["generation"]), entries)
     except (ValueError, TypeError, KeyError):
         pass
     return Manifest()
 
 
-def write_manifest(hands: Hands, manifest: Manifest) -> Hashable:
-    """Publish the manifest; returns the stamp of the shelf now."""
-    return hands.publish(
+def publish(shelf: Shelf, hands: Hands, manifest: Manifest) -> Hashable:
+    """Publish the manifest, and remove whatever it does not list; returns the stamp of the shelf now."""
+    stamp = hands.publish(
         {
             "format": FORMAT,
             "generation": manifest.generation,
-            "erasures": manifest.erasures,
             "segments": [entry.to_json() for entry in manifest.entries],
         }
     )
+    sweep(shelf, hands, manifest)
+    return stamp
 
 
 def sweep(shelf: Shelf, hands: Hands, manifest: Manifest) -> None:
     """Remove whatever the manifest does not list."""
-    hands.remove(_unlisted(shelf, manifest))
-
-
-def try_sweep(shelf: Shelf, known: Manifest) -> None:
-    """Remove unlisted pieces, if any are not `known`, unless another process is writing."""
-    try:
-        if _unlisted(shelf, known) and (right := shelf.making(wait=False)):
-            with right, shelf.alone() as hands:
-                sweep(shelf, hands, read_manifest(shelf))
-    except StoreError:
-        return
-
-
-def _unlisted(shelf: Shelf, manifest: Manifest) -> Collection[str]:
     listed = {entry.name for entry in manifest.entries}
-    return [name for name in shelf.names() if name not in listed]
+    hands.remove([name for name in shelf.names() if name not in listed])

@@ -10,18 +10,17 @@ import asyncio
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import cache, wraps
-from inspect import unwrap
+from functools import wraps
 from itertools import compress, islice
 from operator import and_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from chatbot.stores.access import View, fold, may_see
 from chatbot.stores.backend import Flaw
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
-from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
+from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.errors import UnknownObservation, UnsafePath
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import shell_word
@@ -33,12 +32,10 @@ from chatbot.stores.observation import STATUSES, Observation, RowState, Status, 
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.log import FileLog
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
 from chatbot.stores.query import (
-    Corpus,
     Facet,
     FactFilter,
     Filter,
@@ -59,10 +56,9 @@ from chatbot.stores.query import (
 from chatbot.stores.records import moment
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, line_of, parse_event
 from chatbot.stores.row_history import version
-from chatbot.stores.vectors import unit
 
 if TYPE_CHECKING:
-    from chatbot.stores.observations.segments import Ints
+    from chatbot.stores.observations.questions import Questions
 
 Engine = TypeVar("Engine", bound="LoggedObservations")
 Given = ParamSpec("Given")
@@ -161,78 +157,30 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        table, limit = self._table, check_limit(limit)
-        if "active" not in wanted.statuses or not terms:
-            return []
-        from chatbot.stores.observations.ranking import wanted_rows
-
-        found = self._search.ranked(terms, table.visible(view), limit, wanted_rows(table, wanted))
-        return table.matches(found.rows.tolist(), found.scores.tolist())
+        return self._asking(view).match(terms, wanted, check_limit(limit))
 
     @in_thread
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
-        """Gather all candidates for recall in one thread, under one lock, checking files once."""
-        with self._replica.reading(view.looked) as is_known, self._search.steady(is_fresh=is_known):
-            return without_waiting(gathered(cast("Any", _AtOnce(self)), view, question, wanted))
-
-    @reading
-    def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
-        terms = list(dict.fromkeys(terms))
-        found = self._search.holders(terms, self._table.visible(view))
-        return {term: count for term, rows in zip(terms, found, strict=True) if (count := len(rows))}
-
-    @reading
-    def corpus(self, view: View) -> Corpus:
-        return self._search.corpus(self._table.visible(view))
-
-    @reading
-    def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        from chatbot.stores.observations.ranking import sessions_about
-
-        held = self._search.holders(list(dict.fromkeys(terms)), self._table.visible(view))
-        return sessions_about(self._table, held)
-
-    @reading
-    def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
-        table = self._table
-        visible = table.visible(view)
-        return {
-            table.ids[number]: {table.ids[other]: off for other, off in beside.items()}
-            for number in self._seen_among(view, dict.fromkeys(ids))
-            if (beside := table.beside(number, visible, reach)) is not None
-        }
+        with self._replica.reading(view.looked) as is_known:
+            return self._asking(view, is_fresh=is_known).gather(question, wanted)
 
     @reading
     def nearest(
         self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
     ) -> list[Match]:
-        vectors, table, limit = self._replica.vectors(), self._table, check_limit(limit)
-        vectors.check(model)
-        if "active" not in wanted.statuses:
-            return []
-        mask = self._mask(view, wanted)
-        numbers, cosines = vectors.nearest(unit(vector), table.texts, mask, limit)
-        return table.matches(numbers.tolist(), cosines.tolist())
-
-    def _mask(self, view: View, wanted: Filter) -> Ints:
-        from chatbot.stores.observations.ranking import wanted_and_seen
-
-        return wanted_and_seen(self._table, wanted, self._table.visible(view))
+        return self._asking(view).nearest(vector, wanted, model=model, limit=check_limit(limit))
 
     @reading
     def later_alike(
         self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
     ) -> dict[str, list[Match]]:
-        vectors, table, limit = self._replica.vectors(), self._table, check_limit(limit)
-        vectors.check(model)
-        if "active" not in wanted.statuses:
-            return {}
-        mask = self._mask(view, wanted)
-        found = vectors.later_alike(self._seen_among(view, dict.fromkeys(ids)), table.texts, mask, limit)
-        return {
-            table.ids[number]: table.matches(rows.tolist(), cosines.tolist())
-            for number, (rows, cosines) in found.items()
-        }
+        return self._asking(view).later_alike(ids, wanted, model=model, limit=check_limit(limit))
+
+    def _asking(self, view: View, *, is_fresh: bool = False) -> Questions:
+        from chatbot.stores.observations.questions import Questions
+
+        self._replica.search.progress = self.progress
+        return Questions(self._replica, view, is_fresh=is_fresh)
 
     @reading
     def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
@@ -255,16 +203,6 @@ class LoggedObservations(ObservationStore):
         flags, vectors = self._table.visible(view).flags, self._replica.vectors()
         embedded = sum(map(and_, flags, vectors.present(self._table.texts).tobytes()))
         return VectorStats(vectors.model, vectors.dimension, embedded, flags.count(1) - embedded)
-
-    @reading
-    def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
-        table = self._table
-        if "active" not in wanted.statuses:
-            return []
-        fitting = filters.fitting(table, wanted)
-        numbers = filter(filters.predicate(table, wanted), self._seen_among(view, ids))
-        chosen = [number for number in numbers if fitting is None or number in fitting]
-        return table.matches(chosen, [0.0] * len(chosen))
 
     @reading
     def history(self, view: View, observation_id: str) -> list[Version]:
@@ -350,11 +288,6 @@ class LoggedObservations(ObservationStore):
     def _table(self) -> Table:
         return self._replica.table
 
-    @property
-    def _search(self) -> TextSearch:
-        self._replica.search.progress = self.progress
-        return self._replica.search
-
     def _seen_among(self, view: View, ids: Iterable[str], statuses: Sequence[Status] = ("active",)) -> list[int]:
         """Return the numbers of the visible rows with these ids."""
         flags, number_of = self._table.visible(view, statuses).flags, self._table.ids.number
@@ -390,28 +323,6 @@ class LoggedObservations(ObservationStore):
             if is_there and is_stated and may_see(fact, view) and fact_fits(fact, wanted):
                 found.append(fact if source is None else as_strict_as(fact, table.guard(source)[1]))
         return of_project(found, wanted)
-
-
-class _AtOnce:
-    """The operations of a store for a thread that holds its lock already."""
-
-    def __init__(self, store: LoggedObservations) -> None:
-        self._store = store
-
-    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
-        operation = _blocking(type(self._store), name)
-
-        async def answer(*args: Any, **named: Any) -> Any:
-            return operation(self._store, *args, **named)
-
-        return answer
-
-
-@cache
-def _blocking(engine: type[LoggedObservations], name: str) -> Callable[..., Any]:
-    """Return an operation without the hop into a thread, the lock and the reading of lines."""
-    operation: Callable[..., Any] = unwrap(getattr(engine, name))
-    return operation
 
 
 class ObservationFileStore(LoggedObservations):

@@ -6,25 +6,20 @@ Rows are numbered in the order of the journal; a number is never changed or reus
 from __future__ import annotations
 
 import bisect
-import hashlib
 import json
-import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from chatbot.stores.access import OWNER, Guard, View, may_see
+from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.consolidation import LASTING_TYPES, CapFields, settled
-from chatbot.stores.fields import Field, Form, InTable
 from chatbot.stores.log import Place
 from chatbot.stores.observation import (
-    FIELDS,
     NEVER,
     TYPES,
     Observation,
@@ -34,11 +29,10 @@ from chatbot.stores.observation import (
     Type,
     counted,
     parse_triple,
-    rank,
-    searched_of,
 )
-from chatbot.stores.observations.lookups import Ids, Labels, LabelTexts, Visible, label_of, labels_of
-from chatbot.stores.query import Match, Order
+from chatbot.stores.observations.columns import COLUMNS, COUNTS, OF_A_ROW, numbers, twin_key
+from chatbot.stores.observations.lookups import Ids, Labels, Mask, Visible, labels_of
+from chatbot.stores.query import Order
 from chatbot.stores.records import format_time, micros, moment
 from chatbot.stores.row_events import STATUS_AFTER, Event
 
@@ -47,50 +41,6 @@ _KEPT_MASKS = 8
 PURGED = "purged"
 """The status of a number whose row was erased."""
 _NOBODYS = Guard("private", "unknown", "full", "", "")
-
-
-class Column(NamedTuple):
-    """A number that is kept for each row."""
-
-    code: str
-    """Its type code in an `array`."""
-    of: Callable[[Observation], float] | None = None
-    """From a row to its number, when it is added or changed; None if the table sets it by other means."""
-    blank: float = 0
-    """The number of a row that was erased before it was read."""
-    value: Callable[[Any], Any] | None = None
-    """From a number to the value of the row's field."""
-
-
-def _column_of(field: Field, mark: InTable) -> Column:
-    """The column of a field of a row, under the field's name."""
-    form = field.form or Form()
-    value_of, number, value = attrgetter(field.name), form.number, form.value
-    if field.default is not None:
-        return Column(form.code, lambda row: number(value_of(row)), mark.blank, value)
-    none = mark.none
-    return Column(
-        form.code,
-        lambda row: none if (found := value_of(row)) is None else number(found),
-        mark.blank,
-        lambda kept: None if kept == none else value(kept) if value else kept,
-    )
-
-
-COLUMNS: Mapping[str, Column] = {
-    "class_of": Column("H"),
-    "starts": Column("Q"),
-    "lengths": Column("I"),
-    "session_of": Column("I"),
-    "texts": Column("q", lambda row: text_digest(row) if row.status == "active" else 0),
-    "quiet": Column("q", lambda row: micros(row.quiet_since)),
-    **{name: _column_of(each, mark) for name, each in FIELDS.items() if (mark := each.mark(InTable))},
-}
-"""All columns."""
-_OF_A_ROW = {name: column.of for name, column in COLUMNS.items() if column.of is not None}
-_COUNTS = ("use_count", "last_used_at", "quiet", "strength", "consolidated_at", "consolidated_touches")
-_NOTHING_LEFT: Mapping[str, memoryview] = {}
-_NO_BYTES = b""
 
 
 class Table:
@@ -121,13 +71,13 @@ class Table:
     consolidated_touches: array[int]
     type: array[int]
 
-    def __init__(self, left: Mapping[str, memoryview] = _NOTHING_LEFT) -> None:
-        self._left = left
+    def __init__(self, left: Mapping[str, memoryview] | None = None) -> None:
+        self._left: Mapping[str, bytes | memoryview] = left or {}
         self.ids = Ids()
         self.classes: list[tuple[str, Guard]] = []
         for name, column in COLUMNS.items():
-            setattr(self, name, _numbers(column.code, left.get(name, _NO_BYTES)))
-        self.twin_keys = bytearray(left.get("twin_keys", _NO_BYTES))
+            setattr(self, name, numbers(column.code, self._left.get(name, b"")))
+        self.twin_keys = bytearray(self._left.get("twin_keys", b""))
         self.labels = Labels()
         self.lines = 0
         """Number of lines of the journal."""
@@ -137,7 +87,7 @@ class Table:
         """Ids of retracted facts."""
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
-        self._masks: OrderedDict[object, _Mask] = OrderedDict()
+        self._masks: OrderedDict[object, Mask] = OrderedDict()
 
     @cached_property
     def later(self) -> dict[int, list[Place]]:
@@ -147,7 +97,7 @@ class Table:
     @cached_property
     def expiring(self) -> list[tuple[int, int]]:
         """Return when rows expire, with their numbers, soonest first."""
-        rows = _numbers("I", self._left.get("expiring", _NO_BYTES))
+        rows = numbers("I", self._left.get("expiring", b""))
         return [(self.expires_at[number], number) for number in rows]
 
     @cached_property
@@ -171,45 +121,6 @@ class Table:
         part = self._left.get(name)
         return nothing if part is None else json.loads(bytes(part))
 
-    def parts(self) -> dict[str, bytes]:
-        """Return all parts of a snapshot, besides `about`."""
-        labels = self.labels.written()
-        return {
-            **{name: little(getattr(self, name)).tobytes() for name in COLUMNS},
-            "ids": "".join(self.ids).encode(),
-            "gone": little(array("I", sorted(self.ids.gone))).tobytes(),
-            "twin_keys": bytes(self.twin_keys),
-            "expiring": little(array("I", [number for _, number in self.expiring])).tobytes(),
-            "labels": labels.texts.encode(),
-            "label_ends": little(labels.text_ends).tobytes(),
-            "holders": bytes(labels.rows),
-            "holder_ends": little(labels.row_ends).tobytes(),
-            "later": _json([[number, places] for number, places in self.later.items()]),
-            "after": _json(self.after),
-            "sessions": _json(self.sessions),
-            "triples": _json([fact.as_json() for fact in self.triples.values()]),
-            "retracted": _json(sorted(self.retracted)),
-        }
-
-    def about(self) -> dict[str, Any]:
-        """Description of the table in a snapshot."""
-        classes = [[status, *guard] for status, guard in self.classes]
-        return {"columns": column_names(), "classes": classes, "lines": [self.lines, self.use_lines]}
-
-    @classmethod
-    def of(cls, about: Mapping[str, Any], parts: Mapping[str, memoryview]) -> Table:
-        """Return the table of a snapshot. Raises `KeyError`, `TypeError` or `ValueError` for one of another release."""
-        if about["columns"] != column_names():
-            raise ValueError("it has other columns")
-        table = cls(parts)
-        table.ids = Ids(str(parts["ids"], "ascii"), _numbers("I", parts["gone"]))
-        table.classes = [(status, Guard(*guard)) for status, *guard in about["classes"]]
-        table.lines, table.use_lines = about["lines"]
-        table.retracted = set(json.loads(bytes(parts["retracted"])))
-        ends, row_ends = _numbers("I", parts["label_ends"]), _numbers("I", parts["holder_ends"])
-        table.labels = Labels(LabelTexts(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends).all())
-        return table
-
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -232,7 +143,7 @@ class Table:
         fixed = (self._class(row.status, Guard.of(row)), *place, self._session(row.session_id))
         for name, value in zip(COLUMNS, fixed, strict=False):
             getattr(self, name).append(value)
-        for name, of in _OF_A_ROW.items():
+        for name, of in OF_A_ROW.items():
             getattr(self, name).append(of(row))
         self.twin_keys += twin_key(row)
         for label in labels_of(row):
@@ -257,7 +168,7 @@ class Table:
         self._move(number, "updated", micros(after.updated_at))
         self._set_expiry(number, NEVER if after.expires_at is None else micros(after.expires_at))
         self._set_class(number, after.status, Guard.of(after))
-        for name, of in _OF_A_ROW.items():
+        for name, of in OF_A_ROW.items():
             getattr(self, name)[number] = of(after)
         self._set_twin_key(number, twin_key(after))
         self._relabel(number, set(labels_of(before)), set(labels_of(after)))
@@ -334,11 +245,6 @@ class Table:
         strength = self.strength[number]
         return self.importance[number] if strength < 0 else strength
 
-    def _ranks(self, numbers: Sequence[int]) -> list[float]:
-        types, given, strength = self.type, self.importance, self.strength  # local names: many rows
-        standing = [given[number] if strength[number] < 0 else strength[number] for number in numbers]
-        return [rank(TYPES[types[number]], given[number], now) for number, now in zip(numbers, standing, strict=True)]
-
     def guard(self, number: int) -> tuple[str, Guard]:
         """Status and guard of a row."""
         return self.classes[self.class_of[number]]
@@ -369,7 +275,7 @@ class Table:
         mask = self._masks.get(key)
         now = micros(view.now)
         if mask is None or now < mask.now:
-            mask = self._masks[key] = _Mask(self, view, frozenset(statuses), now)
+            mask = self._masks[key] = Mask(self, view, frozenset(statuses), now)
         mask.expire_until(now)
         self._masks.move_to_end(key)
         while len(self._masks) > _KEPT_MASKS:
@@ -389,30 +295,6 @@ class Table:
             rate=per_day / 2 if self.type_of(number) in LASTING_TYPES else per_day,
         )
         return None if strength is None else (strength, touches)
-
-    def matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
-        """Return the rows as matches, each with its score."""
-        known = [self._values(name, numbers) for name in Match._fields[2:]]
-        return list(map(Match, map(self.ids.__getitem__, numbers), scores, *known))
-
-    def _values(self, name: str, numbers: Sequence[int]) -> list[Any]:
-        """A field of `Match` for each of the rows."""
-        if name == "session_id":
-            return list(map(self.sessions.__getitem__, map(self.session_of.__getitem__, numbers)))
-        if name == "importance":
-            return self._ranks(numbers)
-        kept, value = map(getattr(self, name).__getitem__, numbers), COLUMNS[name].value
-        return list(kept if value is None else map(value, kept))
-
-    def beside(self, number: int, visible: Visible, reach: int) -> dict[int, int] | None:
-        """Return the visible rows next to a row in its session, with their distance; None without a session."""
-        session = self.sessions[self.session_of[number]]
-        if session is None:
-            return None
-        line = visible.of_session(session, self.labels.of(label_of("session_id", session)))
-        at = bisect.bisect_left(line, number)
-        begin = max(0, at - reach)
-        return {other: begin + step - at for step, other in enumerate(line[begin : at + reach + 1]) if other != number}
 
     def twins(self, row: Observation) -> list[int]:
         """Return the rows with the same content, agent, namespace, visibility and principal, whatever their status."""
@@ -434,10 +316,6 @@ class Table:
         """Return the rows whose status is active, visible or not."""
         wanted = self._active_classes()
         return [number for number, found in enumerate(self.class_of) if found in wanted]
-
-    def derived_from(self, observation_id: str) -> list[int]:
-        """Return the rows derived from that one."""
-        return list(self.labels.of(label_of("derived_from", observation_id)))
 
     def counting(self, without: AbstractSet[int] = frozenset()) -> list[Event]:
         """Return events that restore the uses and strength of all rows `without` these.
@@ -474,8 +352,8 @@ class Table:
 
     def set_counts(self, number: int, row: Observation) -> None:
         """Set how often a row was used so far, when last, and its strength."""
-        for name in _COUNTS:
-            getattr(self, name)[number] = _OF_A_ROW[name](row)
+        for name in COUNTS:
+            getattr(self, name)[number] = OF_A_ROW[name](row)
 
     def relocate(self, moved: Mapping[int, Place]) -> None:
         """Set the new places of the lines; lines without one are gone."""
@@ -614,87 +492,3 @@ class Table:
     @cached_property
     def _session_numbers(self) -> dict[str | None, int]:
         return {each: number for number, each in enumerate(self.sessions)}
-
-
-class _Mask:
-    """A `Visible` that is kept up to date."""
-
-    def __init__(self, table: Table, view: View, statuses: frozenset[Status], now: int) -> None:
-        self._table = table
-        self._view = view
-        self._statuses = statuses
-        self._allowed: list[bool] = []
-        self.now = -NEVER
-        self._know_classes()
-        self.visible = Visible(bytearray(map(self._allowed.__getitem__, table.class_of)))
-        self.expire_until(now)
-
-    def append(self, number: int) -> None:
-        """A row was added."""
-        self.visible.flags.append(self._is_visible(number))
-
-    def refresh(self, number: int) -> None:
-        """Update the flag of a row that changed."""
-        if self.visible.flags[number] != (seen := self._is_visible(number)):
-            self.visible.flags[number] = seen
-            self.visible.version += 1
-
-    def expire_until(self, now: int) -> None:
-        """Update the flags of rows that expired since."""
-        if now == self.now:
-            return
-        expiring = self._table.expiring
-        begin = bisect.bisect_right(expiring, (self.now, NEVER))
-        self.now = now
-        for _, number in expiring[begin : bisect.bisect_right(expiring, (now, NEVER))]:
-            self.refresh(number)
-
-    def _is_visible(self, number: int) -> bool:
-        if len(self._allowed) < len(self._table.classes):
-            self._know_classes()
-        found = self._table.class_of[number]
-        if self._table.expires_at[number] <= self.now and self._table.classes[found][0] == "active":
-            return "expired" in self._statuses and may_see(self._table.classes[found][1], self._view)
-        return self._allowed[found]
-
-    def _know_classes(self) -> None:
-        for status, guard in self._table.classes[len(self._allowed) :]:
-            self._allowed.append(status in self._statuses and may_see(guard, self._view))
-
-
-def twin_key(row: Observation) -> bytes:
-    """Return 16 bytes that are equal for rows with the same content, agent, namespace, visibility and principal."""
-    what = f"{row.hash}\0{row.agent_id}\0{row.namespace}\0{row.visibility}"
-    if row.principal != OWNER:  # rows of the owner keep the keys of snapshots made before there were others
-        what += f"\0{row.principal}"
-    return hashlib.blake2b(what.encode(), digest_size=16).digest()
-
-
-def text_digest(row: Observation) -> int:
-    """Return a number that changes with the searched text; never 0, which means no text."""
-    said = "\0".join([part if isinstance(part, str) else "\1".join(part) for part in searched_of(row)])
-    said += f"\0{row.created_at.date()}"
-    return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") >> 1 or 1
-
-
-def little(numbers: array[Any]) -> array[Any]:
-    """The numbers in the byte order of every cache."""
-    if sys.byteorder == "big":
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers
-
-
-def _numbers(code: str, part: bytes | memoryview) -> array[Any]:
-    found = array(code)
-    found.frombytes(part)
-    return little(found)
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def column_names() -> list[list[str]]:
-    """Return the columns as a snapshot names them, to detect one of another release."""
-    return [[name, column.code] for name, column in COLUMNS.items()]

@@ -13,13 +13,16 @@ from msgspec import Struct, field, structs
 
 from chatbot.stores.access import View, may_see
 from chatbot.stores.consolidation import is_overfull, surplus
+from chatbot.stores.decisions import decide
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Change, Writing, WrittenByOthers, erasing, uncounted
 from chatbot.stores.observation import PROTECTED_TYPES, Observation, RowState, Triple
+from chatbot.stores.observations.columns import text_digest
+from chatbot.stores.observations.lookups import label_of
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.observations.table import text_digest
+from chatbot.stores.prior_state import erased_by
 from chatbot.stores.records import micros
-from chatbot.stores.row_events import Event, Outcome, decide, erased_by
+from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.vectors import one_dimension, unit
 
 logger = logging.getLogger(__name__)
@@ -143,7 +146,7 @@ class Writer:
 
     def derived_from(self, observation_id: str) -> list[str]:
         table = self._replica.table
-        return [table.ids[number] for number in table.derived_from(observation_id)]
+        return [table.ids[number] for number in table.labels.of(label_of("derived_from", observation_id))]
 
     def _commit_one(self, event: Event, view: View, writing: Writing) -> Outcome:
         kept, outcome = decide(with_time_to_live(event, self._ttl_days), view, self)

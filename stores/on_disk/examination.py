@@ -26,6 +26,7 @@ from chatbot.stores.files import (
     DEEPEST,
     LOCK_NAME,
     Folder,
+    aside_of,
     below,
     erase,
     locked,
@@ -384,7 +385,7 @@ def _erase(path: Path) -> str:
 
 def _copy_aside(folder: Folder, name: str) -> str:
     """Copy a damaged file to a name with `.damaged-`; return the name. Needs the folder's lock."""
-    aside = f"{name}.damaged-{_moment()}"
+    aside = aside_of(name)
     folder.create(aside, folder.read(name))
     return aside
 
@@ -400,11 +401,7 @@ def _move_aside(home: Path, path: Path) -> str:
     """Move a folder or file of the memory in `home` out of the way."""
     place = home / ASIDE
     make_folder(place)
-    moved = place / f"{path.name}-{_moment()}"
+    moved = place / aside_of(path.name, "")
     os.rename(path, moved)  # noqa: PTH104 - moves a link itself, which Path.rename does not promise
     sync_folder(place)
     return f"moved to {moved}"
-
-
-def _moment() -> str:
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")

@@ -32,7 +32,6 @@ from chatbot.stores.postgres.database_connection import (
     check_clock,
     configure,
     explained,
-    fetched,
     is_broken,
     is_passing,
     is_read_only,
@@ -42,6 +41,7 @@ from chatbot.stores.postgres.database_connection import (
     unknown_end,
 )
 from chatbot.stores.postgres.schema import check_version
+from chatbot.stores.postgres.transaction import Asked, Returns, Transaction, answer_of, asked
 from chatbot.stores.span import count
 
 logger = logging.getLogger(__name__)
@@ -61,16 +61,6 @@ _WARNS_EVERY_S = 60.0
 COMPARED_EVERY_S = 60.0
 
 T = TypeVar("T")
-Asked = tuple[str, dict[str, Any]]
-"""A statement and its values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Returns:
-    """The rows that a statement returned, and how many it touched."""
-
-    rows: list[Row]
-    touched: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +118,12 @@ class Database:
 
     @property
     def patience_s(self) -> float:
-        """Longest wait for a write lock."""
+        """Longest wait for a connection, and for a lock."""
         return _PATIENCE_S
+
+    def acting(self, identity: str, *, durable: bool) -> dict[str, str]:
+        """Return the values of the first statement of a transaction."""
+        return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_PATIENCE_S:g}s"}
 
     @classmethod
     def of(cls, url: str) -> Database:
@@ -345,7 +339,7 @@ class Database:
         """Run statements in one round trip: as one transaction, or within that of this thread."""
         if (held := self.current(identity)) is not None:
             with self._translated():
-                return [_answer(_asked(held.connection, identity, each)) for each in wanted]
+                return [answer_of(asked(held.connection, identity, each)) for each in wanted]
 
         if waiting := self._put_off.get(identity):
             self._put_off[identity] = []
@@ -384,9 +378,9 @@ class Database:
         """Run statements as one transaction in one round trip."""
         with self.connection() as connection:
             with connection.pipeline():
-                connection.execute(prepared(statements.ACT), acting(identity, durable=durable))
-                cursors = [_asked(connection, identity, each) for each in wanted]
-            return [_answer(each) for each in cursors]  # before anyone else has the connection
+                connection.execute(prepared(statements.ACT), self.acting(identity, durable=durable))
+                cursors = [asked(connection, identity, each) for each in wanted]
+            return [answer_of(each) for each in cursors]  # before anyone else has the connection
 
     def _opened(self) -> ConnectionPool[psycopg.Connection[Row]]:
         with self._opening:
@@ -474,125 +468,9 @@ def _is_news(record: logging.LogRecord) -> bool:
     return True
 
 
-class Transaction:
-    """A transaction of the thread that began it, or a part of the one that it already holds."""
-
-    def __init__(self, database: Database, identity: str, *, durable: bool) -> None:
-        self._database = database
-        self._durable = durable
-        self._outer = database.current(identity)
-        self.connection: psycopg.Connection[Row]
-        self._pool_exit: Any = None
-        self.first: list[Row] = []
-        self._identity = identity
-
-    def start(self, first: str, values: dict[str, Any]) -> None:
-        """Begin, and run the first statement."""
-        if self._outer is not None:
-            self.connection = self._outer.connection
-            self.first = self.rows(first, **values)
-            return
-        database = self._database
-        database.write_waiting(self._identity)
-        if not database.holding.acquire(timeout=_PATIENCE_S):
-            raise StoreBusy(f"{database.shown}: too many changes at once for {_PATIENCE_S:g} s")
-        try:
-            database.retried(lambda: self._begin(first, values), is_safe=True)
-        except BaseException:
-            database.holding.release()
-            raise
-        database.hold(self, self._identity)
-
-    def commit(self, *last: tuple[str, dict[str, Any]]) -> None:
-        """Run the `last` statements and commit, in one round trip.
-
-        Raises `StoreFailed` if the connection broke and the result is unknown.
-        """
-        if self._outer is not None:
-            for statement, values in last:
-                self.run(statement, **values)
-        elif self._pool_exit is not None:
-            try:
-                with self.connection.pipeline():
-                    for statement, values in last:
-                        self.connection.execute(prepared(statement), values | {"identity": self._identity})
-                    self.connection.execute("COMMIT")
-            except psycopg.Error as error:
-                if is_broken(error):
-                    raise unknown_end(error, self._database.shown) from error
-                self._roll_back()
-                raise explained(error, self._database.shown) from error
-            finally:
-                self._end()
-
-    def abort(self) -> None:
-        """Undo everything."""
-        if self._outer is None and self._pool_exit is not None:
-            try:
-                self._roll_back()
-            finally:
-                self._end()
-
-    def rows(self, statement: str, **values: Any) -> list[Row]:
-        """Run a statement and return its rows; none for one that returns none."""
-        return self._ask(statement, values).rows
-
-    def run(self, statement: str, **values: Any) -> int:
-        """Run a statement; return how many rows it touched."""
-        return self._ask(statement, values).touched
-
-    def _ask(self, statement: str, values: dict[str, Any]) -> Returns:
-        try:
-            return _answer(_asked(self.connection, self._identity, (statement, values)))
-        except psycopg.Error as error:
-            raise explained(error, self._database.shown) from error
-
-    def _roll_back(self) -> None:
-        try:
-            self.connection.execute("ROLLBACK")
-        except psycopg.Error as error:
-            logger.debug("a transaction ended with its connection: %s", error)
-
-    def _begin(self, first: str, values: dict[str, Any]) -> None:
-        borrowed = self._database.connection()
-        connection = borrowed.__enter__()
-        try:
-            with connection.pipeline():
-                connection.execute("BEGIN")
-                connection.execute(prepared(statements.ACT), acting(self._identity, durable=self._durable))
-                cursor = connection.execute(prepared(first), values | {"identity": self._identity})
-            self.first = fetched(cursor)
-        except BaseException:
-            if not connection.closed:
-                connection.rollback()
-            borrowed.__exit__(None, None, None)
-            raise
-        self.connection, self._pool_exit = connection, borrowed
-
-    def _end(self) -> None:
-        self._database.let_go(self._identity)
-        borrowed, self._pool_exit = self._pool_exit, None
-        borrowed.__exit__(None, None, None)
-        self._database.holding.release()
-
-
 atexit.register(Database.close_all)
 
 
 def _offset() -> float:
     """Return a number that changes when the clock of this machine is set."""
     return time.time() - time.monotonic()
-
-
-def _asked(connection: psycopg.Connection[Row], identity: str, asked: Asked) -> psycopg.Cursor[Row]:
-    statement, values = asked
-    return connection.execute(prepared(statement), values | {"identity": identity})
-
-
-def _answer(cursor: psycopg.Cursor[Row]) -> Returns:
-    return Returns(fetched(cursor), cursor.rowcount)
-
-
-def acting(identity: str, *, durable: bool) -> dict[str, str]:
-    """Return the values of the first statement of a transaction."""
-    return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_PATIENCE_S:g}s"}

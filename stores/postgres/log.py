@@ -20,9 +20,10 @@ from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing, WrittenByOthers, rewritten
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Database, Look, Transaction
+from chatbot.stores.postgres.database import Database, Look
 from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import new_generation
+from chatbot.stores.postgres.transaction import Transaction
 from chatbot.stores.row_events import Event, parse_event
 
 _HEAD: dict[str, Any] = {"session": "", "name": ".observations"}
@@ -153,9 +154,8 @@ class PostgresLog(Log):
 
     @contextmanager
     def locked(self) -> Iterator[Writing]:
-        first = statements.LOCK_OWN
         values = {**_HEAD, "generation": new_generation(), "count": 0}
-        with self._mine(), self._database.transaction(self._identity, first, **values) as transaction:
+        with self._mine(), self._database.transaction(self._identity, statements.LOCK_LINES, **values) as transaction:
             self._writing, self._writer = transaction.first[0], threading.get_ident()
             writing = PostgresWriting(self, transaction)
             try:

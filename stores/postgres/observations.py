@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,13 +17,14 @@ from chatbot.stores.access import View
 from chatbot.stores.backend import Flaw
 from chatbot.stores.errors import MissingFolder
 from chatbot.stores.home import Address
-from chatbot.stores.log import Hands, HeldPiece, Log, Piece, Shelf
+from chatbot.stores.log import Hands, Log, Shelf
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.backend import examine_events
-from chatbot.stores.postgres.database import Database, Look, Transaction
+from chatbot.stores.postgres.database import Database, Look
 from chatbot.stores.postgres.log import PostgresLog
-from chatbot.stores.postgres.place import PostgresLease, PostgresPlace, new_generation
+from chatbot.stores.postgres.place import PostgresPlace, new_generation
+from chatbot.stores.postgres.transaction import Transaction
 from chatbot.stores.records import SessionRef
 from chatbot.stores.row_events import Event, Outcome
 
@@ -70,14 +70,10 @@ class PostgresObservations(LoggedObservations):
         return await asyncio.to_thread(look)
 
 
-_WAIT_S = 60.0
-_PAUSE_S = 0.1
-
-
 class PostgresShelf(Shelf):
     """The shelf of that name of an identity."""
 
-    is_remote = True
+    is_shared = True
 
     def __init__(self, place: PostgresPlace, shelf: str) -> None:
         self._place = place
@@ -87,7 +83,7 @@ class PostgresShelf(Shelf):
         self.name = f"{place.name} {shelf}"
 
     def prepare(self) -> None:
-        self._rows(statements.LOCK_OWN_DOCUMENT)
+        self._rows(statements.LOCK_DOCUMENT)
 
     def stamp(self) -> int | None:
         return next((version for (version,) in self._rows(statements.SHELF_STAMP)), None)
@@ -98,12 +94,11 @@ class PostgresShelf(Shelf):
     def names(self) -> Collection[str]:
         return [name for (name,) in self._rows(statements.PIECE_NAMES)]
 
-    @contextmanager
-    def opened(self, name: str) -> Iterator[Piece]:
+    def read(self, name: str) -> bytes:
         rows = self._place.rows(statements.READ_PIECE, shelf=self._shelf, piece=name)
         if not rows:
             raise FileNotFoundError(f"{self.name} holds no {name}")
-        yield HeldPiece(bytes(rows[0][0]))
+        return bytes(rows[0][0])
 
     @contextmanager
     def alone(self) -> Iterator[Hands]:
@@ -112,19 +107,6 @@ class PostgresShelf(Shelf):
             if not transaction.first:
                 raise MissingFolder(f"{self.name} is not there")
             yield _PostgresHands(transaction, self._shelf, self._document)
-
-    def making(self, *, wait: bool) -> ExitStack | None:
-        right, queue = (PostgresLease(self._place, f".{kind}.{self._shelf}") for kind in ("making", "waiting"))
-        with ExitStack() as held:
-            if not right.take():
-                if not wait or not queue.take():
-                    return None
-                with ExitStack() as queued:
-                    queued.callback(queue.release)
-                    if not _taken_in_time(right):
-                        return None
-            held.callback(right.release)
-            return held.pop_all()
 
     def clear(self) -> None:
         place, name = self._place, self._document
@@ -158,12 +140,3 @@ class _PostgresHands:
 
     def sync(self) -> None:
         """Do nothing: the transaction makes all durable."""
-
-
-def _taken_in_time(right: PostgresLease) -> bool:
-    give_up = time.monotonic() + _WAIT_S
-    while not right.take():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(_PAUSE_S)
-    return True

@@ -34,7 +34,8 @@ from chatbot.stores.errors import ClosedResource, InvalidValue, MissingFolder, S
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Database, Look, Transaction
+from chatbot.stores.postgres.database import Database, Look
+from chatbot.stores.postgres.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -176,8 +177,8 @@ class PostgresLines(Lines):
 
     @contextmanager
     def alone(self) -> Iterator[Pen]:
-        lock = statements.LOCK_OF_SESSION if self._place.session else statements.LOCK_OWN
-        with self._place.transaction(lock, name=self._name, generation=new_generation(), count=0) as transaction:
+        head: dict[str, Any] = {"name": self._name, "generation": new_generation(), "count": 0}
+        with self._place.transaction(statements.LOCK_LINES, **head) as transaction:
             yield _PostgresPen(self._place, self._name, transaction)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -194,8 +195,7 @@ class PostgresLines(Lines):
     def _append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append, also if there are no lines yet."""
         place = self._place
-        append = statements.APPEND_OF_SESSION if place.session else statements.APPEND_OWN
-        if not place.run(append, **appending(self._name, records)):
+        if not place.run(statements.APPEND, **appending(self._name, records)):
             raise place.missing()
         place.database.begun(place.identity, place.session, self._name)
 
@@ -232,10 +232,7 @@ class _PostgresPen:
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         if records:
-            self._place.run(
-                statements.APPEND_OF_SESSION if self._place.session else statements.APPEND_OWN,
-                **appending(self._name, records),
-            )
+            self._place.run(statements.APPEND, **appending(self._name, records))
 
     def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
         rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=_END, limit=_END)
@@ -280,8 +277,7 @@ class PostgresDocument(Document):
         return self._known[1]
 
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
-        lock = statements.LOCK_DOCUMENT_OF_SESSION if self._place.session else statements.LOCK_OWN_DOCUMENT
-        with self._place.transaction(lock, durable=durable, name=self._name) as transaction:
+        with self._place.transaction(statements.LOCK_DOCUMENT, durable=durable, name=self._name) as transaction:
             found = transaction.first[0][0]
             before = None if found is None else bytes(found)
             value = change(before)
@@ -310,11 +306,10 @@ class PostgresLease(Lease):
 
     def take_with(self, reads: Sequence[object]) -> bool:
         leases = Leases.of(self._place.database)
-        take = statements.TAKE_LEASE_OF_SESSION if self._place.session else statements.TAKE_OWN_LEASE
         looks = self._looks(reads)
         values = {"session": self._place.session, "name": self._name, "holder": self._holder}
         [(is_there, is_taken)], seen = self._place.database.rows_along(
-            self._place.identity, take, looks, durable=False, **values, ttl=leases.lapses_after_s
+            self._place.identity, statements.TAKE_LEASE, looks, durable=False, **values, ttl=leases.lapses_after_s
         )
         if not is_there:
             raise self._place.missing()
@@ -368,8 +363,7 @@ class PostgresBlobs(Blobs):
     def put(self, data: bytes, suffix: str = "") -> str:
         """Write the row of the blob and return its name. Its version is not used: the value never changes."""
         name = blob_name(data, suffix)
-        lock = statements.LOCK_DOCUMENT_OF_SESSION if self._place.session else statements.LOCK_OWN_DOCUMENT
-        with self._place.transaction(lock, name=self._row(name)):
+        with self._place.transaction(statements.LOCK_DOCUMENT, name=self._row(name)):
             self._place.run(statements.WRITE_DOCUMENT, name=self._row(name), value=data, version=1)
         return name
 

@@ -163,14 +163,14 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     def _set(self, session: SessionRef, entry: KeyValue) -> None:
         place = self._place(session)
-        with place.transaction(statements.LOCK_OF_SESSION, **_head(_VALUES, 0)):
+        with place.transaction(statements.LOCK_LINES, **_head(_VALUES, 0)):
             kept = {"key": escaped(entry.key), "value": escaped(entry.value), "at": entry.at}
             place.run(statements.SET_VALUE, **_head(_VALUES, 1), **kept)
             place.run(statements.TRIM_VALUES, cap=self._kv_cap)
 
     def _drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         place = self._place(session)
-        with place.transaction(statements.LOCK_OF_SESSION, **_head(_MESSAGES, 0)):
+        with place.transaction(statements.LOCK_LINES, **_head(_MESSAGES, 0)):
             rows = place.rows(statements.DROP_MESSAGES, limit=min(n, _MOST))
             place.run(statements.RENEW_GENERATION, name=_MESSAGES, generation=new_generation())
         return [_entry(*row[1:]) for row in sorted(rows)]

@@ -15,8 +15,11 @@ SELECT set_config('chatbot.identity', %(identity)s, true), set_config('synchrono
 """The first statement of each transaction: sets its identity and durability."""
 
 _THERE = """
-    SELECT 1 FROM chatbot.session WHERE identity = %(identity)s AND id = %(session)s FOR KEY SHARE
+    SELECT 1 WHERE %(session)s::text = '' UNION ALL SELECT 1 FROM (
+        SELECT FROM chatbot.session WHERE identity = %(identity)s AND id = %(session)s FOR KEY SHARE
+    ) AS locked
 """
+"""One row if the place is there: the identity's own, or that of a session, which is locked."""
 _HEAD = """
     INSERT INTO chatbot.head AS h (identity, session, name, generation, next)
     SELECT %(identity)s, %(session)s, %(name)s, %(generation)s, %(count)s FROM there
@@ -28,10 +31,8 @@ INSERT INTO chatbot.line (identity, session, name, n, record)
 SELECT %(identity)s, %(session)s, %(name)s, head.next - %(count)s + r.number, r.record
 FROM head, unnest(%(records)s::text[]) WITH ORDINALITY AS r (record, number)
 """
-LOCK_OWN = f"WITH there AS (SELECT 1) {_HEAD}"
-LOCK_OF_SESSION = f"WITH there AS ({_THERE}) {_HEAD}"
-APPEND_OWN = f"WITH there AS (SELECT 1), head AS ({_HEAD}) {_APPEND}"
-APPEND_OF_SESSION = f"WITH there AS ({_THERE}), head AS ({_HEAD}) {_APPEND}"
+LOCK_LINES = f"WITH there AS ({_THERE}) {_HEAD}"
+APPEND = f"WITH there AS ({_THERE}), head AS ({_HEAD}) {_APPEND}"
 _NEXT = """
     UPDATE chatbot.head SET next = next + 1
     WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s RETURNING next
@@ -77,8 +78,7 @@ SELECT %(identity)s, %(session)s, %(name)s, 0 FROM there
 ON CONFLICT (identity, session, name) DO UPDATE SET version = d.version WHERE d.identity = %(identity)s
 RETURNING value
 """
-LOCK_OWN_DOCUMENT = f"WITH there AS (SELECT 1) {_LOCK_DOCUMENT}"
-LOCK_DOCUMENT_OF_SESSION = f"WITH there AS ({_THERE}) {_LOCK_DOCUMENT}"
+LOCK_DOCUMENT = f"WITH there AS ({_THERE}) {_LOCK_DOCUMENT}"
 WRITE_DOCUMENT = """
 UPDATE chatbot.document SET value = %(value)s, version = %(version)s
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
@@ -103,9 +103,9 @@ ON CONFLICT (identity, session, name) DO UPDATE SET holder = excluded.holder, un
     WHERE l.identity = %(identity)s AND (l.until < clock_timestamp() OR l.holder = excluded.holder)
 RETURNING 1
 """
-_IS_TAKEN = "SELECT EXISTS (SELECT FROM there), EXISTS (SELECT FROM taken)"
-TAKE_OWN_LEASE = f"WITH there AS (SELECT 1), taken AS ({_TAKE_LEASE}) {_IS_TAKEN}"
-TAKE_LEASE_OF_SESSION = f"WITH there AS ({_THERE}), taken AS ({_TAKE_LEASE}) {_IS_TAKEN}"
+TAKE_LEASE = f"""
+WITH there AS ({_THERE}), taken AS ({_TAKE_LEASE}) SELECT EXISTS (SELECT FROM there), EXISTS (SELECT FROM taken)
+"""
 RENEW_LEASES = """
 UPDATE chatbot.lease SET until = clock_timestamp() + make_interval(secs => %(ttl)s)
 WHERE identity = %(identity)s AND holder = ANY(%(holders)s) RETURNING holder

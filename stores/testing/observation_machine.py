@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -46,17 +45,6 @@ def observation(number: int, **fields: Any) -> Observation:
 def adding(*rows: Observation) -> list[Event]:
     """The events that add rows."""
     return [Event(kind="add", at=row.created_at, row=row) for row in rows]
-
-
-def keeps_vectors(store: ObservationStore) -> bool:
-    """Return whether the store implements the part of the contract that is about vectors."""
-    return getattr(type(store), "put_vectors", None) is not ObservationStore.put_vectors
-
-
-def needs_vectors(store: ObservationStore) -> None:
-    """Skip the test for a store that keeps no vectors."""
-    if not keeps_vectors(store):
-        pytest.skip("this store keeps no vectors")
 
 
 Result = TypeVar("Result")
@@ -194,7 +182,7 @@ class ObservationMachine(RuleBasedStateMachine):
         self._commit(view, Event(kind="update", at=self._tick(), ids=(number,), fields=fields))
 
     @rule(
-        kind=st.sampled_from(["use", "confirm", "delete", "archive", "expire", "restore"]),
+        kind=st.sampled_from(["use", "confirm", "delete", "archive", "restore"]),
         numbers=st.lists(_ID, min_size=1, max_size=3, unique=True),
         view=_VIEWS,
     )
@@ -216,9 +204,9 @@ class ObservationMachine(RuleBasedStateMachine):
         )  # fmt: skip
         self._commit(view, Event(kind="add", at=now, row=row, compresses=tuple(sources), why="alike"))
 
-    @rule(kind=st.sampled_from(["supersede", "compress"]), number=_ID, by=_ID, view=_VIEWS)
-    def replace_by(self, kind: Any, number: str, by: str, view: Any) -> None:
-        self._commit(view, Event(kind=kind, at=self._tick(), ids=(number,), by=by))
+    @rule(number=_ID, by=_ID, view=_VIEWS)
+    def supersede(self, number: str, by: str, view: Any) -> None:
+        self._commit(view, Event(kind="supersede", at=self._tick(), ids=(number,), by=by))
 
     @rule(number=st.sampled_from(IDS[20:23]), words=st.tuples(*[st.sampled_from(["Tea", "tea", "is"])] * 3),
           source=st.none() | _ID, view=_VIEWS, confidence=st.sampled_from([0.2, 1.0]))  # fmt: skip
@@ -256,10 +244,6 @@ class ObservationMachine(RuleBasedStateMachine):
     @rule(words=_TEXTS, wanted=_FILTERS, view=_VIEWS, limit=st.sampled_from([0, 1, 3, 200]))
     def search(self, words: str, wanted: Filter, view: Any, limit: int) -> None:
         self._both(lambda store: store.match(self._view(view), terms(words), wanted, limit=limit))
-        self._both(lambda store: store.outline(self._view(view), IDS[:6], wanted))
-        self._both(lambda store: store.frequencies(self._view(view), terms(words)))
-        self._both(lambda store: store.corpus(self._view(view)))
-        self._both(lambda store: store.sessions_about(self._view(view), terms(words)))
         asked, earlier = tuple(terms(words)), tuple(terms(words))[1:]
         for apart in (frozenset[str](), frozenset({"note"})):
             question = Question(terms=asked[:1], earlier=earlier, limit=limit, apart=apart)
@@ -278,15 +262,14 @@ class ObservationMachine(RuleBasedStateMachine):
     @rule(axes=st.tuples(*[st.integers(-2, 2)] * 3), wanted=_FILTERS, view=_VIEWS,
           limit=st.sampled_from([0, 1, 3, 200]))  # fmt: skip
     def search_by_vector(self, axes: tuple[int, ...], wanted: Filter, view: Any, limit: int) -> None:
-        if keeps_vectors(self._stores[0]):
-            everything = self._view(("full", EVERY_SENSITIVITY, None))
-            for store in (*self._stores, self._model):
-                self._run(_embed_missing(store, everything))
-            if self.nearest == "exact":
-                self._both(lambda store: store.nearest(self._view(view), axes, wanted, model="m", limit=limit))
-            else:
-                self._about(self._view(view), axes, wanted, limit)
-            self._both(lambda store: _count_vectors(store, self._view(view)))
+        everything = self._view(("full", EVERY_SENSITIVITY, None))
+        for store in (*self._stores, self._model):
+            self._run(_embed_missing(store, everything))
+        if self.nearest == "exact":
+            self._both(lambda store: store.nearest(self._view(view), axes, wanted, model="m", limit=limit))
+        else:
+            self._about(self._view(view), axes, wanted, limit)
+        self._both(lambda store: _count_vectors(store, self._view(view)))
 
     @rule(view=_VIEWS, name=st.sampled_from(get_args(Labelled)))
     def count(self, view: Any, name: Any) -> None:
@@ -295,7 +278,6 @@ class ObservationMachine(RuleBasedStateMachine):
     @rule(view=_VIEWS, number=_ID, prefix=st.sampled_from(["", "0190", IDS[3][:-1], IDS[3], "zz"]))
     def look_back(self, view: Any, number: str, prefix: str) -> None:
         self._both(lambda store: store.history(self._view(view), number))
-        self._both(lambda store: store.neighbours(self._view(view), [number, IDS[5]], reach=2))
         self._both(lambda store: store.resolve(self._view(view), prefix, limit=20))
 
     @invariant()
@@ -326,8 +308,7 @@ class ObservationMachine(RuleBasedStateMachine):
         scores = {each.id: each.score for each in exact}
         assert len(found) <= limit
         assert all(abs(each.score - scores.get(each.id, 0.0)) <= COSINE_OFF for each in found)
-        ids = [each.id for each in found]
-        assert ids == [each.id for each in self._run(self._model.outline(view, ids, wanted))]
+        assert {each.id for each in found} <= {row.id for row in self._run(self._model.find(view, wanted)).rows}
 
     def _answer(self, operation: Callable[[Any], Awaitable[object]], store: Any) -> object:
         try:

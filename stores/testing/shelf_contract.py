@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from chatbot.stores.log import Hands, Piece, Shelf
+from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.testing import Contract
 from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 
@@ -23,11 +23,7 @@ _SIZE = 20_000
 
 def contents(shelf: Shelf) -> dict[str, bytes]:
     """Return the content of all listed pieces; the list has their names."""
-    found = {}
-    for name in shelf.listed() or ():
-        with shelf.opened(name) as piece:
-            found[name] = piece.read(0, piece.size)
-    return found
+    return {name: shelf.read(name) for name in shelf.listed() or ()}
 
 
 def publish(shelf: Shelf, **pieces: bytes) -> None:
@@ -43,7 +39,7 @@ def publish(shelf: Shelf, **pieces: bytes) -> None:
 class ShelfContract(Contract):
     """Tests of the contract of a `Shelf`."""
 
-    promised_by = (Shelf, Hands, Piece)
+    promised_by = (Shelf, Hands)
     opener: ClassVar[str]
     erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
 
@@ -67,18 +63,16 @@ class ShelfContract(Contract):
     def test_a_missing_shelf_has_no_list_and_reading_creates_nothing(self, folder: Path) -> None:
         shelf = self.open(folder)
         assert (shelf.stamp(), shelf.listed()) == (None, None)
-        with pytest.raises(OSError), shelf.opened("one"):  # noqa: PT011 - of any kind
-            pass
+        with pytest.raises(OSError):  # noqa: PT011 - of any kind
+            shelf.read("one")
         with pytest.raises(OSError), shelf.alone():  # noqa: PT011
             pass
         assert not folder.exists()
 
-    def test_what_was_published_is_read_by_all_and_in_parts(self, shelf: Shelf, folder: Path) -> None:
+    def test_what_was_published_is_read_by_all(self, shelf: Shelf, folder: Path) -> None:
         other = self.open(folder)
         publish(shelf, one=b"abcdef" * 5_000, two=b"")
         assert contents(other) == {"one": b"abcdef" * 5_000, "two": b""}
-        with other.opened("one") as piece:
-            assert (piece.size, piece.read(6, 9), piece.read(29_998, 40_000)) == (30_000, b"abc", b"ef")
         assert {*other.names()} == {"one", "two"}
 
     def test_the_stamp_changes_with_each_list_and_with_nothing_else(self, shelf: Shelf, folder: Path) -> None:
@@ -99,8 +93,7 @@ class ShelfContract(Contract):
         publish(shelf, one=b"1")
         with shelf.alone() as hands:
             hands.put("two", b"2", durable=True)
-            with shelf.opened("two") as piece:
-                assert piece.read(0, 9) == b"2"
+            assert shelf.read("two") == b"2"
             assert {*shelf.names()} == {"one", "two"}
         other = self.open(folder)
         assert contents(other) == {"one": b"1"}
@@ -113,8 +106,8 @@ class ShelfContract(Contract):
         words = b"the combination is 4711"
         publish(shelf, one=words, two=b"2")
         publish(shelf, two=b"2")
-        with pytest.raises(OSError), self.open(folder).opened("one"):  # noqa: PT011
-            pass
+        with pytest.raises(OSError):  # noqa: PT011
+            self.open(folder).read("one")
         assert contents(shelf) == {"two": b"2"}
         if self.erasure == "bytes":
             files = [path for path in folder.rglob("*") if path.is_file()]
@@ -133,17 +126,6 @@ class ShelfContract(Contract):
         assert contents(other) == {"one": b"another"}
         assert other.stamp() != before
 
-    def test_one_makes_pieces_at_a_time_and_others_can_try_without_waiting(self, shelf: Shelf, folder: Path) -> None:
-        other = self.open(folder)
-        right = shelf.making(wait=False)
-        assert right is not None
-        assert other.making(wait=False) is None
-        publish(other, one=b"1")
-        right.close()
-        again = other.making(wait=True)
-        assert again is not None
-        again.close()
-
     def test_processes_that_change_the_list_at_once_lose_nothing(self, shelf: Shelf, folder: Path) -> None:
         publish(shelf)
         workers = [start(f"{_HERE}:add_many", self.opener, folder, which, 15) for which in "ab"]
@@ -152,13 +134,10 @@ class ShelfContract(Contract):
         expected = {f"{which}-{number}": f"{number}".encode() for which in "ab" for number in range(15)}
         assert contents(shelf) == expected
 
-    def test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_right_behind(self, shelf: Shelf, folder: Path) -> None:
+    def test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_lock_behind(self, shelf: Shelf, folder: Path) -> None:
         killed_after(start(f"{_HERE}:publish_for_ever", self.opener, folder), 5)
         [(name, data)] = contents(shelf).items()
         assert data == name.encode() * _SIZE
-        right = shelf.making(wait=True)
-        assert right is not None
-        right.close()
         publish(shelf, last=b"1")
         assert {*shelf.names()} == {"last"}
 
@@ -175,8 +154,7 @@ def add_many(shelf: Shelf, which: str, count: str) -> None:
 def publish_for_ever(shelf: Shelf) -> None:
     """Replace the one piece by another until killed; report each."""
     number = 0
-    while right := shelf.making(wait=True):
-        with right:
-            publish(shelf, **{f"piece-{number}": f"piece-{number}".encode() * _SIZE})
+    while True:
+        publish(shelf, **{f"piece-{number}": f"piece-{number}".encode() * _SIZE})
         print(number, flush=True)
         number += 1

@@ -15,9 +15,8 @@ from chatbot.memory.recall import RESCORED
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import Clearance
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observations.lookups import Visible
+from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.observations.table import Table
 from tests.clock import Clock
 from tests.effort import rounds
 
@@ -222,9 +221,8 @@ class Counted:
         self.work: Counter[str] = Counter()
         for owner, name, size in (
             (Replica, "rows", lambda args: len(args[1])),
-            (Table, "beside", lambda _: 1),
-            (Table, "matches", lambda args: len(args[1])),
-            (Visible, "of_session", lambda _: 1),
+            (Questions, "_beside", lambda _: 1),
+            (Questions, "_matches", lambda args: len(args[1])),
         ):
             monkeypatch.setattr(owner, name, self._counting(getattr(owner, name), name, size))
 
@@ -253,7 +251,7 @@ async def test_a_long_session_costs_the_same_at_its_end_as_at_its_start(
     assert costs[0] == costs[1] == costs[2]
     work, considered = costs[0]
     assert considered == 5
-    assert work == {"rows": 5, "beside": 1, "matches": 5, "of_session": 1}
+    assert work == {"rows": 5, "_beside": 1, "_matches": 5}
 
 
 async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allow(
@@ -264,8 +262,8 @@ async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allo
     counted = Counted(monkeypatch)
     work, considered = await counted.asking(session, "tea")
     assert considered <= 2 * RESCORED
-    assert work["beside"] <= RESCORED
-    assert work["matches"] <= 2 * RESCORED
+    assert work["_beside"] <= RESCORED
+    assert work["_matches"] <= 2 * RESCORED
     assert work["rows"] <= 5 + 16  # those that may take the place of rows that are left out are read as well
 
 

@@ -16,12 +16,16 @@ import numpy as np
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.consolidation import consolidated, is_overfull, surplus, weigh
+from chatbot.stores.candidates import Candidates, Question
+from chatbot.stores.consolidation import LASTING_TYPES, check_rate, is_overfull, settled, surplus, weigh
+from chatbot.stores.decisions import decide
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import SEARCHED, Observation, RowState, Triple
+from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
 from chatbot.stores.observations.writer import archiving, with_time_to_live
+from chatbot.stores.prior_state import erased_by
 from chatbot.stores.query import (
     EMPTY,
     FILTERED,
@@ -47,10 +51,10 @@ from chatbot.stores.query import (
     tests_of,
     values_of,
 )
-from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, decide, erased_by, implied, line_of
+from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, implied, line_of
 from chatbot.stores.row_history import naming, shown, version
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
-from chatbot.stores.vectors import Vector, check_model, one_dimension, packed, unit
+from chatbot.stores.vectors import Vector, check_model, one_dimension, unit
 
 
 class ReferenceStore(ObservationStore):
@@ -62,9 +66,9 @@ class ReferenceStore(ObservationStore):
         self._events: defaultdict[str, list[Event]] = defaultdict(list)
         self._triples: dict[str, Triple] = {}
         self._retracted: set[str] = set()
-        self._numbers: dict[str, int] = {}
-        self._model = ("", 0)
-        self._vectors: dict[str, tuple[object, Vector]] = {}
+        self.numbers: dict[str, int] = {}
+        self.model = ("", 0)
+        self.vectors: dict[str, tuple[object, Vector]] = {}
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         outcomes = []
@@ -74,7 +78,7 @@ class ReferenceStore(ObservationStore):
             outcomes.append(outcome)
         active = [row for row in self._rows.values() if row.status == "active"]
         if events and is_overfull(len(active), self.max_observations):
-            weighed = [weigh(row, self._numbers[row.id]) for row in active]
+            weighed = [weigh(row, self.numbers[row.id]) for row in active]
             self._apply([archiving(surplus(weighed, self.max_observations), events[-1].at, self.max_observations)])
         return outcomes
 
@@ -104,109 +108,61 @@ class ReferenceStore(ObservationStore):
         return Page(tuple(found), found[-1].id if 0 < limit < len(rows) else None)
 
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        rows = self._current(view)
-        scores = rank({self._numbers[row.id]: document_of(row) for row in rows}, terms)
-        found = [
-            (scores[number], number, row)
-            for row in rows
-            for number in [self._numbers[row.id]]
-            if number in scores and fits(row, wanted, view.now)
-        ]
-        found.sort(reverse=True, key=lambda each: each[:2])
-        return [Match.of(row, score) for score, _, row in found[: check_limit(limit)]]
-
-    async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
-        held = Counter(
-            word
-            for row in self._current(view)
-            for word in {each for found in document_of(row).values() for each in found}
-        )
-        return {term: held[term] for term in terms if held[term]}
-
-    async def corpus(self, view: View) -> Corpus:
-        lengths = [quantized(document_of(row)) for row in self._current(view)]
-        totals = [sum(field) for field in zip(*lengths, strict=True)] or [0] * len(FIELDS)
-        return Corpus(len(lengths), average_length(totals, len(lengths)))
-
-    async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        rows = [(row.session_id, document_of(row)) for row in self._current(view) if row.session_id]
-        held = [(session, {word for words in document.values() for word in words}) for session, document in rows]
-        distinct = dict.fromkeys(terms)
-        return score_sessions([Counter(session for session, words in held if term in words) for term in distinct])
-
-    async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
-        sessions: defaultdict[str, list[str]] = defaultdict(list)
-        for row in self._current(view):
-            if row.session_id:
-                sessions[row.session_id].append(row.id)
-        found = {}
-        for line in sessions.values():
-            for at, each in enumerate(line):
-                if each in ids:
-                    begin = max(0, at - reach)
-                    found[each] = {
-                        other: begin + step - at
-                        for step, other in enumerate(line[begin : at + reach + 1])
-                        if other != each
-                    }
-        return found
+        return BruteQuestions(self, view).match(terms, wanted, limit)
 
     async def nearest(
         self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
     ) -> list[Match]:
-        check_model(self._model, model)
-        limit = check_limit(limit)
-        if len(vector) != self._model[1]:
-            return []
-        rows = [row for row in self._current(view) if self._has_vector(row) and fits(row, wanted, view.now)]
-        rows.sort(key=lambda row: self._numbers[row.id])
-        found = alike(unit(vector), memoryview(b"".join(packed(self._vectors[row.id][1]) for row in rows)))
-        return [Match.of(rows[at], cosine) for cosine, at in islice(found, limit)]
+        return BruteQuestions(self, view).nearest(vector, wanted, model=model, limit=limit)
+
+    async def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
+        return BruteQuestions(self, view).gather(question, wanted)
+
+    async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
+        page = await self.find(view, wanted, order="created", ascending=True, limit=limit, after=after)
+        return list(map(RowState.of, page.rows))
 
     async def later_alike(
         self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
     ) -> dict[str, list[Match]]:
-        check_model(self._model, model)
-        own = [row for row in self._current(view) if row.id in ids and self._has_vector(row)]
+        check_model(self.model, model)
+        own = [row for row in self.current(view) if row.id in ids and self.has_vector(row)]
         found = {}
         for row in own:
-            near = await self.nearest(view, self._vectors[row.id][1], wanted, model=model, limit=len(self._numbers))
-            later = [match for match in near if self._numbers[match.id] > self._numbers[row.id]]
+            near = await self.nearest(view, self.vectors[row.id][1], wanted, model=model, limit=len(self.numbers))
+            later = [match for match in near if self.numbers[match.id] > self.numbers[row.id]]
             found[row.id] = later[: check_limit(limit)]
         return found
 
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        check_model(self._model, model)
-        missing = [row for row in self._current(view) if not self._has_vector(row)]
-        missing.sort(key=lambda row: self._numbers[row.id], reverse=True)
+        check_model(self.model, model)
+        missing = [row for row in self.current(view) if not self.has_vector(row)]
+        missing.sort(key=lambda row: self.numbers[row.id], reverse=True)
         return missing[: check_limit(limit)]
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
         dimension = one_dimension(each for _, each in vectors)
-        check_model(self._model, model, dimension)
+        check_model(self.model, model, dimension)
         kept = {
             row.id: (_searched(row), unit(values))
             for row, values in vectors
             if (now := self._rows.get(row.id)) is not None
             and _searched(now) == _searched(row)
-            and not self._has_vector(now)
+            and not self.has_vector(now)
         }
         if kept:
-            self._model = (model, dimension)
-            self._vectors |= kept
+            self.model = (model, dimension)
+            self.vectors |= kept
         return len(kept)
 
     async def forget_vectors(self) -> None:
-        self._model = ("", 0)
-        self._vectors.clear()
+        self.model = ("", 0)
+        self.vectors.clear()
 
     async def vector_stats(self, view: View) -> VectorStats:
-        rows = self._current(view)
-        embedded = sum(map(self._has_vector, rows))
-        return VectorStats(*self._model, embedded, len(rows) - embedded)
-
-    async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
-        return [Match.of(row, 0.0) for row in await self.get(view, ids) if fits(row, wanted, view.now)]
+        rows = self.current(view)
+        embedded = sum(map(self.has_vector, rows))
+        return VectorStats(*self.model, embedded, len(rows) - embedded)
 
     async def history(self, view: View, observation_id: str) -> list[Version]:
         rows = self._rows
@@ -222,7 +178,7 @@ class ReferenceStore(ObservationStore):
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
         rows: defaultdict[str, list[Observation]] = defaultdict(list)
-        for row in self._current(view):
+        for row in self.current(view):
             for value in dict.fromkeys(key_of(name, value) for value in values_of(row, name)):
                 rows[value].append(row)
         found = []
@@ -233,7 +189,7 @@ class ReferenceStore(ObservationStore):
         return [facet for *_, facet in sorted(found, key=lambda each: each[:2])[: check_limit(limit)]]
 
     async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        sources = self._current(view)
+        sources = self.current(view)
         if view.erasing:  # what hangs on a row that is not current goes too
             sources = [row for row in self._rows.values() if may_see(row, view)]
         current = {row.id: Guard.of(row) for row in sources}
@@ -265,9 +221,9 @@ class ReferenceStore(ObservationStore):
         kept = {key: fact for key, fact in self._triples.items() if fact.source not in gone and key not in facts}
         self._triples = kept
         for each in gone:
-            del self._rows[each], self._numbers[each]
+            del self._rows[each], self.numbers[each]
             self._events.pop(each, None)
-            self._vectors.pop(each, None)
+            self.vectors.pop(each, None)
         return seen + facts
 
     async def stats(self, view: View) -> Stats:
@@ -321,14 +277,14 @@ class ReferenceStore(ObservationStore):
     def _is_seen(self, observation_id: str, view: View) -> bool:
         return observation_id in self._rows and may_see(self._rows[observation_id], view)
 
-    def _current(self, view: View) -> list[Observation]:
+    def current(self, view: View) -> list[Observation]:
         return [row for row in self._rows.values() if may_see(row, view) and row.is_current(view.now)]
 
-    def _has_vector(self, row: Observation) -> bool:
-        return row.id in self._vectors and self._vectors[row.id][0] == _searched(row)
+    def has_vector(self, row: Observation) -> bool:
+        return row.id in self.vectors and self.vectors[row.id][0] == _searched(row)
 
     def _position(self, row: Observation, order: Order) -> tuple[object, int]:
-        return (row.created_at if order == "created" else row.updated_at, self._numbers[row.id])
+        return (row.created_at if order == "created" else row.updated_at, self.numbers[row.id])
 
     def _apply(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -346,10 +302,93 @@ class ReferenceStore(ObservationStore):
                     self._events[each].append(event)
 
     def _add(self, event: Event, row: Observation) -> None:
-        self._numbers[row.id] = max(self._numbers.values(), default=-1) + 1
+        self.numbers[row.id] = max(self.numbers.values(), default=-1) + 1
         self._rows[row.id] = row
         self._events[row.id].append(event)
         self._apply(implied(event))
+
+
+class BruteQuestions(Questions):
+    """Questions of one caller, answered by a look at every row."""
+
+    def __init__(self, store: ReferenceStore, view: View) -> None:
+        self.store = store
+        self.now = view.now
+        self.rows = store.current(view)
+
+    def match(self, terms: Sequence[str], wanted: Filter, limit: int) -> list[Match]:
+        numbers = self.store.numbers
+        scores = rank({numbers[row.id]: document_of(row) for row in self.rows}, terms)
+        found = [
+            (scores[number], number, row)
+            for row in self.rows
+            for number in [numbers[row.id]]
+            if number in scores and fits(row, wanted, self.now)
+        ]
+        found.sort(reverse=True, key=lambda each: each[:2])
+        return [Match.of(row, score) for score, _, row in found[: check_limit(limit)]]
+
+    def nearest(self, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
+        check_model(self.store.model, model)
+        limit = check_limit(limit)
+        if len(vector) != self.store.model[1]:
+            return []
+        rows = [row for row in self.rows if self.store.has_vector(row) and fits(row, wanted, self.now)]
+        rows.sort(key=lambda row: self.store.numbers[row.id])
+        found = alike(unit(vector), memoryview(b"".join(self.store.vectors[row.id][1].tobytes() for row in rows)))
+        return [Match.of(rows[at], cosine) for cosine, at in islice(found, limit)]
+
+    def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
+        held = Counter(
+            word for row in self.rows for word in {each for found in document_of(row).values() for each in found}
+        )
+        return {term: held[term] for term in terms if held[term]}
+
+    def corpus(self) -> Corpus:
+        lengths = [quantized(document_of(row)) for row in self.rows]
+        totals = [sum(field) for field in zip(*lengths, strict=True)] or [0] * len(FIELDS)
+        return Corpus(len(lengths), average_length(totals, len(lengths)))
+
+    def sessions_about(self, terms: Sequence[str]) -> dict[str, float]:
+        rows = [(row.session_id, document_of(row)) for row in self.rows if row.session_id]
+        held = [(session, {word for words in document.values() for word in words}) for session, document in rows]
+        distinct = dict.fromkeys(terms)
+        return score_sessions([Counter(session for session, words in held if term in words) for term in distinct])
+
+    def neighbours(self, ids: Iterable[str], reach: int = 2) -> dict[str, dict[str, int]]:
+        sessions: defaultdict[str, list[str]] = defaultdict(list)
+        for row in self.rows:
+            if row.session_id:
+                sessions[row.session_id].append(row.id)
+        found, asked = {}, {*ids}
+        for line in sessions.values():
+            for at, each in enumerate(line):
+                if each in asked:
+                    begin = max(0, at - reach)
+                    found[each] = {
+                        other: begin + step - at
+                        for step, other in enumerate(line[begin : at + reach + 1])
+                        if other != each
+                    }
+        return found
+
+    def outline(self, ids: Iterable[str], wanted: Filter) -> list[Match]:
+        rows = {row.id: row for row in self.rows if fits(row, wanted, self.now)}
+        return [Match.of(rows[each], 0.0) for each in ids if each in rows]
+
+
+def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float | None:
+    """Return the strength of the row at the moment `at`, from 0 to 1; None if it is unchanged.
+
+    Raises `InvalidValue` for a rate below 0 or not a number.
+    """
+    check_rate(decay_per_day)
+    since = row.consolidated_at or row.updated_at
+    elapsed = (at - since).total_seconds()
+    quiet = min(elapsed, max(0.0, (at - row.touched_at).total_seconds()))
+    rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
+    new = row.touches - row.consolidated_touches
+    return settled(row.standing, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)
 
 
 def _searched(row: Observation) -> object:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.stores.consolidation import FLOOR, consolidated
+from chatbot.stores.consolidation import FLOOR
 from chatbot.stores.observation import TYPES, Observation
+from tests.stores.reference import consolidated
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 _ROWS = st.builds(

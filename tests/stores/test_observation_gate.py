@@ -183,13 +183,6 @@ async def _match(zoo: Zoo, view: View) -> None:
     )
 
 
-async def _neighbours(zoo: Zoo, view: View) -> None:
-    seen = zoo.seen(view, ["active"])
-    found = await zoo.store.neighbours(view, [row.id for row in zoo.rows], reach=1000)
-    assert found.keys() <= seen
-    assert {other for others in found.values() for other in others} <= seen
-
-
 async def _nearest(zoo: Zoo, view: View) -> None:
     await _fill_vectors(zoo)
     found = await zoo.store.nearest(view, [1.0, 0.0], Filter(), model="m", limit=1000)
@@ -222,31 +215,9 @@ async def _fill_vectors(zoo: Zoo) -> None:
         await zoo.store.put_vectors("m", [(row, [1.0, 0.0]) for row in rows])
 
 
-async def _outline(zoo: Zoo, view: View) -> None:
-    found = await zoo.store.outline(view, [row.id for row in zoo.rows], Filter(statuses=STATUSES))
-    assert {each.id for each in found} == zoo.seen(view, ["active"])
-
-
 async def _states(zoo: Zoo, view: View) -> None:
     found = await zoo.store.states(view, Filter(statuses=STATUSES), limit=1000)
     assert {each.id for each in found} == zoo.seen(view)
-
-
-async def _frequencies(zoo: Zoo, view: View) -> None:
-    seen = zoo.seen(view, ["active"])
-    assert (await zoo.store.frequencies(view, ["zebra"])).get("zebra", 0) == len(seen)
-
-
-async def _corpus(zoo: Zoo, view: View) -> None:
-    seen = zoo.seen(view, ["active"])
-    corpus = await zoo.store.corpus(view)
-    assert (corpus.rows, corpus.average_length > 0) == (len(seen), bool(seen))
-
-
-async def _sessions_about(zoo: Zoo, view: View) -> None:
-    seen = zoo.seen(view, ["active"])
-    found = await zoo.store.sessions_about(view, ["zebra"])
-    assert found.keys() == {row.session_id for row in zoo.rows if row.id in seen and row.session_id}
 
 
 async def _candidates(zoo: Zoo, view: View) -> None:
@@ -332,13 +303,8 @@ STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
     "get": _get,
     "find": _find,
     "match": _match,
-    "frequencies": _frequencies,
-    "corpus": _corpus,
     "candidates": _candidates,
-    "neighbours": _neighbours,
-    "outline": _outline,
     "states": _states,
-    "sessions_about": _sessions_about,
     "nearest": _nearest,
     "later_alike": _later_alike,
     "missing_vectors": _missing_vectors,

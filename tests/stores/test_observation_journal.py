@@ -25,7 +25,7 @@ from chatbot.stores.errors import LaterFormat, StoreFailed, UnsafePath
 from chatbot.stores.files import LOCK_TIMEOUT_S, make_folder
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations import log as journal
-from chatbot.stores.observations import replica
+from chatbot.stores.observations import snapshot
 from chatbot.stores.observations.index import TextIndex
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter
@@ -100,7 +100,7 @@ class Place:
 
     @property
     def snapshot(self) -> Path:
-        [found] = self.cache.glob(f"*/{replica.NAME}/table-*")
+        [found] = self.cache.glob(f"*/{snapshot.NAME}/table-*")
         return found
 
 
@@ -519,7 +519,6 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda data: bytes(len(data)),
     "longer": lambda data: data + b"\0",
     "shorter": lambda data: data[:-1],
-    "of an earlier release": lambda data: data.replace(b"chatbot arrays 1", b"chatbot arrays 0", 1),
     "with a name changed": lambda data: data.replace(b'"created_at"', b'"greeted_at"'),
     "with a byte flipped": lambda data: data[:200] + bytes([data[200] ^ 1]) + data[201:],
 }

@@ -12,5 +12,5 @@ class TestFolderShelf(ShelfContract):
     opener = "chatbot.stores.cache:FolderShelf"
 
     @pytest.mark.nightly
-    def test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_right_behind(self, shelf: Shelf, folder: Path) -> None:
-        super().test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_right_behind(shelf, folder)
+    def test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_lock_behind(self, shelf: Shelf, folder: Path) -> None:
+        super().test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_lock_behind(shelf, folder)

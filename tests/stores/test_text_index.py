@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from chatbot.stores.cache import FolderShelf
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observations import index as text_index
-from chatbot.stores.observations.index import DamagedSegment, TextIndex, Visible
+from chatbot.stores.observations.index import TextIndex
+from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.text.analysis import VERSION
 from chatbot.stores.text.bm25 import FIELDS, Document, rank
 from tests.effort import examples
@@ -38,13 +39,9 @@ def fill(index: TextIndex, texts: Texts) -> None:
 
 
 def match(index: TextIndex, texts: Texts, query: list[str], visible: Visible) -> dict[int, float]:
-    """Return what the index finds, as a store asks: without damaged parts."""
-    while True:
-        fill(index, texts)
-        try:
-            return scored(index, query, visible)
-        except DamagedSegment as damage:
-            index.drop(damage)
+    """Return what the index finds, as a store asks."""
+    fill(index, texts)
+    return scored(index, query, visible)
 
 
 def scored(index: TextIndex, query: list[str], visible: Visible) -> dict[int, float]:
@@ -57,7 +54,7 @@ def flush(index: TextIndex, texts: Texts, start: int, end: int) -> None:
         if plan.end > start:
             written = index.write(plan, [(row, *texts[row]) for row in range(plan.start, plan.end)])
             assert written is not None
-            index.publish(written)
+            index.adopt(written)
 
 
 @pytest.fixture
@@ -140,10 +137,8 @@ class Life(RuleBasedStateMachine):
             texts = self.texts
             written = index.write(plan, [(row, *texts[row]) for row in range(plan.start, plan.end) if row in texts])
             assert written is not None
-            if self.random.random() < 0.2:
-                written.right.close()  # as if the process had died
-            else:
-                index.publish(written)
+            if self.random.random() < 0.8:  # else as if the process had died
+                index.adopt(written)
 
     @rule(which=st.integers(0, 1))
     def erase(self, which: int) -> None:
@@ -164,7 +159,7 @@ class Life(RuleBasedStateMachine):
         index.refresh()
         fill(index, self.texts)
         if (plan := index.plan(1)) and (written := index.write(plan)):
-            index.publish(written)
+            index.adopt(written)
 
     @rule(which=st.integers(0, 1))
     def reopen(self, which: int) -> None:
@@ -198,9 +193,9 @@ def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts:
     flush(index, texts, 0, 300)
     visible = everything(texts)
     scored(index, WORDS, visible)
-    (Path(index._kept.name) / "manifest.json").unlink()
+    (Path(index.shelf.name) / "manifest.json").unlink()
     for segment in index._segments:
-        (Path(index._kept.name) / segment.entry.name).unlink()
+        (Path(index.shelf.name) / segment.entry.name).unlink()
     texts[300] = (300, {"title": WORDS})
     visible.flags.append(1)
     index.put(300, *texts[300])
@@ -216,17 +211,22 @@ def test_a_segment_in_the_place_of_another_is_not_believed(tmp_path: Path, index
     assert len(again.uncovered(array("q", range(32)))) == 16
 
 
-def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(index: TextIndex, texts: Texts) -> None:
+def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(
+    tmp_path: Path, index: TextIndex, texts: Texts
+) -> None:
+    other = TextIndex(FolderShelf(tmp_path / "index"))
+    other.open()
     flush(index, texts, 0, 300)
     visible = everything(texts)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
         with pytest.raises(StoreFailed, match="Too many open files"):
-            scored(index, WORDS, visible)
+            other.refresh()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert scored(index, WORDS, visible) == rank(seen(texts, visible), WORDS)
+    assert other.refresh()
+    assert scored(other, WORDS, visible) == rank(seen(texts, visible), WORDS)
 
 
 def spoil_with_link(folder: Path, segment: Path) -> None:
@@ -310,12 +310,11 @@ def test_erased_rows_leave_no_byte_behind(tmp_path: Path, index: TextIndex, text
     late = index._plan(0, 16)
     other = TextIndex(FolderShelf(tmp_path / "index"))
     other.open()
-    written = other.write(other._plan(16, 32), [(row, *texts[row]) for row in range(16, 32)])
-    assert written is not None
+    slow = other._plan(16, 32)
     index.erase([20])
     for path in (tmp_path / "index").rglob("*"):
         assert path.is_dir() or b"unmistak" not in path.read_bytes()
-    other.publish(written)
+    assert other.write(slow, [(row, *texts[row]) for row in range(16, 32)]) is None
     assert index.write(late, [(row, *texts[row]) for row in range(16)]) is None
     for path in (tmp_path / "index").rglob("*"):
         assert path.is_dir() or b"unmistak" not in path.read_bytes()
@@ -342,12 +341,17 @@ def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Te
                 assert scored(index, WORDS[:3], visible) == expected
             written = future.result()
             assert written is not None
-            index.publish(written)
+            index.adopt(written)
             assert scored(index, WORDS[:3], visible) == expected
     assert index.pending == 0
 
 
-def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+def test_where_no_folder_can_be_made_the_index_is_in_memory_and_that_is_reported(
+    tmp_path: Path, texts: Texts, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(text_index.IndexUnusable, match="no text index"):
-        TextIndex(FolderShelf(tmp_path / "file" / "index")).open()
+    index = TextIndex.opened(FolderShelf(tmp_path / "file" / "index"))
+    assert "no text index can be kept" in caplog.text
+    flush(index, texts, 0, 300)
+    visible = everything(texts)
+    assert match(index, texts, WORDS, visible) == rank(seen(texts, visible), WORDS)

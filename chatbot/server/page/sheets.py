@@ -59,7 +59,6 @@ _HAPPENED = {
     "mention": "repeated",
     "confirm": "confirmed",
     "supersede": "superseded",
-    "expire": "expired",
     "archive": "archived",
     "delete": "hidden",
     "restore": "restored",

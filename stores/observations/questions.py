@@ -1,0 +1,223 @@
+"""Questions about the rows of a replica: which of them match by words or meaning, and the data for ranking.
+
+Imported with the first question, for NumPy.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from chatbot.stores.access import View
+from chatbot.stores.candidates import Candidates, Question
+from chatbot.stores.observation import TYPES, rank
+from chatbot.stores.observations import filters, ranking
+from chatbot.stores.observations.columns import COLUMNS
+from chatbot.stores.observations.lookups import label_of
+from chatbot.stores.observations.replica import Replica
+from chatbot.stores.query import Corpus, Filter, Match
+from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
+from chatbot.stores.vectors import Vector, unit
+
+if TYPE_CHECKING:
+    from chatbot.stores.observations.index import TextIndex
+    from chatbot.stores.observations.segments import Ints
+
+
+class Questions:
+    """Questions of one caller. Needs the lock of the replica, with all lines read.
+
+    With `is_fresh` it is known that others have published no index meanwhile.
+    """
+
+    def __init__(self, replica: Replica, view: View, *, is_fresh: bool = False) -> None:
+        self._replica = replica
+        self._table = replica.table
+        self._is_fresh = is_fresh
+        self._visible = replica.table.visible(view)
+
+    @cached_property
+    def _index(self) -> TextIndex:
+        return self._replica.search.caught_up(is_fresh=self._is_fresh)
+
+    def match(self, terms: Sequence[str], wanted: Filter, limit: int) -> list[Match]:
+        """Answer `ObservationStore.match`."""
+        if "active" not in wanted.statuses or not terms:
+            return []
+        fitting = ranking.wanted_rows(self._table, wanted)
+        found = self._index.ranked(terms, self._visible, limit=limit, wanted=fitting)
+        return self._matches(found.rows.tolist(), found.scores.tolist())
+
+    def nearest(self, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
+        """Answer `ObservationStore.nearest`."""
+        vectors = self._replica.vectors()
+        vectors.check(model)
+        if "active" not in wanted.statuses:
+            return []
+        numbers, cosines = vectors.nearest(unit(vector), self._table.texts, self._mask(wanted), limit)
+        return self._matches(numbers.tolist(), cosines.tolist())
+
+    def later_alike(self, ids: Iterable[str], wanted: Filter, *, model: str, limit: int) -> dict[str, list[Match]]:
+        """Answer `ObservationStore.later_alike`."""
+        vectors, table = self._replica.vectors(), self._table
+        vectors.check(model)
+        if "active" not in wanted.statuses:
+            return {}
+        found = vectors.later_alike(self._seen_among(dict.fromkeys(ids)), table.texts, self._mask(wanted), limit)
+        return {
+            table.ids[number]: self._matches(rows.tolist(), cosines.tolist())
+            for number, (rows, cosines) in found.items()
+        }
+
+    def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
+        """Return how many of the current rows hold each of the terms, without terms that no row holds."""
+        terms = list(dict.fromkeys(terms))
+        found = self._index.holders(terms, self._visible)
+        return {term: count for term, rows in zip(terms, found, strict=True) if (count := len(rows))}
+
+    def corpus(self) -> Corpus:
+        """Return the size of what the caller sees."""
+        return self._index.corpus(self._visible)
+
+    def sessions_about(self, terms: Sequence[str]) -> dict[str, float]:
+        """Score how much the current rows of each session are about the terms; see `bm25.score_sessions`."""
+        return ranking.sessions_about(self._table, self._index.holders(list(dict.fromkeys(terms)), self._visible))
+
+    def neighbours(self, ids: Iterable[str], reach: int = 2) -> dict[str, dict[str, int]]:
+        """Return the current rows next to each of `ids` in its session, with their distance, negative before it.
+
+        Rows that the caller may not see do not count. Ids without a session, or that are not current, are left out.
+        """
+        table = self._table
+        return {
+            table.ids[number]: {table.ids[other]: off for other, off in beside.items()}
+            for number in self._seen_among(dict.fromkeys(ids))
+            if (beside := self._beside(number, reach)) is not None
+        }
+
+    def outline(self, ids: Iterable[str], wanted: Filter) -> list[Match]:
+        """Return the ranking data of those of `ids` that are current and match, in this order; their score is 0."""
+        table = self._table
+        if "active" not in wanted.statuses:
+            return []
+        fitting = filters.fitting(table, wanted)
+        numbers = filter(filters.predicate(table, wanted), self._seen_among(ids))
+        chosen = [number for number in numbers if fitting is None or number in fitting]
+        return self._matches(chosen, [0.0] * len(chosen))
+
+    def gather(self, question: Question, wanted: Filter) -> Candidates:
+        """Answer `ObservationStore.candidates`."""
+        corpus = self.corpus()
+        last, earlier, dates = [
+            self._weighed(words, corpus, question.most_terms)
+            for words in (question.terms, question.earlier, question.dates)
+        ]
+        found = Candidates({each.id: each for each in self.match(list(last), wanted, question.limit)})
+        for match in self.match(list(earlier), wanted, question.limit):
+            before = found.rows.get(match.id)
+            score = (before.score if before else 0.0) + question.earlier_weight * match.score
+            found.rows[match.id] = match._replace(score=score)
+        found.weight = sum(last.values()) + question.earlier_weight * sum(earlier.values())
+        found.average_length = corpus.average_length
+        dated = self.match(list(dates), wanted, question.limit)
+        whole = BOOSTS[FIELDS.index("dates")] * sum(dates.values()) or 1.0
+        found.dated = {match.id: min(1.0, match.score / whole) for match in dated}
+        similar = self._similar_to(question.vectors, wanted, model=question.model, limit=question.limit)
+        _add_unscored(found, (*dated, *similar.values()))
+        found.similar = {each: match.score for each, match in similar.items() if each != question.without}
+        found.rows.pop(question.without, None)
+        self._add_beside(wanted, question, found)
+        if any(each.session_id for each in found.rows.values()):
+            found.sessions = self.sessions_about(list(last or earlier))
+        return found
+
+    def _similar_to(self, vectors: Sequence[Vector], wanted: Filter, *, model: str, limit: int) -> dict[str, Match]:
+        """Return the rows most similar to any of the vectors, most similar first, each with its best cosine."""
+        best: dict[str, Match] = {}
+        for vector in vectors:
+            weight = min(1.0, math.hypot(*vector))
+            for match in self.nearest(vector, wanted, model=model, limit=limit):
+                score = weight * match.score
+                if match.id not in best or best[match.id].score < score:
+                    best[match.id] = match._replace(score=score)
+        return {each.id: each for each in sorted(best.values(), key=lambda each: -each.score)[:limit]}
+
+    def _weighed(self, words: Sequence[str], corpus: Corpus, most: int) -> Mapping[str, float]:
+        """Return the distinct words with their inverse frequencies: at most the rarest `most` that some row holds."""
+        held = self.frequencies(words) if words else {}
+        weighed = {word: inverse_frequency(max(corpus.rows, 1), held.get(word, 0)) for word in words}
+        if len(weighed) <= most:
+            return weighed
+        rarest = {*sorted(held, key=held.__getitem__)[:most]}
+        return {word: weight for word, weight in weighed.items() if word in rarest}
+
+    def _add_beside(self, wanted: Filter, question: Question, found: Candidates) -> None:
+        """Add rows that hold none of the words and are next to rows that do."""
+        best = sorted([(-each.score, each.id) for each in found.rows.values()])[: question.spilling]
+        alike = sorted([(-cosine, each) for each, cosine in found.similar.items()])[: question.spilling]
+        asked = list(dict.fromkeys([each for _, each in (*best, *alike)]))
+        neighbours = self.neighbours(asked)
+        beside: dict[str, float] = {}
+        for each, others in neighbours.items():
+            score = found.rows[each].score
+            for other, off in others.items():
+                if other not in found.rows and other != question.without:
+                    beside[other] = beside.get(other, 0.0) + score / (1 + abs(off))
+        chosen = sorted([(-score, each) for each, score in beside.items()])[: question.most_beside]
+        for match in self.outline([each for _, each in chosen], wanted):
+            found.rows[match.id] = match
+        apart = {each for each, match in found.rows.items() if match.type in question.apart}
+        apart |= {question.without} if question.without else set()
+        found.neighbours = {
+            each: {other: off for other, off in others.items() if other not in apart} if apart else others
+            for each, others in neighbours.items()
+            if each not in apart
+        }
+
+    def _beside(self, number: int, reach: int) -> dict[int, int] | None:
+        """Return the visible rows next to a row in its session, with their distance; None without a session."""
+        table, flags = self._table, self._visible.flags
+        session = table.sessions[table.session_of[number]]
+        if session is None:
+            return None
+        rows = table.labels.of(label_of("session_id", session))
+        at = bisect.bisect_left(rows, number)
+        before = islice((rows[place] for place in range(at - 1, -1, -1) if flags[rows[place]]), reach)
+        after = islice((rows[place] for place in range(at + 1, len(rows)) if flags[rows[place]]), reach)
+        earlier = [(row, -step) for step, row in enumerate(before, 1)]
+        return dict(earlier[::-1]) | {row: step for step, row in enumerate(after, 1)}
+
+    def _matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
+        """Return the rows as matches, each with its score."""
+        known = [self._values(name, numbers) for name in Match._fields[2:]]
+        return list(map(Match, map(self._table.ids.__getitem__, numbers), scores, *known))
+
+    def _values(self, name: str, numbers: Sequence[int]) -> list[Any]:
+        """A field of `Match` for each of the rows."""
+        table = self._table
+        if name == "session_id":
+            return list(map(table.sessions.__getitem__, map(table.session_of.__getitem__, numbers)))
+        if name == "importance":
+            types, given = table.type, table.importance
+            return [rank(TYPES[types[number]], given[number], table.standing(number)) for number in numbers]
+        kept, value = map(getattr(table, name).__getitem__, numbers), COLUMNS[name].value
+        return list(kept if value is None else map(value, kept))
+
+    def _mask(self, wanted: Filter) -> Ints:
+        return ranking.wanted_and_seen(self._table, wanted, self._visible)
+
+    def _seen_among(self, ids: Iterable[str]) -> list[int]:
+        """Return the numbers of the current rows with these ids."""
+        flags, number_of = self._visible.flags, self._table.ids.number
+        return [number for each in ids if (number := number_of(each)) is not None and flags[number]]
+
+
+def _add_unscored(found: Candidates, matches: Iterable[Match]) -> None:
+    """Add rows that hold none of the words, unless they were found already."""
+    for match in matches:
+        if match.id not in found.rows:
+            found.rows[match.id] = match._replace(score=0.0)
