@@ -108,7 +108,7 @@ class SessionTitle:
     async def _set(self, title: str, message: str) -> None:
         if self._session is None or not title:
             return
-        await self._session.entitle(title, instead_of=self._session.record.title)
+        await self._session.rename(title, instead_of=self._session.record.title)
         self._window.greeting = title if says_little(message) else ""
         if self._session.record.title == title:  # it got no other one meanwhile
             self._receipt.title = title

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chatbot.memory.handle import SessionHandle
     from chatbot.memory.memory import Memory
+    from chatbot.memory.opening import SystemOptions
     from chatbot.memory.people import FactQuery, Person, Task
     from chatbot.memory.reading import Batch, Every, Hit, Listing, Recall, Search, Timeline
     from chatbot.memory.recall import RankedMemory, Recollection
     from chatbot.memory.scope import Caller
     from chatbot.memory.session_catalog import SessionFilter
-    from chatbot.memory.system import MemorySystem, SystemOptions
+    from chatbot.memory.system import MemorySystem
     from chatbot.memory.writing import AddResult, Change, Draft
     from chatbot.stores.backend import SessionFile
     from chatbot.stores.observation import Observation, Triple
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "chatbot.memory.handle": ("SessionHandle",),
     "chatbot.memory.memory": ("Memory",),
+    "chatbot.memory.opening": ("SystemOptions",),
     "chatbot.memory.people": ("FactQuery", "Person", "Task"),
     "chatbot.memory.reading": ("Batch", "Every", "Hit", "Listing", "Recall", "Search", "Timeline"),
     "chatbot.memory.recall": ("RankedMemory", "Recollection"),
     "chatbot.memory.scope": ("Caller",),
     "chatbot.memory.session_catalog": ("SessionFilter",),
-    "chatbot.memory.system": ("MemorySystem", "SystemOptions"),
+    "chatbot.memory.system": ("MemorySystem",),
     "chatbot.memory.writing": ("AddResult", "Change", "Draft"),
     "chatbot.stores.backend": ("SessionFile",),
     "chatbot.stores.observation": ("Observation", "Triple"),

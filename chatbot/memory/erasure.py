@@ -22,7 +22,7 @@ _CHUNK = 5_000
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Rows and facts to erase: by id, of a session, about a person, or from a source.
+    """Rows and facts to erase: by id, of a session, of a project, about a person, from a source, or all.
 
     `person` is any name of a person: the rows that list them, and the facts about them. `source` is the field `source`
     of a row, such as `import:chatgpt`, or the key or file of an import.
@@ -32,10 +32,12 @@ class Target(Struct, frozen=True, kw_only=True):
     session: str | None = None
     person: str | None = None
     source: str | None = None
+    project: str | None = None
+    everything: bool = False
 
     def __post_init__(self) -> None:
-        named = [name for name in ("session", "person", "source") if getattr(self, name) is not None]
-        if len(named) + bool(self.ids) != 1:
+        named = [name for name in ("session", "person", "source", "project") if getattr(self, name) is not None]
+        if len(named) + bool(self.ids) + self.everything != 1:
             raise InvalidValue("select what to purge in one way: ids, a session, a person or a source")
         for name in named:
             if not str(getattr(self, name)).strip():
@@ -247,13 +249,15 @@ async def _filters(scope: Scope, target: Target) -> list[Filter]:
         return [Filter(session_id=target.session, statuses=STATUSES), summary]
     if target.person is not None:
         return [Filter(people=await other_names(scope, target.person), statuses=STATUSES)]
-    return [Filter(statuses=STATUSES)] if target.source is not None else []
+    return [] if target.ids else [Filter(project=target.project, statuses=STATUSES)]
 
 
 async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> AsyncIterator[Triple]:
     filters = []
     if target.session is not None:
         filters = [FactFilter(session_id=target.session), FactFilter(subject=f"session:{target.session}")]
+    if target.project is not None or target.everything:
+        filters = [FactFilter(project=target.project)]
     for name in await other_names(scope, target.person) if target.person is not None else ():
         filters += [FactFilter(subject=name), FactFilter(object=name)]
     for begin in range(0, len(rows), _CHUNK):

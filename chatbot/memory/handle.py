@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, field
@@ -17,9 +18,9 @@ from msgspec.structs import replace
 from chatbot.errors import SessionError
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Scope
-from chatbot.memory.session_catalog import SessionCatalog, TurnOrder
+from chatbot.memory.session_catalog import SessionCatalog, TurnOrder, since
 from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Right, Sensitivity, least_clearance
-from chatbot.stores.backend import SessionFile
+from chatbot.stores.backend import ATTACHMENTS, Blobs, SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
@@ -150,6 +151,8 @@ class SessionHandle:
     async def taking_turn(self) -> AsyncIterator[None]:
         """Hold the session for a turn. Costly reads within its first second are answered as of its beginning."""
         await self.turn_order.take(self._reads)
+        if (record := self._catalog.sessions.glance(self.id)) is not None:  # others may have moved or marked it
+            self.record = record.used(self.record.used_at)
         try:
             yield
         finally:
@@ -190,7 +193,7 @@ class SessionHandle:
         if events:
             writes.append(self._committing(events, ended.outcomes))
         if receipt is not None:
-            now = partial(self._catalog.append_receipt_now, self._ref, receipt)
+            now = partial(self._catalog.receipts(self._ref).append, [receipt])
             writes.append(("receipt", now, partial(asyncio.to_thread, now)))
         at_once = [now for _, now, _ in writes if now is not None]
         if self.saves_trips and len(at_once) == len(writes):
@@ -299,27 +302,22 @@ class SessionHandle:
         await self.drop_unnamed_attachments()
         return cleared
 
-    async def rename(self, title: str) -> None:
-        """Give the session a title; an empty one takes it away. Durable on return."""
-        self.check("write")
-        now = self._clock()
-        self.record = await self._catalog.change(self.id, lambda record: record.renamed(title).used(now))
+    async def rename(self, title: str, *, instead_of: str | None = None) -> None:
+        """Give the session a title; an empty one takes it away. Durable on return.
 
-    async def entitle(self, title: str, *, instead_of: str = "") -> None:
-        """Give the session a title if it still has the title `instead_of`. Durable on return."""
+        With `instead_of`, only if it still has that title.
+        """
         self.check("write")
         now = self._clock()
-        self.record = await self._catalog.change(
-            self.id, lambda record: record.renamed(title).used(now) if record.title == instead_of else record
+        await self._change(
+            lambda record: record.renamed(title).used(now) if instead_of in {None, record.title} else record
         )
 
     async def pin(self, *, undo: bool = False) -> None:
         """Pin the session, so that lists for people show it first, or unpin it. Durable on return."""
         self.check("write")
         now = self._clock()
-        self.record = await self._catalog.change(
-            self.id, lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now)
-        )
+        await self._change(lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now))
 
     async def mark(self, sensitivity: Sensitivity) -> None:
         """Set the sensitivity of the session, and of its memories that have the former one. Durable on return.
@@ -333,7 +331,7 @@ class SessionHandle:
             for row in rows:
                 if row.sensitivity == former != sensitivity:
                     await self.memory.update(row.id, sensitivity=sensitivity)
-        self.record = await self._catalog.change(self.id, lambda record: replace(record, sensitivity=sensitivity))
+        await self._change(lambda record: replace(record, sensitivity=sensitivity))
 
     async def move(self, project: str) -> int:
         """Move the session and its memories to a project, or to none if empty; return how many memories moved.
@@ -342,7 +340,7 @@ class SessionHandle:
         """
         self.check("write")
         where = self.caller.narrowed(project=project).project or ""
-        self.record = await self._catalog.change(self.id, lambda record: replace(record, project=where))
+        await self._change(lambda record: replace(record, project=where))
         if not self.supports(ObservationStore):
             return 0
         scope = self._scope()
@@ -352,12 +350,15 @@ class SessionHandle:
     async def note_history(self, history: str) -> None:
         """Store digests of a conversation, to find the session for a client that sends all messages. Durable."""
         self.check("chat")
-        self.record = await self._catalog.change(self.id, lambda record: replace(record, history=history))
+        await self._change(lambda record: replace(record, history=history))
+
+    async def _change(self, change: Callable[[SessionRecord], SessionRecord]) -> None:
+        self.record = await self._catalog.change(self.id, change)
 
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
         """Keep the record of a turn, or of other work, which has a `kind`. Durable on return."""
         self.check("write")
-        await self._catalog.append_receipt(self._ref, receipt)
+        await asyncio.to_thread(self._catalog.receipts(self._ref).append, [receipt])
 
     async def take_back_turn(self, at: datetime) -> None:
         """Delete what was said in the turn that began `at` from receipts and title. Durable on return."""
@@ -372,12 +373,16 @@ class SessionHandle:
     async def records(self) -> list[dict[str, Any]]:
         """Return every record, oldest first: of turns, and of other work."""
         self.check("read")
-        return await self._catalog.receipts(self._ref)
+        return await asyncio.to_thread(self._catalog.receipts(self._ref).all)
 
     async def receipts_since(self, moment: datetime) -> list[dict[str, Any]]:
         """The record of every turn from `moment` on, newest first; reads no further back."""
         self.check("read")
-        return [record for record in await self._catalog.receipts_since(self._ref, moment) if "kind" not in record]
+        return [record for record in await self._records_since(self._ref, moment) if "kind" not in record]
+
+    async def _records_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
+        receipts = self._catalog.receipts(session)
+        return await asyncio.to_thread(lambda: list(takewhile(since(moment), receipts.newest_first())))
 
     async def remembered_since(self, moment: datetime) -> dict[str, str]:
         """Return the times of remembered turns from `moment` on, by the id of their row.
@@ -387,49 +392,51 @@ class SessionHandle:
         receipts = await self.receipts_since(moment)
         for ancestor, _ in await self._ancestors():
             with suppress(MissingFolder):  # it was deleted
-                receipts += await self._catalog.receipts_since(self._catalog.ref(ancestor), moment)
+                receipts += await self._records_since(self._catalog.ref(ancestor), moment)
         return {str(each["remembered"]): str(each["at"]) for each in receipts if each.get("remembered")}
 
     async def list_files(self) -> list[SessionFile]:
         """The files in the session's folder, sorted by name; none for a session that lives in memory."""
         self.check("read")
-        return await self._catalog.files(self._ref)
+        self._catalog.check_open()
+        return await asyncio.to_thread(self._catalog.sessions.files, self._ref)
 
     async def stream_file(self, name: str) -> AsyncIterator[bytes]:
         """The bytes of one of `list_files`, in chunks of at most 64 KiB. Raises `UnsafePath` or `FileNotFoundError`."""
         self.check("read")
-        async for chunk in self._catalog.stream_file(self._ref, name):
+        self._catalog.check_open()
+        async for chunk in self._catalog.sessions.stream_file(self._ref, name):
             yield chunk
 
     async def attach(self, parts: Iterable[tuple[bytes, str]]) -> list[str]:
         """Keep files with the session, each with the suffix of its kind; returns their names. Durable on return."""
         self.check("write")
-        blobs = self._catalog.blobs(self._ref)
+        blobs = self._blobs()
         return await asyncio.to_thread(lambda: [blobs.put(data, suffix) for data, suffix in parts])
 
     async def attachment(self, name: str) -> bytes | None:
         """Return the bytes of an attachment; None if there is none. Raises `UnsafePath` or `DamagedFile`."""
         self.check("read")
-        return await asyncio.to_thread(self._catalog.blobs(self._ref).read, name)
+        return await asyncio.to_thread(self._blobs().read, name)
 
     async def attachments(self) -> dict[str, int]:
         """Return the sizes of the session's attachments in bytes, by name."""
         self.check("read")
-        return await self._attachments()
+        return await asyncio.to_thread(self._blobs().sizes)
 
     async def drop_unnamed_attachments(self) -> int:
         """Erase attachments that no message names any more; return how many. Durable on return."""
         self.check("write")
-        if not (names := await self._attachments()):
+        blobs = self._blobs()
+        if not (names := await asyncio.to_thread(blobs.sizes)):
             return 0
         said = [entry.content for entry in await self._keeper(TranscriptStore).transcript_read_all(self._ref)]
-        blobs = self._catalog.blobs(self._ref)
         unnamed = [name for name in names if not any(name in content for content in said)]
         await asyncio.to_thread(lambda: [blobs.drop(name) for name in unnamed])
         return len(unnamed)
 
-    async def _attachments(self) -> dict[str, int]:
-        return await asyncio.to_thread(self._catalog.blobs(self._ref).sizes)
+    def _blobs(self, session: SessionRef | None = None) -> Blobs:
+        return self._catalog.place_of(session or self._ref).blobs(ATTACHMENTS)
 
     async def copy_to(self, other: SessionRef, *, entries: int | None = None) -> None:
         """Copy everything in the session's stores into a new session.
@@ -443,7 +450,10 @@ class SessionHandle:
                     await store.kv_set(other, entry)
         if self.supports(TranscriptStore):
             transcripts = self._keeper(TranscriptStore)
-            if said := _first(await transcripts.transcript_read_all(self._ref), entries):
+            said = await transcripts.transcript_read_all(self._ref)
+            if entries is not None and not 0 <= entries <= len(said):
+                raise InvalidValue(f"entry {entries} does not exist: the session has {len(said)}")
+            if said := said[:entries]:
                 await transcripts.transcript_append(other, said)
             await asyncio.to_thread(self._copy_attachments, other, [entry.content for entry in said])
 
@@ -462,12 +472,12 @@ class SessionHandle:
         if self.supports(KeyValueStore):
             for entry in key_values:
                 await self._keeper(KeyValueStore).kv_set(self._ref, entry)
-        for receipt in receipts:
-            await self._catalog.append_receipt(self._ref, receipt)
+        if receipts:
+            await asyncio.to_thread(self._catalog.receipts(self._ref).append, receipts)
 
     def _copy_attachments(self, other: SessionRef, said: Sequence[str]) -> None:
         """Copy the attachments that `said` names."""
-        ours, theirs = self._catalog.blobs(self._ref), self._catalog.blobs(other)
+        ours, theirs = self._blobs(), self._blobs(other)
         for name in ours.sizes():
             if any(name in content for content in said) and (data := ours.read(name)) is not None:
                 theirs.put(data, name[32:])
@@ -518,9 +528,3 @@ async def _failure_of(write: Awaitable[object]) -> StoreError | None:
     except StoreError as error:
         return error
     return None
-
-
-def _first(said: list[TranscriptEntry], entries: int | None) -> list[TranscriptEntry]:
-    if entries is not None and not 0 <= entries <= len(said):
-        raise InvalidValue(f"entry {entries} does not exist: the session has {len(said)}")
-    return said if entries is None else said[:entries]

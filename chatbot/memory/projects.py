@@ -12,14 +12,16 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import structs
+
 from chatbot.errors import SessionNotFound
+from chatbot.memory.erasure import Target, erase, erasure
 from chatbot.memory.session_catalog import SessionFilter
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.errors import InvalidValue, UnknownProject, UnsupportedOperation
 from chatbot.stores.fields import one_line
-from chatbot.stores.observation import STATUSES, Observation, Triple
-from chatbot.stores.query import EVERY, FactFilter, Filter
+from chatbot.stores.query import EVERY, FactFilter
 from chatbot.stores.records import SessionRecord, format_time
 
 
@@ -91,16 +93,17 @@ async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = Fals
     Raises `UnknownProject` for an empty project.
     """
     memory.caller.check("erase")
-    records = await sessions_of(memory, name)
-    rows, facts = await _remembered(memory, name)
-    erased = {each.id for each in (*rows, *facts)}
+    records, erased = await sessions_of(memory, name), set[str]()
+    target = Target(project=name)
+    with suppress(UnsupportedOperation):  # the agent remembers nothing
+        scope = memory.memory().scope
+        erased.update((await erasure(structs.replace(scope, caller=scope.caller.raised("read")), target)).ids)
     if not dry_run:
         for record in records:
             with suppress(SessionNotFound):  # another process was faster
                 erased.update((await memory.delete_session(record.id)).erased)
-        rows, facts = await _remembered(memory, name)
-        if ids := [each.id for each in (*rows, *facts)]:
-            erased.update(await memory.memory().purge(*ids))
+        with suppress(UnsupportedOperation):
+            erased.update((await erase(memory.memory().scope, target)).erased)
     return _checked(name, ProjectContent(len(erased), len(records)))
 
 
@@ -113,17 +116,6 @@ async def sessions_of(memory: MemorySystem, name: str) -> list[SessionRecord]:
     return [
         each for each in records if each.is_open_to(own.clearance, own.namespace, own.project) and wanted.fits(each)
     ]
-
-
-async def _remembered(memory: MemorySystem, name: str) -> tuple[list[Observation], list[Triple]]:
-    """Return the rows, of any status, and the facts of a project; none if the agent remembers nothing."""
-    try:
-        scope = memory.memory().scope
-    except UnsupportedOperation:
-        return [], []
-    view = scope.acting(SENSITIVITIES)
-    rows = await scope.rows(Filter(project=name, statuses=STATUSES), view=view)
-    return rows, await scope.store.facts(view, FactFilter(project=name), limit=EVERY)
 
 
 def _checked(name: str, moved: ProjectContent) -> ProjectContent:

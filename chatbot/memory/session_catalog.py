@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
-from itertools import takewhile
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +18,7 @@ from msgspec import Struct
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.stores.access import NO_PROJECT
-from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Lease, Lines, SessionFile
+from chatbot.stores.backend import Backend, Lease, Lines, Place
 from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.loops import LoopsLock, to_its_end
@@ -89,7 +88,7 @@ class SessionCatalog(Closable):
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._sessions = backend.sessions
+        self.sessions = backend.sessions
         self._another: str | None = None
 
     @asynccontextmanager
@@ -97,24 +96,19 @@ class SessionCatalog(Closable):
         """Make a session: it is published, durable, when the block ends without an error."""
         self.check_open()
         try:
-            yield await asyncio.to_thread(self._sessions.begin, record)
-            await asyncio.to_thread(self._sessions.publish, record)
+            yield await asyncio.to_thread(self.sessions.begin, record)
+            await asyncio.to_thread(self.sessions.publish, record)
         except BaseException:
-            await asyncio.to_thread(self._sessions.abandon, record.id)
+            await asyncio.to_thread(self.sessions.abandon, record.id)
             raise
-
-    async def make(self, record: SessionRecord) -> None:
-        """Make an empty session. It is whole and durable on return."""
-        self.check_open()
-        await asyncio.to_thread(self._make, record)
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record of a session. Raises `SessionNotFound` or `DamagedSession`."""
-        known = self._sessions.glance(session_id)
+        known = self.sessions.glance(session_id)
         if known is not None:
             return known
         with _translated():
-            return await asyncio.to_thread(self._sessions.get, session_id)
+            return await asyncio.to_thread(self.sessions.get, session_id)
 
     async def get_another(self, *, is_there: bool) -> None:
         """Take as long as `get` of an existing or a missing session, so that timing reveals nothing."""
@@ -127,43 +121,23 @@ class SessionCatalog(Closable):
 
     async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
         """Return the wanted sessions, the one used last first; only those after the session `behind`, if named."""
-        return await asyncio.to_thread(self._sessions.find, wanted, limit, behind=behind)
+        return await asyncio.to_thread(self.sessions.find, wanted, limit, behind=behind)
 
     async def change(self, session_id: str, change: Change) -> SessionRecord:
         """Apply `change` to the present record of a session and return the result. Raises like `get`."""
         with _translated():
-            return await asyncio.to_thread(self._sessions.change, session_id, change)
+            return await asyncio.to_thread(self.sessions.change, session_id, change)
 
     async def note_used(self, session_id: str, now: datetime) -> None:
         """Record that a session was used; cheap, and may be lost."""
         self.used_last = session_id
         with _translated():
-            await asyncio.to_thread(self._sessions.note_used, session_id, now)
+            await asyncio.to_thread(self.sessions.note_used, session_id, now)
 
     async def delete(self, record: SessionRecord) -> None:
         """Erase a session. Raises `SessionNotFound`."""
         with _translated():
             await asyncio.to_thread(self._delete, record)
-
-    async def reorder(self) -> None:
-        """Bring imported sessions into the order of their last use."""
-        await asyncio.to_thread(self._sessions.reorder)
-
-    async def append_receipt(self, session: SessionRef, receipt: Receipt) -> None:
-        """Keep the record of a turn. Durable on return."""
-        await asyncio.to_thread(self.append_receipt_now, session, receipt)
-
-    def append_receipt_now(self, session: SessionRef, receipt: Receipt) -> None:
-        """Keep the record of a turn; blocking."""
-        self._receipts(session).append([receipt])
-
-    async def receipts(self, session: SessionRef) -> list[Receipt]:
-        """Return every receipt, oldest first."""
-        return await asyncio.to_thread(lambda: self._receipts(session).all())
-
-    async def receipts_since(self, session: SessionRef, moment: datetime) -> list[Receipt]:
-        """Return every receipt from `moment` on, newest first; reads no further back."""
-        return await asyncio.to_thread(lambda: list(takewhile(since(moment), self._receipts(session).newest_first())))
 
     async def take_back(self, session: SessionRef, at: datetime) -> None:
         """Delete what was said from the receipt of the turn that began `at`, and the title it gave; its cost stays.
@@ -183,55 +157,35 @@ class SessionCatalog(Closable):
         """
         await asyncio.to_thread(self._erase_quotes, sessions, ids)
 
-    async def files(self, session: SessionRef) -> list[SessionFile]:
-        """Return the files of a session, sorted by name."""
-        return await asyncio.to_thread(self._sessions.files, session)
-
-    def stream_file(self, session: SessionRef, name: str) -> AsyncIterator[bytes]:
-        """Stream one of `files`."""
+    def place_of(self, session: SessionRef) -> Place:
+        """Return the place of a session: its receipts, attachments and turns. Blocking."""
         self.check_open()
-        return self._sessions.stream_file(session, name)
-
-    def blobs(self, session: SessionRef) -> Blobs:
-        """Return the attachments of a session. Blocking."""
-        self.check_open()
-        return self.backend.place_of(session).blobs(ATTACHMENTS)
+        return self.backend.place_of(session)
 
     def ref(self, session_id: str) -> SessionRef:
         """Return the reference of a session for stores."""
         with _translated():
-            return self._sessions.ref(session_id)
-
-    def turn_lease(self, session: SessionRef) -> Lease:
-        """Return the lease of a session's turns."""
-        return self.backend.place_of(session).lease("turn")
+            return self.sessions.ref(session_id)
 
     async def aclose(self) -> None:
         """Tidy up the catalog's files."""
-        if self._sessions.is_tidy:
+        if self.sessions.is_tidy:
             self._close()
         else:
             await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        self._sessions.tidy()
+        self.sessions.tidy()
         self.backend.close()
 
-    def _make(self, record: SessionRecord) -> None:
-        try:
-            self._sessions.begin(record)
-            self._sessions.publish(record)
-        except BaseException:
-            self._sessions.abandon(record.id)
-            raise
-
     def _delete(self, record: SessionRecord) -> None:
-        self._sessions.delete(record.id)
+        self.sessions.delete(record.id)
         failures = self.backend.lines(FAILURES)
         failures.rewrite(lambda line: None if line.get("session") == record.id else line, holding=[record.id])
 
-    def _receipts(self, session: SessionRef) -> Lines:
-        return self.backend.place_of(session).lines(RECEIPTS)
+    def receipts(self, session: SessionRef) -> Lines:
+        """Return the receipts of a session. Blocking."""
+        return self.place_of(session).lines(RECEIPTS)
 
     def _take_back(self, session: SessionRef, at: datetime) -> None:
         given: set[str] = set()
@@ -242,14 +196,14 @@ class SessionCatalog(Closable):
             given.add(str(receipt.get("title", "")))
             return withdrawn(receipt)
 
-        self._receipts(session).rewrite(kept, holding=[format_time(at)])
+        self.receipts(session).rewrite(kept, holding=[format_time(at)])
         self._untitle([session], given)
 
     def _remembering(self, ids: Collection[str]) -> list[str]:
         found = []
-        for each in self._sessions.ids():
+        for each in self.sessions.ids():
             with suppress(StoreError):  # a damaged session names none
-                if self._receipts(self._sessions.ref(each)).holds("remembered", ids):
+                if self.receipts(self.sessions.ref(each)).holds("remembered", ids):
                     found.append(each)
         return found
 
@@ -258,12 +212,12 @@ class SessionCatalog(Closable):
         kept: list[SessionRef] = []
         for session in sessions:
             with suppress(MissingFolder):
-                said += self._receipts(session).all()
+                said += self.receipts(session).all()
                 kept.append(session)
         quoted = quotes_of(said, ids)
         for session in kept:
             with suppress(MissingFolder):
-                self._receipts(session).rewrite(quoted.taken_from)
+                self.receipts(session).rewrite(quoted.taken_from)
         self._untitle(kept, quoted.titles)
 
     def _untitle(self, sessions: Iterable[SessionRef], titles: Collection[str]) -> None:
@@ -272,9 +226,9 @@ class SessionCatalog(Closable):
             return
         for session in sessions:
             with suppress(MissingFolder, DamagedFile):
-                if self._sessions.get(session.id).title in titles:
-                    self._sessions.change(session.id, lambda each: each.renamed("") if each.title in titles else each)
-        self._sessions.drop_former()
+                if self.sessions.get(session.id).title in titles:
+                    self.sessions.change(session.id, lambda each: each.renamed("") if each.title in titles else each)
+        self.sessions.drop_former()
 
 
 @contextmanager

@@ -16,14 +16,13 @@ from typing import Any
 from msgspec import structs
 
 from chatbot.errors import SessionNotFound
-from chatbot.memory.erasure import bar_derived
-from chatbot.memory.origins import marks_of, marks_of_fact
+from chatbot.memory.erasure import Target, erase
 from chatbot.memory.scope import Caller, user_of
 from chatbot.memory.session_catalog import FAILURES, SessionFilter
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import AccessDenied, UnknownObservation, UnsupportedOperation
+from chatbot.stores.errors import AccessDenied, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.records import SessionRecord, format_time
@@ -116,7 +115,9 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
         with suppress(SessionNotFound):  # another process was faster
             erased.update((await memory.erase_session(record)).erased)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
-        erased.update(await _erase_rows(memory))
+        scope = memory.memory().scope
+        everything = structs.replace(scope, caller=scope.caller.raised(clearance="full"))
+        erased.update((await erase(everything, Target(everything=True))).erased)
     failures = memory.backend.lines(FAILURES)
     # a failure without a session may quote any user
     await asyncio.to_thread(failures.rewrite, lambda line: line if line.get("session") else None)
@@ -130,25 +131,6 @@ def check_erases(caller: Caller) -> None:
         raise AccessDenied("a user is deleted in all projects at once: name none, with a token that is bound to none")
     if not caller.namespace:
         raise AccessDenied("this is the owner's memory, not a user's: name the user")
-
-
-async def _erase_rows(memory: MemorySystem) -> list[str]:
-    """Erase the memories that belong to no session, of any clearance; return the ids. An import does not restore them.
-
-    Facts are erased first: without its source a fact is invisible.
-    """
-    scope = memory.memory().scope
-    scope = structs.replace(scope, caller=scope.caller.raised(clearance="full"), erasing=True)
-    view, erased = scope.acting(SENSITIVITIES), list[str]()
-    while facts := await scope.store.facts(view, FactFilter(), limit=MOST_AT_ONCE):
-        await scope.bar([mark for fact in facts for mark in marks_of_fact(fact)])
-        erased += await scope.store.purge(view, [fact.id for fact in facts], alone=True)
-    while rows := await scope.rows(Filter(statuses=STATUSES), view=view, limit=MOST_AT_ONCE):
-        await scope.bar([mark for row in rows for mark in marks_of(row)])
-        await bar_derived(scope, [row.id for row in rows])
-        with suppress(UnknownObservation):  # another process was faster
-            erased += await scope.store.purge(view, [row.id for row in rows])
-    return erased
 
 
 async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:

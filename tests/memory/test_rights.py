@@ -151,7 +151,6 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "pin": ("write", "curate", lambda p: p.session.pin()),
     "transcript_clear": ("write", "curate", lambda p: p.session.transcript_clear()),
     "rename": ("write", "curate", lambda p: p.session.rename("Wells")),
-    "entitle": ("write", "curate", lambda p: p.session.entitle("Wells")),
     "mark": ("write", "curate", lambda p: p.session.mark("private")),
     "note_history": ("chat", "curate", lambda p: p.session.note_history("last")),
     "receipt_append": ("write", "curate", lambda p: p.session.receipt_append({"turn": "1"})),

@@ -1,0 +1,495 @@
+"""Opens the sessions of an identity for a caller, and the stores that they share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
+from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
+from chatbot.memory.memory import Memory
+from chatbot.memory.origins import Tombstones
+from chatbot.memory.scope import (
+    Caller,
+    Environment,
+    Observable,
+    Scope,
+    Tell,
+    new_id,
+    standing_questions,
+    utc_now,
+)
+from chatbot.memory.scoring import PROFILES, ScoringProfile
+from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
+from chatbot.memory.session_search import SessionHit, search
+from chatbot.stores.access import OWNER
+from chatbot.stores.backend import Backend
+from chatbot.stores.backends import open_backend
+from chatbot.stores.base import KeyValueStore, ObservationStore, Store
+from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
+from chatbot.stores.fields import check_key
+from chatbot.stores.home import Home, parse_home
+from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import to_its_end
+from chatbot.stores.plugins import open_store
+from chatbot.stores.query import Progress
+from chatbot.stores.records import SessionRecord, SessionRef, check_text, is_session_id
+from chatbot.stores.session_terms import SessionTerms
+from chatbot.stores.span import span
+
+if TYPE_CHECKING:
+    from chatbot.config import StandingSettings
+    from chatbot.embedding import Embedder
+    from chatbot.memory.meaning import Billing, Meaning
+    from chatbot.memory.upkeep import UpkeepFile
+
+logger = logging.getLogger(__name__)
+
+_SHOWN_MATCHES = 5
+
+
+class SystemOptions(Struct, frozen=True, kw_only=True):
+    """Advanced settings of a memory system."""
+
+    observations: str | None = None
+    """Store of memories without a session; by default `observations`, or `in_memory` without a home."""
+    plugins_beside: Path | None = None
+    """Folder to search for plug-ins."""
+    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
+    """Profiles of ranking: `search`, `recent`, `inject` and custom ones."""
+    questions: Callable[[], Sequence[StandingSettings]] = standing_questions
+    """Returns the standing questions."""
+    bill: Billing | None = None
+    """Called after each call of the embedder, to bill it."""
+    tell: Tell | None = None
+    """Called after each operation."""
+    project: str = ""
+    """Project of new sessions of a caller that is not in a project."""
+
+
+class SessionOpening(AsyncResource, Observable):
+    """Opens, finds and searches sessions; see `MemorySystem`."""
+
+    def __init__(
+        self,
+        home: Home | str | None,
+        caller: Caller | None = None,
+        *,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        ttl: timedelta | None = None,
+        embedder: Embedder | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        options: SystemOptions | None = None,
+    ) -> None:
+        self.where: Home | None = parse_home(home) if isinstance(home, str) else home
+        """Folder or address of the memory; None if nothing is kept."""
+        self.caller = caller or Caller()
+        self._settings = settings or {}
+        self._ttl = ttl
+        self._embedder = embedder
+        self._clock = clock
+        self._options = options or SystemOptions()
+        self._chosen = {*self._settings}
+        """Stores that this program named. No others are loaded: a session's record could name any code."""
+        self.backend: Backend = open_backend(self.where)
+        self.tombstones = Tombstones(self.backend)
+        self._keyed_order = TurnOrder(self.backend.lease("keyed"))
+        self._environment = Environment(
+            clock,
+            profiles=self._options.profiles,
+            questions=self._options.questions,
+            meaning_of=self._meaning_of,
+            tell=self._options.tell,
+            erase_quotes=self._erase_quotes,
+            tombstones=self.tombstones,
+            keyed=self._keyed_order,
+        )
+        self._meanings: dict[int, Meaning] = {}
+        self._observations = self._options.observations or ("in_memory" if home is None else "observations")
+        self._catalog = SessionCatalog(self.backend)
+        self._terms = SessionTerms.of(self.where, self._cache_root())
+        self._stores: dict[str, Store] = {}
+        self._opening_stores = threading.Lock()
+        self._upkeep: UpkeepFile | None = None
+        self._turn_orders: WeakValueDictionary[str, TurnOrder] = WeakValueDictionary()
+
+    @property
+    def home(self) -> Path | None:
+        """The identity's memory folder; None for a database or memory."""
+        return self.where if isinstance(self.where, Path) else None
+
+    async def create_session(self, store_types: Sequence[str], agent_id: str, *, title: str = "") -> SessionHandle:
+        """Create a session that uses these stores. Durable on return.
+
+        It never shows more than the caller may see; `cleared_for` first for less clearance, another namespace, or a
+        project.
+        """
+        self.caller.check("chat")
+        return await self._created(self._new_record(_names(store_types), agent_id, title))
+
+    async def keyed_session(
+        self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
+    ) -> SessionHandle:
+        """Return the agent's session under the caller's key; create it with these stores if there is none.
+
+        All callers that ask for the same key at the same time, in any process, get the same session.
+        """
+        self.caller.check("chat")
+        check_key(key)
+        origin = f"key:{key}"
+        async with self._keyed_order:
+            known = await self._find_open(lambda record: (record.agent_id, record.origin) == (agent_id, origin), None)
+            if known:
+                return await self.load_session(known[-1].id, agent_id)
+            record = self._new_record(_names(store_types), agent_id, title)
+            return await to_its_end(self._created(replace(record, origin=origin)))
+
+    async def _created(self, record: SessionRecord) -> SessionHandle:
+        stores = self._open_stores(record.store_types)
+        self._chosen.update(record.store_types)
+        async with self._catalog.making(record):
+            pass
+        return self._handle(record, stores)
+
+    async def load_session(
+        self,
+        session_id: str,
+        agent_id: str | None = None,
+        *,
+        any_agent: bool = False,
+    ) -> SessionHandle:
+        """Load a session; reads no other.
+
+        Raises `SessionNotFound`, also for one that is not open to the caller; `SessionExpired`; or `WrongAgent` if the
+        session is not of `agent_id`, without `any_agent`.
+        """
+        record = await self._open_record(session_id)
+        if not any_agent and record.agent_id != agent_id:
+            raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, not to {agent_id!r}")
+        now = self._clock()
+        if record.is_expired(now):
+            raise SessionExpired(f"session {session_id} expired at {record.expires_at}")
+        if self._ttl is not None:
+            until = now + self._ttl
+            with suppress(ReadOnlyFolder):  # then its last use is not recorded
+                record = await self._catalog.change(
+                    session_id, lambda record: replace(record, expires_at=until).used(now)
+                )
+        return self._handle(record, self._stores_of(record))
+
+    async def list_sessions(
+        self,
+        agent_id: str | None = None,
+        *,
+        limit: int | None = None,
+        wanted: Callable[[SessionRecord], bool] = lambda _: True,
+    ) -> list[SessionRecord]:
+        """Return the open sessions, the one used last first, archived ones too; of one agent, or of all.
+
+        A session is open if it is in the caller's namespace and project, needs no higher clearance and has not expired.
+        """
+        self.caller.check("read")
+        return await self._find_open(lambda record: agent_id in {None, record.agent_id} and wanted(record), limit)
+
+    async def choose_sessions(self, wanted: SessionFilter) -> list[SessionRecord]:
+        """Return the open sessions that fit, the one used last first. Sessions are read only to filter by messages.
+
+        Raises `SessionNotFound` if the session `wanted.behind` is gone.
+        """
+        self.caller.check("read")
+        if wanted.behind is not None:
+            await self._open_record(wanted.behind)
+        limit = None if wanted.looks_inside else wanted.limit
+        records = await self._find_open(wanted.fits, limit, behind=wanted.behind)
+        if not wanted.looks_inside:
+            return records
+        chosen: list[SessionRecord] = []
+        for record in records:
+            if wanted.limit is not None and len(chosen) >= wanted.limit:
+                break
+            if await self._is_filled_as(record, wanted):
+                chosen.append(record)
+        return chosen
+
+    async def search_sessions(
+        self,
+        text: str,
+        *,
+        limit: int = 10,
+        wanted: SessionFilter | None = None,
+        exclude: Collection[str] = (),
+        progress: Progress | None = None,
+    ) -> list[SessionHit]:
+        """Return the open sessions that match `text`, best first, each with its best line.
+
+        Archived ones are searched too, unless `wanted` excludes them. `progress` is called while many changed sessions
+        are read.
+        """
+        self.caller.check("read")
+        every = await self._catalog.find(lambda _: True)
+        await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
+        wanted = replace(wanted or SessionFilter(), limit=None)
+        if wanted.looks_inside or wanted.behind is not None:
+            chosen = await self.choose_sessions(wanted)
+        else:
+            is_open = self._opening()
+            chosen = [record for record in every if is_open(record) and wanted.fits(record)]
+        sessions = [
+            handle for record in chosen if record.id not in exclude and (handle := self._openable(record)) is not None
+        ]
+        return await search(sessions, text, self._terms, self._observing(), limit=limit, progress=progress)
+
+    async def latest_session(self, agent_id: str) -> SessionHandle | None:
+        """Return the agent's session that was used last; None if it has none."""
+        records = await self.choose_sessions(SessionFilter(agent_id=agent_id, is_archived=False, limit=1))
+        return await self.load_session(records[0].id, agent_id) if records else None
+
+    async def find_session(self, text: str, agent_id: str | None = None) -> SessionRecord:
+        """Return the open session with the id, beginning of an id, or title `text`, whatever the case.
+
+        Raises `SessionNotFound`, or `AmbiguousSession` with the matches.
+        """
+        self.caller.check("read")
+        if is_session_id(text):
+            return await self._open_record(text)
+        wanted = text.casefold()
+        sessions = await self.list_sessions(agent_id)
+        matches = [record for record in sessions if record.title.casefold() == wanted]
+        matches = matches or [record for record in sessions if wanted and record.id.startswith(wanted)]
+        if not matches:
+            raise SessionNotFound(f"no session matches {text!r}")
+        if len(matches) > 1:
+            listed = ", ".join(f"{record.id} {record.title}".strip() for record in matches[:_SHOWN_MATCHES])
+            raise AmbiguousSession(f"{text!r} matches {len(matches)} sessions: {listed}")
+        return matches[0]
+
+    @property
+    def is_closed(self) -> bool:
+        """True after `aclose`, also of the system that this one was made from."""
+        return self._catalog.is_closed
+
+    async def _open_record(self, session_id: str) -> SessionRecord:
+        """Return the record of an open session; for any other, take the same steps and raise `SessionNotFound`."""
+        own = self.caller
+        shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
+        unknown = SessionNotFound(f"no session has the id {shown}")
+        try:
+            record = await self._catalog.get(session_id)
+        except SessionNotFound:
+            if own.clearance != "full" or own.principal != OWNER:  # the owner may know of all
+                await self._catalog.get_another(is_there=True)
+            raise unknown from None
+        if not record.is_open_to(own.clearance, own.namespace, own.project):
+            await self._catalog.get_another(is_there=False)
+            raise unknown
+        return record
+
+    async def _find_open(
+        self,
+        wanted: Callable[[SessionRecord], bool],
+        limit: int | None,
+        *,
+        behind: str | None = None,
+    ) -> list[SessionRecord]:
+        is_open = self._opening()
+        return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, behind=behind)
+
+    def _opening(self) -> Callable[[SessionRecord], bool]:
+        """Return a test for sessions that are now open to the caller."""
+        now, own = self._clock(), self.caller
+        return lambda record: (
+            not record.is_expired(now) and record.is_open_to(own.clearance, own.namespace, own.project)
+        )
+
+    async def is_taken(self, session_id: str) -> bool:
+        """Return whether there is a session with that id, open or not."""
+        try:
+            await self._catalog.get(session_id)
+        except SessionNotFound:
+            return False
+        except (SessionError, StoreError):
+            return True  # a damaged session
+        return True
+
+    async def _is_filled_as(self, record: SessionRecord, wanted: SessionFilter) -> bool:
+        """Return whether the number of messages fits; False for an unreadable session."""
+        try:
+            session = self._handle(record, self._stores_of(record))
+            messages = await session.transcript_count(MESSAGES)
+            is_empty = not messages and not await session.transcript_count()
+        except (SessionError, StoreError) as error:
+            logger.warning("session %s was passed over: %s", record.id, error)
+            return False
+        return messages >= wanted.min_messages and wanted.is_empty in {None, is_empty}
+
+    def _openable(self, record: SessionRecord) -> SessionHandle | None:
+        try:
+            return self._handle(record, self._stores_of(record))
+        except StoreError as error:
+            logger.warning("session %s was passed over: %s", record.id, error)
+            return None
+
+    def _observing(self) -> Scope | None:
+        """Return the scope in which the caller searches memories; None without an observation store."""
+        try:
+            return self._scope()
+        except UnsupportedOperation:
+            return None
+
+    def _new_record(
+        self, store_types: tuple[str, ...], agent_id: str, title: str, parent: str | None = None
+    ) -> SessionRecord:
+        now = self._clock()
+        record = SessionRecord(
+            id=str(new_id()),
+            agent_id=agent_id,
+            store_types=store_types,
+            created_at=now,
+            used_at=now,
+            parent=parent,
+            expires_at=self._expiry(),
+            namespace=self.caller.namespace,
+            principal=self.caller.principal,
+            clearance=self.caller.clearance,
+            project=self._options.project if self.caller.project is None else self.caller.project,
+        )
+        return record.renamed(title)
+
+    def _expiry(self) -> datetime | None:
+        return None if self._ttl is None else self._clock() + self._ttl
+
+    def _handle(
+        self,
+        record: SessionRecord,
+        stores: Mapping[str, Store],
+        *,
+        ref: SessionRef | None = None,
+        turn_order: TurnOrder | None = None,
+        caller: Caller | None = None,
+    ) -> SessionHandle:
+        return SessionHandle(
+            record,
+            ref or self._catalog.ref(record.id),
+            stores,
+            self._catalog,
+            caller=caller or self.caller,
+            environment=self._environment,
+            turn_order=turn_order or self._turn_order(record.id),
+        )
+
+    def _turn_order(self, session_id: str) -> TurnOrder:
+        """Return the order of turns of a session, the same for all its handles."""
+        with self._opening_stores:
+            order = self._turn_orders.get(session_id)
+            if order is None:
+                order = TurnOrder(self._catalog.place_of(self._catalog.ref(session_id)).lease("turn"))
+                self._turn_orders[session_id] = order
+            return order
+
+    def memory(self, agent_id: str = "", *, session_id: str | None = None) -> Memory:
+        """Return the memory without a session; rows are written by `agent_id`.
+
+        With `session_id` they are written for that session, whose clearance is not checked.
+        """
+        return Memory(replace(self._scope(), agent_id=agent_id, session_id=session_id))
+
+    def _scope(self, names: Sequence[str] | None = None) -> Scope:
+        opened = self._open_stores([self._observations] if names is None else names).values()
+        store = next((each for each in opened if isinstance(each, ObservationStore)), None)
+        if store is None:
+            raise UnsupportedOperation(f"none of the stores {', '.join(names or [self._observations])} keeps memories")
+        return Scope(store, self.caller, self._environment)
+
+    async def _erase_quotes(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
+        """Delete the summaries of sessions and their forks, and the receipts and titles that quote erased rows."""
+        elsewhere = await self._catalog.remembering(again) if again else ()
+        all_of_them = await self._with_forks(dict.fromkeys([*sessions, *elsewhere]))
+        if erased:
+            await self._catalog.erase_quotes([self._catalog.ref(each) for each in all_of_them], erased)
+        for each in all_of_them:
+            try:
+                session = await self._of_anyone(each)
+                for key in SUMMARY_KEYS if session.supports(KeyValueStore) else ():
+                    await session.kv_delete(key)
+            except (SessionNotFound, SessionExpired):
+                continue
+            except (StoreError, ChatbotError) as error:
+                logger.warning("the summary of session %s stays: %s", each, error)
+
+    async def _of_anyone(self, session_id: str) -> SessionHandle:
+        """Load a session of any namespace and principal, to correct data derived from erased rows."""
+        record = await self._catalog.get(session_id)
+        caller = replace(self._owner_in(record.namespace), clearance=self.caller.clearance)
+        return self._handle(record, self._open_stores(record.store_types), caller=caller)
+
+    def _owner_in(self, namespace: str) -> Caller:
+        """Return the owner in that namespace, for work that does not depend on the caller."""
+        return Caller(namespace, OWNER, observer=self.caller.observer)
+
+    async def _with_forks(self, sessions: Collection[str]) -> list[str]:
+        forks = await self._catalog.find(lambda record: record.parent is not None)
+        found = dict.fromkeys(sessions)
+        for record in sorted(forks, key=lambda record: record.created_at):  # parents before forks
+            if record.parent in found:
+                found[record.id] = None
+        return list(found)
+
+    def _meaning_of(self, store: ObservationStore) -> Meaning | None:
+        if self._embedder is not None and id(store) not in self._meanings:
+            from chatbot.memory.meaning import Meaning
+
+            meaning = Meaning(self._embedder, store, bill=self._options.bill, clock=self._clock)
+            self._meanings.setdefault(id(store), meaning)
+        return self._meanings.get(id(store))
+
+    def _cache_root(self) -> Path | None:
+        """Return the folder of the observations' caches, which holds ours too."""
+        root = self._settings.get(self._observations, {}).get("cache")
+        return Path(root).expanduser() if isinstance(root, str) and root else None
+
+    def _stores_of(self, record: SessionRecord) -> dict[str, Store]:
+        """Open the stores of a session. Raises `UnknownStore` for one whose code is not configured."""
+        for name in record.store_types:
+            if ":" in name and name not in self._chosen:
+                raise UnknownStore(
+                    f"session {record.id} uses the store {name!r}, which is not configured: "
+                    "review it, then name it in memory of an [agents.<id>] table"
+                )
+        return self._open_stores(record.store_types)
+
+    def _open_stores(self, names: Sequence[str]) -> dict[str, Store]:
+        with self._opening_stores:  # else two threads could open one each
+            self._catalog.check_open()
+            return {name: self._stores.get(name) or self._open_store(name) for name in names}
+
+    def _open_store(self, name: str) -> Store:
+        logger.info("initializing memory store %s in %s", name, self.where or "memory")
+        with span("store", store=name, operation="open", access="open"):
+            store = open_store(
+                name, self.where or Path(), self._settings.get(name, {}), beside=self._options.plugins_beside
+            )
+        if self.where is None and store.keeps_files:
+            raise UnsupportedOperation(f"the store {name!r} keeps files, which this memory system may not write")
+        self._stores[name] = store
+        if (observer := self.caller.observer) is not None:
+            store.observer = observer
+            observer.opened(self)
+        return store
+
+
+def _names(store_types: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(store_types, str | bytes) or not isinstance(store_types, Sequence):
+        raise InvalidValue(f"the stores are {store_types!r:.80}: they must be a list of names")
+    for name in store_types:
+        check_text(name, "a store's name")
+    return tuple(store_types)
