@@ -18,12 +18,12 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chatbot.stores.access import View
-from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import Closable, Operation
 from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.query import (
+    Candidates,
     Facet,
     FactFilter,
     Filter,
@@ -32,6 +32,7 @@ from chatbot.stores.query import (
     Order,
     Page,
     Progress,
+    Question,
     Stats,
     VectorStats,
     Version,

@@ -44,18 +44,25 @@ from chatbot.stores.observation import (
     is_line,
     is_own,
 )
-from chatbot.stores.prior_state import (
+from chatbot.stores.records import check_text, check_time
+from chatbot.stores.row_events import (
+    HELD,
+    Event,
+    Kind,
+    Outcome,
     PriorState,
+    applied,
+    as_strict_as,
     check_expected,
+    check_fields,
     each_state,
     each_visible,
+    line_of,
     made_from,
     may_name,
     seen_row,
     visible,
 )
-from chatbot.stores.records import check_text, check_time
-from chatbot.stores.row_events import HELD, Event, Kind, Outcome, applied, as_strict_as, check_fields, line_of
 
 _REPEATED = "the same was remembered before"
 _UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})

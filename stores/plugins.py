@@ -1,4 +1,4 @@
-"""Stores by their name in the configuration.
+"""Stores by their name in the configuration, and the backend of an identity by its address.
 
 A name is an entry point of the group `chatbot.stores`, or `package.module:Class`.
 """
@@ -9,12 +9,14 @@ import importlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from msgspec import Struct, ValidationError, convert
 
+from chatbot.stores.backend import Backend, Place
 from chatbot.stores.base import Store, contracts_of
 from chatbot.stores.errors import (
     BrokenStore,
@@ -25,6 +27,8 @@ from chatbot.stores.errors import (
     did_you_mean,
 )
 from chatbot.stores.home import Address, Home
+from chatbot.stores.in_memory_backend import MemoryBackend, MemoryPlace
+from chatbot.stores.on_disk.place import FileBackend, FilePlace
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -207,3 +211,54 @@ def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Pa
 def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the settings to the types of the constructor's annotations. Raises `InvalidSettings`."""
     return checked_settings(f"[memory.{name}]", store, settings, invalid=InvalidSettings, broken=BrokenStore)
+
+
+def open_backend(home: Home | None) -> Backend:
+    """Return the backend of an identity: files, a database, or memory for None. Makes nothing yet.
+
+    Raises `BrokenStore` if the driver of the database is not installed.
+    """
+    if home is None:
+        return MemoryBackend()
+    if isinstance(home, Address):
+        return _open_postgres(home)
+    return FileBackend(home)
+
+
+def open_place(place: Place | Home | None) -> Place:
+    """Return the place itself, the place of a folder or an address, or one in memory for None."""
+    if place is None:
+        return MemoryPlace()
+    if isinstance(place, Path):
+        return FilePlace(place)
+    if isinstance(place, Address):
+        return _open_postgres(place)
+    return place
+
+
+def create_tables(address: Address, *, role: str = "") -> bool:
+    """Create the tables of a database; return False if they exist.
+
+    `role`, if given, may use them from now on. Raises a `StoreError`.
+    """
+    with _driver():
+        from chatbot.stores.postgres import schema
+    return schema.create(address.url, role=role)
+
+
+def _open_postgres(address: Address) -> Backend:
+    with _driver():
+        from chatbot.stores.postgres.backend import PostgresBackend
+    return PostgresBackend(address)
+
+
+@contextmanager
+def _driver() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("chatbot"):
+            raise
+        raise BrokenStore(
+            f"PostgreSQL needs the package {error.name}: pip install 'chatbot-runtime[postgres]'"
+        ) from error

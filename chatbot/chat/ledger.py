@@ -28,10 +28,10 @@ from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models.model import Price
 from chatbot.stores.backend import Flaw, Mark, Place
-from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Home
+from chatbot.stores.plugins import open_place
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.span import count
 

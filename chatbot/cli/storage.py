@@ -25,10 +25,10 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.policy import MaintenanceReport
 from chatbot.memory.scope import utc_now
 from chatbot.options import Options, Setup
-from chatbot.stores.backends import create_tables
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
+from chatbot.stores.plugins import create_tables
 from chatbot.transfer.backups import RestoreReport, backup, copy_storage, restore, verified
 from chatbot.transfer.sync import SyncReport, counted, sync
 from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, sealed

@@ -31,10 +31,9 @@ from chatbot.memory.session_catalog import FAILURES as LINES
 from chatbot.models import open_model
 from chatbot.models.model import Model
 from chatbot.stores.backend import Place
-from chatbot.stores.backends import open_place
 from chatbot.stores.errors import StoreError, did_you_mean
 from chatbot.stores.home import Home
-from chatbot.stores.plugins import PluginPoint, checked_settings, reason_of, settings_of
+from chatbot.stores.plugins import PluginPoint, checked_settings, open_place, reason_of, settings_of
 
 State = TypeVar("State")
 _MOST_SESSIONS = 1_000

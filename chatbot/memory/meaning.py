@@ -30,13 +30,12 @@ from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.candidates import Question
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import Filter, Match, Progress
+from chatbot.stores.query import Filter, Match, Progress, Question
 from chatbot.stores.span import Span, span
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.vectors import Vector, unit

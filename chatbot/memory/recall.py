@@ -20,10 +20,9 @@ from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, carried, outstanding, scored
 from chatbot.stores.access import View
-from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import Filter, Match, check_limit
+from chatbot.stores.query import Candidates, Filter, Match, Question, check_limit
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
 from chatbot.stores.vectors import Vector

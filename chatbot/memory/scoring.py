@@ -29,9 +29,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from chatbot.stores.candidates import Candidates
 from chatbot.stores.observation import LASTING_IN_RANK
-from chatbot.stores.query import Match
+from chatbot.stores.query import Candidates, Match
 
 WEIGHT = 0.8
 """Weight of meaning relative to words. From 0.5 to 1, none of five question sets scores below words alone."""

@@ -24,10 +24,10 @@ from chatbot.memory.scope import Caller, check_namespace, utc_now
 from chatbot.server.callers import Grant, ServerCaller, checked
 from chatbot.stores.access import RIGHTS
 from chatbot.stores.backend import Place
-from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.fields import one_line
 from chatbot.stores.home import Home
+from chatbot.stores.plugins import open_place
 from chatbot.stores.records import format_time
 
 NAME = "tokens.json"

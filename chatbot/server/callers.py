@@ -22,9 +22,9 @@ from chatbot.memory.scope import Caller, digest_of, joined, user_namespace
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
 from chatbot.stores.backend import Place
-from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile, InvalidValue
 from chatbot.stores.home import Home
+from chatbot.stores.plugins import open_place
 
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem

@@ -19,8 +19,8 @@ import msgspec
 
 from chatbot.memory.scope import digest_of, utc_now
 from chatbot.stores.backend import Document, Place
-from chatbot.stores.backends import open_place
 from chatbot.stores.home import Home
+from chatbot.stores.plugins import open_place
 
 logger = logging.getLogger(__name__)
 

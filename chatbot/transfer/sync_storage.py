@@ -17,14 +17,13 @@ from chatbot.errors import without_folders
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS
 from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Examination, Lines
-from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import DamagedFile
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
 from chatbot.stores.observations.store import LoggedObservations
-from chatbot.stores.plugins import open_store
+from chatbot.stores.plugins import open_backend, open_store
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
 from chatbot.transfer.union import Journal, Said, canonical, digest_of, portable, said_of, with_ids
 

@@ -5,7 +5,6 @@ replica     rows in this process: log, table, snapshot and search
 log         the journal, a file of events
 table       the columns: all properties but the texts        filters    rows by labels, conditions and time
 lookups     rows by id, by label, by who may see them        overlay    rows that no segment holds yet
-columns     the numbers that are kept for every row          snapshot   the table as a file
 questions   what matches a question, and data for ranking    search     when to index
 index       segments, and rows that are only in memory       ranking    scores, and filters over whole columns
 segments    arrays of postings, and their manifest           arrays     the format of every cache, with a checksum

@@ -13,13 +13,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from chatbot.stores.access import View
-from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.observation import TYPES, rank
 from chatbot.stores.observations import filters, ranking
-from chatbot.stores.observations.columns import COLUMNS
-from chatbot.stores.observations.lookups import label_of
+from chatbot.stores.observations.lookups import COLUMNS, label_of
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.query import Corpus, Filter, Match
+from chatbot.stores.query import Candidates, Corpus, Filter, Match, Question
 from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
 from chatbot.stores.vectors import Vector, unit
 

@@ -20,7 +20,6 @@ from chatbot.stores.access import View, fold, may_see
 from chatbot.stores.backend import Flaw
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
-from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.errors import UnknownObservation, UnsafePath
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import shell_word
@@ -36,6 +35,7 @@ from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
 from chatbot.stores.query import (
+    Candidates,
     Facet,
     FactFilter,
     Filter,
@@ -44,6 +44,7 @@ from chatbot.stores.query import (
     Order,
     Page,
     Progress,
+    Question,
     Stats,
     VectorStats,
     Version,

@@ -30,8 +30,18 @@ from chatbot.stores.observation import (
     counted,
     parse_triple,
 )
-from chatbot.stores.observations.columns import COLUMNS, COUNTS, OF_A_ROW, numbers, twin_key
-from chatbot.stores.observations.lookups import Ids, Labels, Mask, Visible, labels_of
+from chatbot.stores.observations.lookups import (
+    COLUMNS,
+    COUNTS,
+    OF_A_ROW,
+    Ids,
+    Labels,
+    Mask,
+    Visible,
+    labels_of,
+    numbers,
+    twin_key,
+)
 from chatbot.stores.query import Order
 from chatbot.stores.records import format_time, micros, moment
 from chatbot.stores.row_events import STATUS_AFTER, Event

@@ -17,12 +17,10 @@ from chatbot.stores.decisions import decide
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Change, Writing, WrittenByOthers, erasing, uncounted
 from chatbot.stores.observation import PROTECTED_TYPES, Observation, RowState, Triple
-from chatbot.stores.observations.columns import text_digest
-from chatbot.stores.observations.lookups import label_of
+from chatbot.stores.observations.lookups import label_of, text_digest
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.prior_state import erased_by
 from chatbot.stores.records import micros
-from chatbot.stores.row_events import Event, Outcome
+from chatbot.stores.row_events import Event, Outcome, erased_by
 from chatbot.stores.vectors import one_dimension, unit
 
 logger = logging.getLogger(__name__)

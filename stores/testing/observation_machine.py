@@ -15,11 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.candidates import Question
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Triple
-from chatbot.stores.query import FactFilter, Filter, Labelled
+from chatbot.stores.query import FactFilter, Filter, Labelled, Question
 from chatbot.stores.row_events import Event
 from chatbot.stores.text.analysis import terms
 

@@ -18,7 +18,7 @@ import asyncio, inspect, json, sys
 from pathlib import Path
 
 from chatbot.memory import MemorySystem
-from chatbot.stores.observations.columns import COLUMNS
+from chatbot.stores.observations.lookups import COLUMNS
 
 async def use():
     settings = {"observations": {"cache": sys.argv[2]}}

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from chatbot.memory.reading import Need
 from chatbot.memory.recall import judged
 from chatbot.memory.scoring import PROFILES, ROOM, WORDS, RowScore, ScoringProfile, outstanding, scored, windowed
-from chatbot.stores.candidates import Candidates
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import Match
+from chatbot.stores.query import Candidates, Match
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SEARCH, RECENT, INJECT = PROFILES["search"], PROFILES["recent"], PROFILES["inject"]

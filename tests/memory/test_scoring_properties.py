@@ -22,8 +22,7 @@ from chatbot.memory.scoring import (
     saturated,
     scored,
 )
-from chatbot.stores.candidates import Candidates
-from chatbot.stores.query import Match
+from chatbot.stores.query import Candidates, Match
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SEARCH, INJECT = PROFILES["search"], PROFILES["inject"]

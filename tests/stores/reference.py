@@ -16,7 +16,6 @@ import numpy as np
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.consolidation import LASTING_TYPES, check_rate, is_overfull, settled, surplus, weigh
 from chatbot.stores.decisions import decide
 from chatbot.stores.errors import UnknownObservation
@@ -25,11 +24,11 @@ from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
 from chatbot.stores.observations.writer import archiving, with_time_to_live
-from chatbot.stores.prior_state import erased_by
 from chatbot.stores.query import (
     EMPTY,
     FILTERED,
     MISSING,
+    Candidates,
     Corpus,
     Facet,
     FactFilter,
@@ -38,6 +37,7 @@ from chatbot.stores.query import (
     Match,
     Order,
     Page,
+    Question,
     Stats,
     VectorStats,
     Version,
@@ -51,7 +51,7 @@ from chatbot.stores.query import (
     tests_of,
     values_of,
 )
-from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, implied, line_of
+from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, erased_by, implied, line_of
 from chatbot.stores.row_history import naming, shown, version
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
 from chatbot.stores.vectors import Vector, check_model, one_dimension, unit

@@ -25,11 +25,10 @@ from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.messages import Usage
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.candidates import Question
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.query import FactFilter, Filter, Labelled
+from chatbot.stores.query import FactFilter, Filter, Labelled, Question
 from chatbot.stores.row_events import HELD, KINDS, Event
 from chatbot.stores.vectors import unit, vector
 from tests.effort import share

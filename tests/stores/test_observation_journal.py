@@ -25,7 +25,7 @@ from chatbot.stores.errors import LaterFormat, StoreFailed, UnsafePath
 from chatbot.stores.files import LOCK_TIMEOUT_S, make_folder
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations import log as journal
-from chatbot.stores.observations import snapshot
+from chatbot.stores.observations import replica
 from chatbot.stores.observations.index import TextIndex
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter
@@ -100,7 +100,7 @@ class Place:
 
     @property
     def snapshot(self) -> Path:
-        [found] = self.cache.glob(f"*/{snapshot.NAME}/table-*")
+        [found] = self.cache.glob(f"*/{replica.NAME}/table-*")
         return found
 
 

@@ -15,7 +15,7 @@ from chatbot.memory.scope import utc_now
 from chatbot.messages import TextDelta, ToolCall
 from chatbot.server import earlier_requests
 from chatbot.server.earlier_requests import Requests
-from chatbot.stores.backends import open_place
+from chatbot.stores.plugins import open_place
 from tests.servers.http_server import Serve, events, serving, wait_until
 from tests.surfaces.server.test_doors import proposal
 
