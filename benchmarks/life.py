@@ -30,6 +30,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -49,7 +50,7 @@ BEGIN = datetime(2025, 1, 1, 9, tzinfo=UTC)
 DAYS = 365
 _A_SESSION = 4
 _ENDED = re.compile(r" \((?:from .* until .*|told for .*, corrected since)\)$")
-_REPLIES = ("Thanks for telling me.", "I see.", "Good to know!", "All right.", "Understood.", "Oh, tell me more.")
+REPLIES = ("Thanks for telling me.", "I see.", "Good to know!", "All right.", "Understood.", "Oh, tell me more.")
 _THINGS = ("soup", "bread", "curry", "stew", "salad", "risotto", "pancakes", "dumplings", "granola", "gnocchi")
 _TOPICS = ("volcanoes", "glaciers", "comets", "bees", "tides", "fonts", "bridges", "clocks", "enzymes", "maps")
 _OTHER = (
@@ -116,7 +117,9 @@ def told(found: list[Fact], others: int) -> list[str]:
     return [text for _, text in sorted(said)]
 
 
-async def year(runtime: Runtime, voice: Voice, said: list[str], clock: list[datetime]) -> None:
+async def year(
+    runtime: Runtime, voice: Voice, said: list[str], clock: list[datetime], replies: Sequence[str] = REPLIES
+) -> None:
     """Live the year: each session begins, has its turns, and ends, with all that hooks do then."""
     chance = random.Random(5)
     for start in range(0, len(said), _A_SESSION):
@@ -125,7 +128,7 @@ async def year(runtime: Runtime, voice: Voice, said: list[str], clock: list[date
         chat = runtime.chat(session)
         for text in said[start : start + _A_SESSION]:
             clock[0] += timedelta(minutes=3)
-            voice.begin(Line(text, chance.choice(_REPLIES)))
+            voice.begin(Line(text, chance.choice(replies)))
             await chat.turn(text)
         await leave(runtime, session)
 
