@@ -349,9 +349,13 @@ class Meaning(AsyncResource):
 
 
 def embedded_text(row: Observation) -> str:
-    """Return the text that is embedded; for an exchange the bot's question, the user's line and the reply."""
-    question = str(row.metadata.get(QUESTION, ""))
-    parts = (row.title, row.subtitle, row.narrative, *row.facts, question, row.user_text, row.assistant_text)
+    """Return the text that is embedded; for an exchange the bot's question, the user's line and the reply.
+
+    Of a reply it has no more than the user said, for the vector of a long one says nothing of the user's line.
+    """
+    question, reply = str(row.metadata.get(QUESTION, "")), row.assistant_text
+    reply = reply[: len(row.user_text)] if row.user_text else reply
+    parts = (row.title, row.subtitle, row.narrative, *row.facts, question, row.user_text, reply)
     return "\n".join(dict.fromkeys(filter(None, parts)))
 
 

@@ -308,6 +308,9 @@ async def test_a_row_without_a_vector_yet_is_found_among_those_that_have_one(tmp
     assert [hit.id for hit in found.hits] == [first]
 
 
-def test_what_is_embedded_is_what_a_row_says_each_part_once() -> None:
+def test_what_is_embedded_is_what_a_row_says_each_part_once_and_of_a_reply_no_more_than_the_user_said() -> None:
     row = note(0, "tea", narrative="tea", facts=("green",), user_text="which?", assistant_text="that", tags=("x",))
     assert embedded_text(row) == "tea\ngreen\nwhich?\nthat"
+    row = note(0, "tea", user_text="which?", assistant_text="green and at length")
+    assert embedded_text(row) == "tea\nwhich?\ngreen "
+    assert embedded_text(note(0, "", assistant_text="green")) == "green"
