@@ -197,7 +197,8 @@ async def erase(scope: Scope, target: Target, *, quotes: bool = True) -> Erasure
     gone = []
     with suppress(*() if target.ids else (UnknownObservation,)):  # another process was faster
         gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
-    scope.changed("purge", gone)
+    if not target.everything:  # who is erased is named to no hook, whose failure could quote them
+        scope.changed("purge", gone)
     await scope.unsaid(going.observations, erased=gone)
     return replace(_shown(going), erased=tuple(gone))
 
