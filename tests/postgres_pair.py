@@ -49,6 +49,11 @@ class Node:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(statement)
 
+    def setting(self, name: str) -> str:
+        """Return a setting as connections that begin now have it."""
+        with psycopg.connect(self.url) as connection:
+            return str(connection.info.parameter_status(name))
+
     def run(self, program: str, *arguments: str) -> None:
         """Run a program of PostgreSQL, which does not run as root."""
         subprocess.run([self._programs / program, *arguments], check=True, user=self._user, stdout=subprocess.DEVNULL)

@@ -13,6 +13,7 @@ async def poison(memory: AgentMemory, attack: str) -> None:
     """Remember an attack, and beside it something harmless, so that a block is always shown."""
     await memory.remember("The door code", narrative=attack)
     await memory.remember("The door code is on the blue card")
+    await memory.embed_memories()
 
 
 def assert_inside(shown: str, attack: str) -> None:

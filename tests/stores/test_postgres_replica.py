@@ -85,6 +85,7 @@ def test_a_server_that_became_read_only_is_left_for_the_other_one(nodes: tuple[N
     standby.promote()
     primary.tell("ALTER SYSTEM SET default_transaction_read_only = on")  # its connections stay
     primary.tell("SELECT pg_reload_conf()")
+    wait_for(lambda: primary.setting("default_transaction_read_only") == "on")  # it reloads when it comes to it
     backend.lines("usage").append([{"n": 2}])
     backend.document("count").change(lambda _: b"1")
     assert [each["n"] for each in backend.lines("usage").all()] == [1, 2]
