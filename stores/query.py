@@ -13,6 +13,7 @@ match a row that has no such field.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
@@ -157,6 +158,21 @@ class Match(NamedTuple):
 
 
 _matched = attrgetter(*("rank" if name == "importance" else name for name in Match._fields[2:]))
+
+
+def best_matches(found: Iterable[tuple[Vector, Iterable[Match]]], limit: int) -> list[Match]:
+    """Return the rows nearest to any of the vectors, each once with its best cosine, most similar first.
+
+    The length of a vector, at most 1, is the weight of its cosines.
+    """
+    best: dict[str, Match] = {}
+    for vector, matches in found:
+        weight = min(1.0, math.hypot(*vector))
+        for match in matches:
+            score = weight * match.score
+            if match.id not in best or best[match.id].score < score:
+                best[match.id] = match._replace(score=score)
+    return sorted(best.values(), key=lambda each: -each.score)[:limit]
 
 
 _CORRECTED = frozenset({"title", "narrative"})

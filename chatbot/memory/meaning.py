@@ -35,7 +35,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import Filter, Match, Progress, Question
+from chatbot.stores.query import Filter, Match, Progress, best_matches
 from chatbot.stores.span import Span, span
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.vectors import Vector, unit
@@ -190,14 +190,14 @@ class Meaning(AsyncResource):
     ) -> list[Match]:
         """The rows that are most like any of the vectors of a question, with the best cosine as score."""
         try:
-            question = Question(vectors=tuple(vectors), model=self.model, limit=limit, most_beside=0)
-            found = await self._store.candidates(view, question, wanted or Filter())
+            found = [
+                (each, await self._store.nearest(view, each, wanted or Filter(), model=self.model, limit=limit))
+                for each in vectors
+            ]
         except (ChatbotError, StoreError) as error:
             self.pause(error)
             return []
-        return [
-            found.rows[each]._replace(score=min(1.0, self.scale * cosine)) for each, cosine in found.similar.items()
-        ]
+        return [match._replace(score=min(1.0, self.scale * match.score)) for match in best_matches(found, limit)]
 
     async def aclose(self) -> None:
         """Embed what this process wrote, within `closing_s`; report what is left. May be called twice."""

@@ -6,7 +6,6 @@ Imported with the first question, for NumPy.
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -17,9 +16,9 @@ from chatbot.stores.observation import TYPES, rank
 from chatbot.stores.observations import filters, ranking
 from chatbot.stores.observations.lookups import COLUMNS, label_of
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.query import Candidates, Corpus, Filter, Match, Question
+from chatbot.stores.query import Candidates, Corpus, Filter, Match, Question, best_matches
 from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
-from chatbot.stores.vectors import Vector, unit
+from chatbot.stores.vectors import unit
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.index import TextIndex
@@ -124,25 +123,20 @@ class Questions:
         dated = self.match(list(dates), wanted, question.limit)
         whole = BOOSTS[FIELDS.index("dates")] * sum(dates.values()) or 1.0
         found.dated = {match.id: min(1.0, match.score / whole) for match in dated}
-        similar = self._similar_to(question.vectors, wanted, model=question.model, limit=question.limit)
-        _add_unscored(found, (*dated, *similar.values()))
-        found.similar = {each: match.score for each, match in similar.items() if each != question.without}
+        similar = best_matches(
+            [
+                (vector, self.nearest(vector, wanted, model=question.model, limit=question.limit))
+                for vector in question.vectors
+            ],
+            question.limit,
+        )
+        _add_unscored(found, (*dated, *similar))
+        found.similar = {match.id: match.score for match in similar if match.id != question.without}
         found.rows.pop(question.without, None)
         self._add_beside(wanted, question, found)
         if any(each.session_id for each in found.rows.values()):
             found.sessions = self.sessions_about(list(last or earlier))
         return found
-
-    def _similar_to(self, vectors: Sequence[Vector], wanted: Filter, *, model: str, limit: int) -> dict[str, Match]:
-        """Return the rows most similar to any of the vectors, most similar first, each with its best cosine."""
-        best: dict[str, Match] = {}
-        for vector in vectors:
-            weight = min(1.0, math.hypot(*vector))
-            for match in self.nearest(vector, wanted, model=model, limit=limit):
-                score = weight * match.score
-                if match.id not in best or best[match.id].score < score:
-                    best[match.id] = match._replace(score=score)
-        return {each.id: each for each in sorted(best.values(), key=lambda each: -each.score)[:limit]}
 
     def _weighed(self, words: Sequence[str], corpus: Corpus, most: int) -> Mapping[str, float]:
         """Return the distinct words with their inverse frequencies: at most the rarest `most` that some row holds."""
