@@ -43,6 +43,8 @@ FOLDER_MODE = 0o700
 LOCK_TIMEOUT_S = 10.0
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a pipe in place of a file from blocking
 _TAIL_BYTES = 4096
+_CHUNK_BYTES = 64 * 1024
+"""Bytes up to which a part is read without looking how long the file is."""
 _MOST_AT_ONCE = 1 << 30
 """Bytes that are read of a file at once: more is refused before it fills the memory."""
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
@@ -533,8 +535,9 @@ def read_between(
     descriptor: int, start: int, end: int | None = None, name: str = "", *, most: int = _MOST_AT_ONCE
 ) -> bytes:
     """Return the bytes of an open file from `start` to `end`, or to its end. Raises `OSError` for too many."""
-    size = os.fstat(descriptor).st_size
-    end = size if end is None else min(end, size)
+    if end is None or end - start > _CHUNK_BYTES:
+        size = os.fstat(descriptor).st_size
+        end = size if end is None else min(end, size)
     try:
         if end - start > most:
             raise MemoryError

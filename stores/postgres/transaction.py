@@ -58,7 +58,7 @@ class Transaction:
             raise
         database.hold(self, self._identity)
 
-    def commit(self, *last: tuple[str, dict[str, Any]]) -> None:
+    def commit(self, *last: Asked) -> None:
         """Run the `last` statements and commit, in one round trip.
 
         Raises `StoreFailed` if the connection broke and the result is unknown.
@@ -69,8 +69,8 @@ class Transaction:
         elif self._pool_exit is not None:
             try:
                 with self.connection.pipeline():
-                    for statement, values in last:
-                        self.connection.execute(prepared(statement), values | {"identity": self._identity})
+                    for each in last:
+                        asked(self.connection, self._identity, each)
                     self.connection.execute("COMMIT")
             except psycopg.Error as error:
                 if is_broken(error):
@@ -117,7 +117,7 @@ class Transaction:
                 connection.execute(
                     prepared(statements.ACT), self._database.acting(self._identity, durable=self._durable)
                 )
-                cursor = connection.execute(prepared(first), values | {"identity": self._identity})
+                cursor = asked(connection, self._identity, (first, values))
             self.first = fetched(cursor)
         except BaseException:
             if not connection.closed:
