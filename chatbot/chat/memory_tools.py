@@ -69,10 +69,10 @@ def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> 
 
 def offered_to_models(context: Context) -> list[Tool]:
     """Return the tools for a model, in short schemas; those of sessions only if the context has sessions."""
-    offered = [each for each in OPERATIONS if each.tool and each.model]
+    operations = [each for each in OPERATIONS if each.tool and each.model]
     if context.system is None:
-        offered = [each for each in offered if not each.tool.startswith("session_")]
-    tools = [OperationTool(each, context, short=True) for each in offered]
+        operations = [each for each in operations if not each.tool.startswith("session_")]
+    tools = [OperationTool(each, context, short=True) for each in operations]
     others = [tool for tool in tools if not tool.is_offered]
     return [*tools, OtherTools(others)] if others else [*tools]
 

@@ -42,7 +42,7 @@ def arguments_of(operation: Operation) -> Arguments:
 
 
 def _usual(parameter: Parameter) -> Any:
-    usual = parameter.about.usual.get("tool", parameter.default)
+    usual = parameter.default_at("tool")
     return usual if usual is REQUIRED or isinstance(usual, int) else None
 
 

@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _TerminalFormatter(logging.Formatter):
-    """What is logged, without characters that control a terminal: it may quote names and contents of files."""
+    """Removes characters that control a terminal from log lines, which may quote names and contents of files."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))

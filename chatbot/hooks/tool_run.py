@@ -41,7 +41,7 @@ _FAILED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _COUNT = re.compile(r"\b\d+ (?:tests? )?(?:passed|passing|fail(?:ed|ures?|ing)|errors?|skipped)\b", re.IGNORECASE)
-"""What the reports of test runners have in common."""
+"""Patterns of the reports of test runners: passed, failed, and counts."""
 _DONE = frozenset({"done", "completed", "complete", "closed", "finished"})
 
 

@@ -19,16 +19,7 @@ from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, Session
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.origins import Tombstones
-from chatbot.memory.scope import (
-    Caller,
-    Environment,
-    Observable,
-    Scope,
-    Tell,
-    new_id,
-    standing_questions,
-    utc_now,
-)
+from chatbot.memory.scope import Caller, Environment, Observable, Scope, Tell, new_id, standing_questions, utc_now
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
 from chatbot.memory.session_search import SessionHit, search

@@ -20,11 +20,7 @@ from chatbot.memory.handle import SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.opening import SessionOpening
 from chatbot.memory.origins import mark_of_deleted, marks_of_session
-from chatbot.memory.scope import (
-    Caller,
-    Scope,
-    bar,
-)
+from chatbot.memory.scope import Caller, Scope, bar
 from chatbot.memory.session_catalog import TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore

@@ -37,7 +37,7 @@ REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 
 
 class Grant(Struct, frozen=True):
-    """What a token opens, and how much its holder may do and spend."""
+    """The rights of a token: which identities it opens, and how much its holder may do and spend."""
 
     identities: tuple[str, ...] = ()
     clearance: Clearance = "public"
@@ -46,7 +46,7 @@ class Grant(Struct, frozen=True):
     metrics: bool = False
     """True for a metrics token, which reads those of all identities."""
     rights: frozenset[Right] = GUEST_RIGHTS
-    """See `chatbot.stores.access`."""
+    """The rights of the holder; those of a guest by default."""
     namespace: str = ""
     """Namespace in each identity's memory; no request can leave it."""
     project: str | None = None
@@ -54,7 +54,7 @@ class Grant(Struct, frozen=True):
     users: Users = "apart"
     """Memory of users named in requests: one each, or the holder's."""
     memory: Remembers = "off"
-    """Whether calls through OpenAI's API that name no session are remembered."""
+    """`on` to remember calls through OpenAI's API that name no session."""
     quota: Quota = NO_QUOTA
     """Daily limits of all its calls."""
     user_quota: Quota = NO_QUOTA
@@ -73,7 +73,7 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What tells callers apart: the id of the token, and a digest of the user."""
+        """Key of the caller's rate: the id of the token, and a digest of the user."""
         holder = self.token or "owner"
         return holder if self.user is None else f"{holder}/{digest_of(self.namespace)}"
 

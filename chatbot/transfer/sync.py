@@ -214,7 +214,7 @@ class Sync:
         self._progress = progress or (lambda _done, _total: None)
         self.report = SyncReport(place.key, dry_run)
         self.said: list[str] = []
-        """What a digest says of what was given: of everything where the place had nothing."""
+        """Texts of everything that was given, for a digest of the identity: all of it where the place had nothing."""
         self._is_waiting = False
         """True if a file lacks what another one must bring: it is read again next time."""
 

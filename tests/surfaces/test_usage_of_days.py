@@ -1,4 +1,4 @@
-"""What the last days cost."""
+"""The cost of the last days, as the terminal shows it."""
 
 import re
 from pathlib import Path
