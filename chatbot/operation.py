@@ -35,6 +35,8 @@ Query = Annotated[str, "Query"]
 Id = Annotated[str, "Id"]
 """The id of a memory. On the command line its beginning is enough."""
 FactId = Annotated[str, "FactId"]
+LineKey = Annotated[str, "LineKey"]
+"""A key of the profile, or the id of one value; on the command line also the beginning of the id."""
 SessionId = Annotated[str, "SessionId"]
 """The id of a session; on the command line its beginning, or the title."""
 Limit = Annotated[int, "Limit"]

@@ -29,6 +29,7 @@ from chatbot.operation import (
     Kind,
     Limit,
     Line,
+    LineKey,
     ListPage,
     Metadata,
     Name,
@@ -221,6 +222,8 @@ IntoProject = Annotated[Name, About("project to move to; - for none")]
 OneSession = Annotated[SessionId, About("session to use", cli="session")]
 AsOf = Annotated[Past | None, About("show what was true then")]
 KnownAt = Annotated[Past | None, About("show what was known then")]
+ProfileKey = Annotated[Name, About("any short text, such as home", http="key")]
+OneKey = Annotated[LineKey, About("the key, or the id of one value", http="key")]
 Proposal = Annotated[Id, About("id of the proposal", http="memory_id")]
 Purge = Annotated[bool, About("delete permanently, with everything derived", cli=None, tool=None)]
 
@@ -804,12 +807,19 @@ async def purge_fact(context: Context, fact_id: FactOne) -> None:
     await context.memories.purge_fact(fact_id)
 
 
-@reads(http="GET /v1/profile", tool="memory_profile", model=False, gives="profile")
+@reads(
+    cli="memory profile",
+    http="GET /v1/profile",
+    tool="memory_profile",
+    model=False,
+    gives="profile",
+    examples=("profile", "profile --as-of 2025-05-15", "profile set home Lisbon", "profile history home"),
+)
 async def show_profile(
     context: Context,
-    key: Annotated[Line | None, About("one key alone, such as home", http=None)] = None,
+    key: Annotated[Line | None, About("one key alone, such as home", cli=None, http=None)] = None,
     *,
-    history: Annotated[bool, About("all values that the key had", http=None)] = False,
+    history: Annotated[bool, About("all values that the key had", cli=None, http=None)] = False,
     as_of: AsOf = None,
     known_at: KnownAt = None,
     ask: AskOwn = (),
@@ -817,7 +827,8 @@ async def show_profile(
     """Show what is known of the person, with dates.
 
     The profile is what was stated as such; the standing questions are answered by what memory holds about home, work,
-    health and so on. They come with all of the profile.
+    health and so on. They come with all of the profile, and so do the values that tools proposed: none of these holds
+    until the person accepts it.
     """
     from chatbot.memory.standing import Profile
 
@@ -825,34 +836,87 @@ async def show_profile(
     if history and key:
         return Profile([line for line in await memories.profile_history(key) if line.sensitivity in asked])
     lines = await memories.profile(key, as_of=as_of, known_at=known_at, ask=asked)
-    return Profile(lines, () if key else await memories.standing(as_of=as_of, known_at=known_at, ask=asked))
+    if key:
+        return Profile(lines)
+    is_now = as_of is None and known_at is None
+    proposals = [row for row in await memories.profile_proposals() if row.sensitivity in asked] if is_now else ()
+    return Profile(lines, await memories.standing(as_of=as_of, known_at=known_at, ask=asked), proposals)
 
 
-@adds(tool="memory_profile_set", model=False)
-async def propose_profile(
+@reads(cli="memory profile history", http="GET /v1/profile/{key}/history", examples=("profile history home",))
+async def get_profile_history(context: Context, key: ProfileKey, ask: AskOwn = ()) -> Profile:
+    """Show all values that a key of the profile had.
+
+    Oldest first, each with its dates.
+    """
+    return await show_profile(context, key, history=True, ask=ask)
+
+
+@adds(
+    cli="memory profile set",
+    http="PUT /v1/profile/{key}",
+    body="NewValue: A value to set.",
+    tool="memory_profile_set",
+    model=False,
+    examples=("profile set home Lisbon --since 2025-12-01", "profile set allergy peanuts --also --sensitivity private"),
+)
+async def set_profile(
     context: Context,
-    key: Annotated[Name, About("the key: any short text, such as home")],
+    key: ProfileKey,
     value: Annotated[Name, About("its value")],
     *,
+    since: Annotated[Past | None, About("time from which it is true (default: now)", tool=None)] = None,
     also: Annotated[bool, About("beside the values that the key has, not in their place")] = False,
+    sensitivity: Annotated[Sensitivity | None, About("default: as the other values of the key", tool=None)] = None,
 ) -> AddResult:
-    """Propose a value for a key of the profile.
+    """Give a key of the profile a value.
 
-    It holds once the person accepts it.
+    The one before stays in the history. Without the right `chat`, which no tool has, the value is only proposed: it
+    holds once the person accepts it.
     """
-    return await context.memories.profile_set(key, value, also=also)
+    return await context.memories.profile_set(key, value, since=since, sensitivity=sensitivity, also=also)
 
 
-@reads(http="GET /v1/profile/proposals", tool="memory_profile_proposals", model=False, gives="proposals")
-async def list_proposals(context: Context, *, ask: AskOwn = ()) -> list[Observation]:
-    """List values proposed for the profile, newest first.
+@changes(
+    cli="memory profile pin",
+    http="PUT /v1/profile/{key}/pin",
+    body="PinnedKey: Whether a key is pinned.",
+    gives="changed",
+    examples=("profile pin home", "profile pin home --undo"),
+)
+async def pin_profile(
+    context: Context,
+    key: OneKey,
+    *,
+    undo: Annotated[bool, About("show it only where it matters")] = False,
+) -> None:
+    """Show a key of the profile in every prompt.
 
-    None holds until the person accepts it.
+    Pinned lines come first.
     """
-    return [row for row in await context.memories.profile_proposals() if row.sensitivity in ("public", *ask)]
+    await context.memories.profile_pin(key, pinned=not undo)
 
 
-@changes(http="POST /v1/profile/proposals/{memory_id}/accept", right="chat")
+@changes(
+    cli="memory profile forget",
+    http="DELETE /v1/profile/{key}",
+    gives="forgotten",
+    examples=("profile forget home",),
+)
+async def forget_profile(context: Context, key: OneKey) -> None:
+    """Forget a key of the profile and its history.
+
+    Its values are hidden memories now, which can be restored. The messages stay.
+    """
+    await context.memories.profile_forget(key)
+
+
+@changes(
+    cli="memory profile accept",
+    http="POST /v1/profile/proposals/{memory_id}/accept",
+    right="chat",
+    examples=("profile accept 0195a1b2-c3d4",),
+)
 async def accept_proposal(context: Context, proposal_id: Proposal) -> AddResult:
     """Accept a proposed value of the profile.
 
@@ -861,7 +925,14 @@ async def accept_proposal(context: Context, proposal_id: Proposal) -> AddResult:
     return await context.memories.profile_accept(proposal_id)
 
 
-@changes(http="DELETE /v1/profile/proposals/{memory_id}", tool="memory_profile_reject", model=False, gives="rejected")
+@changes(
+    cli="memory profile reject",
+    http="DELETE /v1/profile/proposals/{memory_id}",
+    tool="memory_profile_reject",
+    model=False,
+    gives="rejected",
+    examples=("profile reject 0195a1b2-c3d4",),
+)
 async def reject_proposal(context: Context, proposal_id: Proposal) -> None:
     """Reject a proposed value of the profile.
 

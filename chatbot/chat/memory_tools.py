@@ -264,7 +264,8 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
             seen = {version.observation.id for version in result}
             return listed(operation.gives, (_version(version, seen) for version in result))
         case Profile(lines):
-            return listed(operation.gives, map(_item, lines), standing=result.as_json()["standing"])
+            more = result.as_json()
+            return listed(operation.gives, map(_item, lines), standing=more["standing"], proposals=more["proposals"])
         case list() | tuple():
             return listed(operation.gives, map(_item, result))
         case AddResult():

@@ -56,7 +56,6 @@ OF_MEMORY: Mapping[str, OwnVerb] = {
     "export": OwnVerb("chatbot.cli.sessions.moving:export_memory", _FILES),
     "extract": OwnVerb("chatbot.cli.memory.changing:extract", "calls a model, and bills it"),
     "stats": OwnVerb("chatbot.cli.memory.results:stats", "counts days and bytes, too"),
-    "profile": OwnVerb("chatbot.cli.memory.profile:profile", "one grammar for keys, values and proposals"),
     "reindex": OwnVerb(f"{_CHANGING}:reindex", "works on the index, which is no part of a memory"),
 }
 """Own verbs of `chatbot memory`."""
@@ -98,6 +97,8 @@ _ALSO = {"change_memory": ("correct",)}
 """Other names of verbs."""
 _FEW = 5
 """Most words that argparse lists as choices; longer lists are checked later, with a suggestion."""
+_BEGUN = {kinds.IdCursor: "id", kinds.FactId: "fact_id", kinds.LineKey: "line_key"}
+"""Kinds of ids whose beginning is enough, each with what finds the whole one."""
 _SAMPLES = {kinds.Id: "0195a1b2-c3d4", kinds.FactId: "0195a1b2-c3d4", kinds.SessionId: "0195a1b2"}
 _MORE = {
     kinds.Id: ", or its beginning",
@@ -244,10 +245,8 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sens
         return (await run.system.find_session(value)).id
     if item == kinds.TimeCursor:
         return cursor_of(await run.system.find_session(value))
-    if item == kinds.IdCursor:
-        return await run.id(value)
-    if item == kinds.FactId:
-        return await run.fact_id(value)
+    if item in _BEGUN:
+        return await getattr(run, _BEGUN[item])(value)
     if item in _COUNTED:
         return str(value)
     if item == kinds.Id:

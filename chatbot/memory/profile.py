@@ -307,7 +307,7 @@ async def _proposed(scope: Scope, stated: ProfileValue) -> AddResult:
         source="tool",
     )
     [kept] = await keep(scope, [draft])
-    return kept
+    return structs.replace(kept, warning="only proposed: it holds once the person accepts it")
 
 
 async def _kept(scope: Scope, draft: Draft) -> AddResult:

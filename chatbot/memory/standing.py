@@ -62,15 +62,18 @@ class StandingAnswer(Struct, frozen=True):
 
 
 class Profile(Struct, frozen=True):
-    """The lines of a person's profile, and the answers to the standing questions."""
+    """The lines of a person's profile, the answers to the standing questions, and the proposed values."""
 
     lines: Sequence[Line]
     standing: Sequence[StandingAnswer] = ()
+    proposals: Sequence[Observation] = ()
+    """Values that tools proposed, newest first."""
 
     def as_json(self) -> dict[str, Any]:
         """The profile for programs."""
         answers = [each.as_json() for each in self.standing]
-        return {"profile": [line.as_json() for line in self.lines], "standing": answers}
+        proposals = [row.brief() for row in self.proposals]
+        return {"profile": [line.as_json() for line in self.lines], "standing": answers, "proposals": proposals}
 
 
 class StandingQuestions(Profiles):

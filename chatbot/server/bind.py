@@ -119,7 +119,7 @@ def body_of(operation: Operation) -> type[RequestBody]:
 def given_in(operation: Operation, body: RequestBody) -> dict[str, Any]:
     """The arguments of an operation that a body gives, by the names of its parameters."""
     offered = operation.at("http")
-    return {offered[name].name: _checked(offered[name], value) for name, value in _said(body, offered).items()}
+    return {offered[name].name: checked(offered[name], value) for name, value in _said(body, offered).items()}
 
 
 def router_of(operations: Iterable[Operation]) -> APIRouter:
@@ -222,7 +222,7 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
             return await shown.again(context, writing)
         said = _said(body, in_body) if body is not None else {}
         asked = {name: value for name, value in asked.items() if value is not None}
-        given = {offered[name].name: _checked(offered[name], value) for name, value in {**asked, **said}.items()}
+        given = {offered[name].name: checked(offered[name], value) for name, value in {**asked, **said}.items()}
         for each in in_path.values():
             given[each.name] = [given[each.name]] if each.is_list else given[each.name]
         result = await operation.run(context, "http", given)
@@ -322,8 +322,8 @@ def _said(body: RequestBody, parameters: dict[str, Parameter]) -> dict[str, Any]
     return {name: value for name, value in given.items() if value is not None or parameters[name].item == kinds.Future}
 
 
-def _checked(parameter: Parameter, value: Any) -> Any:
-    """The value. A malformed id raises the same error as a missing one."""
+def checked(parameter: Parameter, value: Any) -> Any:
+    """Return the value. A malformed id raises the same error as a missing one."""
     is_id = parameter.item in {kinds.Id, kinds.FactId}
     for each in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
         if is_id and each is not None and not is_observation_id(each):

@@ -340,12 +340,14 @@ class StandingAnswer(Shape):
 
 
 class Profile(Shape):
-    """The profile of the person, and the answers to the standing questions."""
+    """The profile of the person, the answers to the standing questions, and the proposed values."""
 
     data: tuple[Line, ...] = Field(validation_alias="lines")
     """The lines of the profile, pinned ones first."""
     standing: tuple[StandingAnswer, ...]
     """The standing questions, in the order of the configuration."""
+    proposals: tuple[MemoryRecord, ...]
+    """Values that tools proposed, newest first; none holds until it is accepted."""
 
 
 class Hit(Shape):

@@ -148,12 +148,12 @@ class Door(ABC):
     async def propose(self, key: str, value: str) -> str:
         """The outcome of a proposal for the profile, which a caller makes who may not chat, such as a tool."""
         async with _owner(rights=TOOL_RIGHTS, principal=self._principal) as tool:
-            return str((await tool.run("propose_profile", key=key, value=value))["outcome"])
+            return str((await tool.run("set_profile", key=key, value=value))["outcome"])
 
     async def state_of_me(self, key: str, value: str) -> None:
         """Give a key of the profile a value, as only a person may."""
         async with _owner() as owner:
-            await owner.run("propose_profile", key=key, value=value)
+            await owner.run("set_profile", key=key, value=value)
 
     async def profile(self, **wanted: str) -> list[tuple[str, str]]:
         """Keys and values."""
@@ -165,7 +165,7 @@ class Door(ABC):
 
     async def proposals(self) -> list[tuple[str, str]]:
         """Ids and titles, newest first."""
-        return [(row["id"], row["title"]) for row in _rows(await self.run("list_proposals"))]
+        return [(row["id"], row["title"]) for row in (await self.run("show_profile"))["proposals"]]
 
     async def accept(self, proposal_id: str) -> None:
         await self.run("accept_proposal", proposal_id=proposal_id)
@@ -392,7 +392,7 @@ class Mcp(Door):
         return row["title"], row["type"]
 
     async def propose(self, key: str, value: str) -> str:
-        return str((await self.run("propose_profile", key=key, value=value))["outcome"])
+        return str((await self.run("set_profile", key=key, value=value))["outcome"])
 
     async def sessions(self) -> list[str]:
         listed = (await self._client.list_resources()).resources

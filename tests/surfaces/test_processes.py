@@ -50,7 +50,7 @@ LINES: dict[int, str] = {
     """,
     3: "storage create; keys set nobody; serve --host 0.0.0.0; config unset model.seed",
     4: """
-        projects rename none house; projects erase none --dry-run; memory profile pin home; memory profile unpin home;
+        projects rename none house; projects erase none --dry-run; memory profile pin home;
         memory profile forget home; memory profile history home;
         memory profile accept {row}; memory profile reject {row}; keys remove openai; token limit phone --day-usd 1;
         token revoke phone; users export alice; users erase alice --yes

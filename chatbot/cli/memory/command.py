@@ -100,6 +100,12 @@ class VerbRun:
             raise UnknownObservation(f"several facts begin with {prefix!r}: {', '.join(found[:5])}")
         raise UnknownObservation(f"no fact has the id {prefix!r}")
 
+    async def line_key(self, text: str) -> str:
+        """The text as a key of the profile; or, where it is none, the id of the one value that begins so."""
+        lines = await self.memories.profile(ask=SENSITIVITIES)
+        begun = [line.id for line in lines if line.id.startswith(text)]
+        return begun[0] if len(begun) == 1 and all(line.key != text.casefold() for line in lines) else text
+
     async def wanted(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""
         return await given_of(self, kinds.fields_of(MemoryFilter), SENSITIVITIES)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chatbot.cli.bind import Verbs, add_filter, add_operations
-from chatbot.cli.grammar import flag, past
+from chatbot.cli.grammar import flag
 from chatbot.cli.sessions.grammar import add_bulk, add_import
 
 
@@ -23,7 +23,6 @@ def add_memory(memory: argparse.ArgumentParser) -> None:
     add_bulk(parsers["purge_fact"])
     flag(parsers["purge_memories"], "--yes", "-y", "do not ask for confirmation")
     _add_extract(verbs)
-    _add_profile(verbs)
     _add_files(verbs)
     _add_upkeep(verbs)
 
@@ -73,39 +72,3 @@ def _add_upkeep(verbs: Verbs) -> None:
     reindex = verbs.add("reindex", "rebuild the search index", "reindex")
     flag(reindex, "--embed", "also embed memories that have no vector yet")
     flag(reindex, "--all", "also embed every memory anew")
-
-
-def _add_profile(verbs: Verbs) -> None:
-    profile = verbs.add(
-        "profile",
-        "show what is known about you; change your profile",
-        "profile",
-        "profile --as-of 2025-05-15",
-        'profile set home "Lisbon"',
-        "profile history home",
-    )
-    profile.add_argument("--as-of", type=past, metavar="WHEN", help="show what was true then")
-    profile.add_argument("--known-at", type=past, metavar="WHEN", help="show what was known then")
-    deeds = Verbs(profile, "memory", dest="deed")
-    given = deeds.add(
-        "set",
-        "give a key a value",
-        "profile set home Lisbon --since 2025-12-01",
-        "profile set allergy peanuts --also --sensitivity private",
-    )
-    given.add_argument("key", metavar="KEY", help="any short text: home, job, favourite tea")
-    given.add_argument("value", metavar="VALUE", help="the value")
-    given.add_argument("--since", type=past, metavar="WHEN", help="time from which it holds (default: now)")
-    flag(given, "--also", "keep the other values of the key")
-    given.add_argument("--sensitivity", choices=("public", "private"), help="default: as the other values of the key")
-    for name, summary in (
-        ("pin", "show a key in every prompt"),
-        ("unpin", "show a key only where it matters"),
-        ("forget", "forget a key and its history"),
-        ("history", "show all values that a key had"),
-    ):
-        parser = deeds.add(name, summary, f"profile {name} home")
-        parser.add_argument("key", metavar="KEY", help="the key, or the id of one line")
-    for name in ("accept", "reject"):
-        judge = deeds.add(name, f"{name} a value that a tool proposed", f"profile {name} 0195a1b2-c3d4")
-        judge.add_argument("id", metavar="ID", help="id of the proposal, or its beginning")

@@ -20,9 +20,11 @@ from chatbot.cli.output import Columns, age, printable, say, say_columns, say_js
 from chatbot.cli.sessions.command import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person, Task
+from chatbot.memory.profile_lines import Line
 from chatbot.memory.projects import Project, ProjectContent
 from chatbot.memory.reading import Hit
 from chatbot.memory.session_search import SessionHit
+from chatbot.memory.standing import Profile
 from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
 from chatbot.operations import Alias, Entries, SessionComparison
@@ -71,10 +73,8 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
         say_json(as_json(result))
     elif isinstance(result, ListPage):
         _say_part(operation, result, is_first="cursor" not in given)
-    elif isinstance(result, Entries):
-        say_entries(result)
-    elif isinstance(result, SessionComparison):
-        say_compared(result)
+    elif type(result) in _WHOLE:
+        _WHOLE[type(result)](result)
     elif isinstance(result, list):
         _say_list(operation, result, given)
     else:
@@ -103,7 +103,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return [as_json(each) for each in item]
         case Hit():
             return item.index()
-        case Observation() | Triple() | Person() | Project() | SessionRecord() | SessionHit():
+        case Observation() | Triple() | Person() | Project() | Profile() | SessionRecord() | SessionHit():
             return item.as_json()
         case Entries():
             return item.session.as_json() | {"entries": entries_json(item)}
@@ -229,6 +229,47 @@ def say_facts(found: Sequence[Triple]) -> None:
     say_columns(found, columns)
 
 
+def _say_profile(known: Profile) -> None:
+    """The lines, the proposed values with what decides on them, and the answers to the standing questions."""
+    columns: Columns[Line] = {
+        "id": shortener(known.lines),
+        "key": lambda line: line.key,
+        "value": lambda line: line.value,
+        "since": lambda line: f"{line.valid_from:%Y-%m-%d}",
+        "until": lambda line: f"{line.valid_to:%Y-%m-%d}" if line.valid_to else "–",
+        "said": lambda line: f"{line.said_at:%Y-%m-%d}",
+        "": lambda line: ", ".join(word for word, holds in _notes(line) if holds),
+    }
+    if known.lines:
+        say_columns(known.lines, columns)
+    else:
+        say("No profile yet: chatbot memory profile set KEY VALUE")
+    for row in known.proposals:
+        say(printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
+    answered = [answer for answer in known.standing if answer.rows]
+    for answer in answered:
+        say(printable(f"\n{answer.sentence}".rstrip()))
+        said: Columns[Observation] = {
+            "said": lambda row: f"{row.created_at:%Y-%m-%d}",
+            "id": shortener(answer.rows),
+            "source": lambda row: row.source,
+            f"{answer.question}{' (pinned)' if answer.pinned else ''}": lambda row: row.headline,
+        }
+        say_columns(answer.rows, said)
+    if nothing := len(known.standing) - len(answered):
+        say(f"\n{how_many(nothing, 'standing question')} without an answer yet")
+
+
+def _notes(line: Line) -> Sequence[tuple[str, bool]]:
+    return (("pinned", line.pinned), (line.sensitivity, line.sensitivity != "public"), (f"by {line.by}", bool(line.by)))
+
+
+_WHOLE: dict[type, Callable[[Any], None]] = {
+    Entries: say_entries,
+    Profile: _say_profile,
+    SessionComparison: say_compared,
+}
+"""What prints results that are no list of equal things."""
 _HEAD = ("", "what", "how many")
 
 

@@ -3,7 +3,6 @@
 agents        messages, blocks of context, batches, keys and files of clients, which a terminal does not need
 conversation  a running turn, which is streamed, stopped, taken back and billed, and the files of its session
 machines      backup and sync, which the terminal does itself
-profile       keys of the profile, with idempotency for each; `chatbot memory profile` has a grammar of its own
 users         all users of a server; `chatbot users` does the same for its owner
 """
 
@@ -13,16 +12,10 @@ from fastapi import APIRouter
 
 from chatbot.operation import Operation
 from chatbot.server.bind import router_of
-from chatbot.server.native import agents, conversation, machines, profile, users
+from chatbot.server.native import agents, conversation, machines, users
 
 
 def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
     """Return all of them."""
-    own = (
-        conversation.router,
-        profile.router,
-        users.router,
-        users.usage_router,
-        machines.router,
-    )
+    own = (conversation.router, users.router, users.usage_router, machines.router)
     return agents.router, router_of(operations), *own

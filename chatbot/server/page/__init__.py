@@ -1,20 +1,93 @@
-"""The page for people: rendered on the server, usable without JavaScript."""
+"""The page for people: rendered on the server, usable without JavaScript. Most of its forms run an operation."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
+from fastapi import APIRouter, Request, Response
+
+from chatbot.operation import Parameter
+from chatbot.operations import OPERATIONS
+from chatbot.server.bind import checked
 from chatbot.server.doors import LOGIN
 from chatbot.server.page import chat, login, memories, profile, saying, sessions, settings, why
-from chatbot.server.page.sheets import FOLDER, Assets
+from chatbot.server.page.sheets import FOLDER, AccessHere, Assets, Fields, PageRoute, base, fragment, goto, is_part
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import InvalidValue
 
 OPEN_PATHS = frozenset({LOGIN, f"{FOLDER}/"})
 """Paths that need no token: the login and the assets."""
 PARTS = (login, chat, saying, sessions, memories, profile, why, settings)
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form that runs an operation: the page that follows, unless the form names one, and values that it fixes."""
+
+    operation: str
+    then: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+
+FORMS = {
+    "/memory/{memory_id}/confirm": Form("confirm_memory", "/memory/{memory_id}?told=confirmed"),
+    "/memory/{memory_id}/forget": Form("forget_memory", "/memory/{memory_id}?told=forgotten"),
+    "/memory/{memory_id}/mark": Form("change_memory", "/memory/{memory_id}?told=marked"),
+    "/memory/{memory_id}/purge": Form("forget_memory", "/memory?told=erased", {"purge": True}),
+    "/memory/{memory_id}/restore": Form("restore_memory", "/memory/{memory_id}?told=restored"),
+    "/c/{session_id}/delete": Form("delete_session", "/sessions?told=deleted"),
+    "/c/{session_id}/mark": Form("mark_session", "/c/{session_id}"),
+    "/c/{session_id}/pin": Form("pin_session", "/c/{session_id}"),
+    "/c/{session_id}/rename": Form("rename_session", "/c/{session_id}"),
+    "/profile": Form("set_profile", "/profile"),
+    "/profile/{key}/pin": Form("pin_profile", "/profile"),
+    "/profile/{key}/forget": Form("forget_profile", "/profile"),
+    "/profile/proposals/{memory_id}/accept": Form("accept_proposal", "/profile"),
+    "/profile/proposals/{memory_id}/reject": Form("reject_proposal", "/profile"),
+    "/tasks": Form("add_task", "/tasks"),
+    "/tasks/{task_id}": Form("change_task", "/tasks"),
+}
+
+
 def add_page(app: APIRouter) -> None:
     """Serve the page at `/`. Its routes are not part of the documented API."""
     for part in PARTS:
         app.include_router(part.router, include_in_schema=False)
+    forms = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
+    for path, form in FORMS.items():
+        _add_form(forms, path, form)
+    app.include_router(forms, include_in_schema=False)
     app.mount(FOLDER, Assets(), name="assets")
+
+
+def _add_form(router: APIRouter, path: str, form: Form) -> None:
+    operation = OPERATIONS[form.operation]
+    offered = {name: each for name, each in operation.at("http").items() if _is_in_forms(each)}
+
+    @router.post(path)
+    async def run(request: Request, access: AccessHere, fields: Fields) -> Response:
+        told = fields | request.path_params
+        given = {each.name: _value(each, told[name]) for name, each in offered.items() if name in told}
+        await operation.run(access.context, "http", {**given, **form.given})
+        if not is_part(request):
+            return goto(base(access) + (fields.get("back") or form.then.format(**request.path_params)))
+        if "memory_id" not in request.path_params:
+            return Response(status_code=204)
+        row = await access.memories.row(request.path_params["memory_id"], ask=SENSITIVITIES)
+        return fragment("row.html", access, row=row)
+
+
+def _is_in_forms(parameter: Parameter) -> bool:
+    """Return whether a form gives it: a text, one of several words, or a box that is ticked."""
+    return parameter.item is bool or bool(parameter.choices) or str in get_args(parameter.item)
+
+
+def _value(parameter: Parameter, text: str) -> Any:
+    if parameter.item is bool:
+        return True
+    if parameter.choices and text not in parameter.choices:
+        raise InvalidValue(f"{parameter.name}: {text!r:.40} is none of {', '.join(parameter.choices)}")
+    value = checked(parameter, text)
+    return [value] if parameter.is_list else value

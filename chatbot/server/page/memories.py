@@ -17,7 +17,7 @@ from chatbot.memory.writing import AddResult
 from chatbot.operation import NoSuchPage
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK
-from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, day, fragment, goto, is_part, sheet
+from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, day, goto, sheet
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
@@ -287,42 +287,6 @@ async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Re
     raise InvalidValue("choose a reason: wrong or changed")
 
 
-@router.post("/memory/{memory_id}/forget")
-async def forget(request: Request, access: AccessHere, memory_id: MemoryId) -> Response:
-    """Hide the memory; `restore` undoes it."""
-    await access.memories.forget(_checked(memory_id))
-    return await _shown(request, access, memory_id, "forgotten")
-
-
-@router.post("/memory/{memory_id}/purge")
-async def purge(access: AccessHere, memory_id: MemoryId) -> Response:
-    """Delete the memory permanently."""
-    await access.memories.purge(_checked(memory_id))
-    return goto(f"{base(access)}/memory?told=erased")
-
-
-@router.post("/memory/{memory_id}/restore")
-async def restore_one(request: Request, access: AccessHere, memory_id: MemoryId) -> Response:
-    """Restore the memory."""
-    await access.memories.restore(_checked(memory_id))
-    return await _shown(request, access, memory_id, "restored")
-
-
-@router.post("/memory/{memory_id}/mark")
-async def mark(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Response:
-    """Mark the memory as private or public."""
-    sensitivity: Any = fields.get("sensitivity", "")  # checked there
-    await access.memories.update(_checked(memory_id), sensitivity=sensitivity)
-    return _to(access, memory_id, "marked")
-
-
-@router.post("/memory/{memory_id}/confirm")
-async def confirm(access: AccessHere, memory_id: MemoryId) -> Response:
-    """Mark the memory as correct."""
-    await access.memories.confirm(_checked(memory_id))
-    return _to(access, memory_id, "confirmed")
-
-
 async def _supersede(access: IdentityAccess, row: Observation, said: dict[str, object]) -> AddResult:
     inherited = {name: getattr(row, name) for name in (*_INHERITED, *_INHERITED_TOO)}
     kept = {name: getattr(row, name) for name in ("subtitle", "facts", *_SAID)}
@@ -339,13 +303,6 @@ def _what_is_said(fields: Fields) -> dict[str, Any]:
     if "facts" in fields:
         said["facts"] = [line.strip() for line in fields["facts"].splitlines() if line.strip()]
     return said
-
-
-async def _shown(request: Request, access: IdentityAccess, memory_id: str, told: str) -> Response:
-    """Show the memory on its page, or as a row if only that is replaced."""
-    if not is_part(request):
-        return _to(access, memory_id, told)
-    return fragment("row.html", access, row=_of(await _line(access, memory_id), memory_id))
 
 
 async def _line(access: IdentityAccess, memory_id: str) -> list[Version]:

@@ -11,52 +11,25 @@ from fastapi import APIRouter, Path, Request, Response
 from chatbot.memory.people import OPEN, Task
 from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import utc_now
-from chatbot.memory.standing import Profile
 from chatbot.messages import TaskStatus
-from chatbot.operations import show_profile
-from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
-from chatbot.stores.errors import InvalidValue
+from chatbot.operations import get_profile_history, show_profile
+from chatbot.server.page.sheets import AccessHere, PageRoute, sheet
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
-
-Key = Annotated[str, Path(max_length=100)]
 
 
 @router.get("/profile")
 async def show(request: Request, access: AccessHere) -> Response:
     """Render the current lines, the proposals, and the answers to the standing questions."""
     known = await show_profile(access.context, ask=OWN)
-    proposals = await access.memories.profile_proposals()
-    return sheet(request, "profile.html", access, here="profile", known=known, proposals=proposals, key="")
+    return sheet(request, "profile.html", access, here="profile", known=known, key="")
 
 
 @router.get("/profile/{key}")
-async def history(request: Request, access: AccessHere, key: Key) -> Response:
+async def history(request: Request, access: AccessHere, key: Annotated[str, Path(max_length=100)]) -> Response:
     """Render all values that a key had."""
-    known = Profile(await access.memories.profile_history(key))
-    return sheet(request, "profile.html", access, here="profile", known=known, proposals=(), key=key)
-
-
-@router.post("/profile")
-async def set_(access: AccessHere, fields: Fields) -> Response:
-    """Set the value of a key."""
-    await access.memories.profile_set(fields.get("key", ""), fields.get("value", ""), also="also" in fields)
-    return goto(f"{base(access)}/profile")
-
-
-@router.post("/profile/{key}")
-async def change(access: AccessHere, key: Key, fields: Fields) -> Response:
-    """Pin a key, forget it, or accept or reject a proposal, which is named by its id."""
-    deed = fields.get("deed", "")
-    if deed == "accept":
-        await access.memories.profile_accept(key)
-    elif deed == "reject":
-        await access.memories.profile_reject(key)
-    elif deed == "forget":
-        await access.memories.profile_forget(key)
-    else:
-        await access.memories.profile_pin(key, pinned=deed == "pin")
-    return goto(f"{base(access)}/profile")
+    known = await get_profile_history(access.context, key, ask=OWN)
+    return sheet(request, "profile.html", access, here="profile", known=known, key=key)
 
 
 _DONE: tuple[TaskStatus, ...] = ("completed", "cancelled")
@@ -86,21 +59,3 @@ def _when(due: str, today: date) -> str:
     except ValueError:  # a date may be given in words
         return "Later" if due else "No date"
     return "Overdue" if days < 0 else "Today" if not days else "Next 7 days" if days <= _WEEK else "Later"
-
-
-@router.post("/tasks")
-async def add_task(access: AccessHere, fields: Fields) -> Response:
-    """Add a task."""
-    title = fields.get("title", "").strip()
-    if not title:
-        raise InvalidValue("the task is empty")
-    due, priority = fields.get("due", ""), fields.get("priority", "normal")
-    await access.memories.add_task(title, due=due, priority=priority)  # type: ignore[arg-type]  # it is checked there
-    return goto(f"{base(access)}/tasks")
-
-
-@router.post("/tasks/{task_id}")
-async def change_task(access: AccessHere, task_id: Annotated[str, Path(max_length=100)], fields: Fields) -> Response:
-    """Complete or reopen a task."""
-    await access.memories.update_task(task_id, status=fields.get("status", ""))
-    return goto(f"{base(access)}/tasks{'?done=1' if fields.get('status') == 'pending' else ''}")

@@ -1,4 +1,4 @@
-"""Messages: send, stop, retry and edit them; fork, rename, pin, archive and delete their session; show their files."""
+"""Messages: send, stop, retry and edit them; fork and archive their session; show their files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 from msgspec.structs import replace
 
-from chatbot import operations
 from chatbot.attachments import is_image, media_of, split, with_links
 from chatbot.attachments.read import Upload, upload_of
 from chatbot.errors import ChatbotError
@@ -117,41 +116,12 @@ async def fork(access: AccessHere, session_id: SessionId, fields: Fields) -> Res
     return _to(access, await _fork(access, session_id, fields, keep_message=True))
 
 
-@router.post("/c/{session_id}/rename")
-async def rename(request: Request, access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
-    """Give the session another title, then go back to where it was given, or stay there."""
-    await operations.rename_session(access.context, session_id, fields.get("title", ""))
-    return Response(status_code=204) if is_part(request) else _back(access, session_id, fields)
-
-
-@router.post("/c/{session_id}/pin")
-async def pin(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
-    """Pin the session to the top of the list, or unpin it."""
-    await operations.pin_session(access.context, session_id, undo=fields.get("pinned") == "no")
-    return _back(access, session_id, fields)
-
-
-@router.post("/c/{session_id}/mark")
-async def mark(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
-    """Mark the session and its memories as private or public."""
-    sensitivity: Any = fields.get("sensitivity", "")  # checked there
-    await operations.mark_session(access.context, session_id, sensitivity)
-    return _to(access, session_id)
-
-
 @router.post("/c/{session_id}/archive")
 async def archive(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Take the session out of the list, or put it back; a search finds it either way."""
     await access.session(session_id)  # raises if it is hidden from the caller
     await access.memory.archive_session(session_id, undo=fields.get("archived") == "no")
-    return _back(access, session_id, fields)
-
-
-@router.post("/c/{session_id}/delete")
-async def delete(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
-    """Stop running turns and delete the session permanently; `keep_memory` keeps its memories."""
-    await operations.delete_session(access.context, session_id, keep_memory="keep_memory" in fields)
-    return goto(f"{base(access)}/sessions?told=deleted")
+    return goto(f"{base(access)}{fields.get('back') or f'/c/{session_id}'}")
 
 
 def _message(fields: Fields) -> str:
@@ -191,11 +161,6 @@ async def _fork(access: IdentityAccess, session_id: str, fields: Fields, *, keep
         following = (n for n, entry in enumerate(entries[begin + 1 :], begin + 1) if entry.role == "user")
         end = next(following, len(entries)) if keep_message else begin
     return (await access.fork(session_id, at=end)).id
-
-
-def _back(access: IdentityAccess, session_id: str, fields: Fields) -> Response:
-    """Go back to the list if the form was in it, else to the session."""
-    return goto(f"{base(access)}/sessions") if fields.get("back", "").endswith("/sessions") else _to(access, session_id)
 
 
 def _to(access: IdentityAccess, session_id: str) -> Response:

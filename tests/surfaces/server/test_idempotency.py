@@ -113,7 +113,7 @@ WRITES: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/v1/facts", {"subject": "ferry", "predicate": "leaves at", "object": "nine"}),
     ("POST", "/v1/people", {"name": "Samantha", "alias": "Sam"}),
     ("PUT", "/v1/profile/boat", {"value": "The ferry"}),
-    ("PUT", "/v1/profile/drink/pin", {"pinned": True}),
+    ("PUT", "/v1/profile/drink/pin", {"undo": True}),
     ("DELETE", "/v1/profile/pet", {}),
     ("POST", "/v1/profile/proposals/{proposal}/accept", {}),
     ("DELETE", "/v1/profile/proposals/{other}", {}),

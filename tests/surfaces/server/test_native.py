@@ -389,9 +389,9 @@ def test_a_deleted_session_stops_its_turn_first(http: Serve) -> None:
 
 
 def test_the_profile_is_set_pinned_and_forgotten(client: httpx.Client) -> None:
-    assert client.put("/v1/profile/Home", json={"value": "Berlin"}).json()["key"] == "home"
-    assert client.put("/v1/profile/home", json={"value": "Lisbon"}).json()["value"] == "Lisbon"
-    assert client.put("/v1/profile/home/pin", json={"pinned": True}).status_code == 204
+    for key, value in (("Home", "Berlin"), ("home", "Lisbon")):
+        assert client.put(f"/v1/profile/{key}", json={"value": value}).json()["outcome"] == "added"
+    assert client.put("/v1/profile/home/pin", json={}).status_code == 204
     [line] = client.get("/v1/profile").json()["data"]
     assert (line["value"], line["pinned"], line["by"]) == ("Lisbon", True, "person")
     allergies = [{"value": "nuts", "sensitivity": "private"}, {"value": "cats", "also": True}]
@@ -400,7 +400,9 @@ def test_the_profile_is_set_pinned_and_forgotten(client: httpx.Client) -> None:
     lines = [each for each in client.get("/v1/profile").json()["data"] if each["key"] == "allergy"]
     assert {(each["value"], each["sensitivity"]) for each in lines} == {("nuts", "private"), ("cats", "private")}
     earlier = client.put("/v1/profile/home", json={"value": "Rome", "since": "2019-01-01T00:00:00Z"})
-    assert (earlier.status_code, earlier.json()["value"]) == (200, "Rome"), earlier.text
+    assert (earlier.status_code, earlier.json()["warning"]) == (200, ""), earlier.text
+    values = [each["value"] for each in client.get("/v1/profile/home/history").json()["data"]]
+    assert values == ["Rome", "Berlin", "Lisbon"]
     assert [client.delete(f"/v1/profile/{key}").status_code for key in ("allergy", "home")] == [204] * 2
     empty = client.get("/v1/profile").json()
     assert (empty["data"], {len(each["rows"]) for each in empty["standing"]}) == ([], {0})
@@ -410,8 +412,7 @@ def test_the_profile_is_set_pinned_and_forgotten(client: httpx.Client) -> None:
 def test_a_caller_who_may_not_chat_proposes_a_value_for_the_profile(http: Serve) -> None:
     served = http(tokens=True)
     with served.client(served.token("ada", rights={"read", "write"}), **{"idempotency-key": "one"}) as client:
-        for _ in range(2):
-            answer = client.put("/v1/profile/home", json={"value": "Rome"})
-            [proposal] = client.get("/v1/profile/proposals").json()["data"]
-            assert (answer.status_code, answer.json()) == (202, {"proposed": proposal["id"]})
-        assert client.get("/v1/profile").json()["data"] == []
+        answers = [client.put("/v1/profile/home", json={"value": "Rome"}).json() for _ in range(2)]
+        known = client.get("/v1/profile").json()
+        assert (known["data"], [each["id"] for each in known["proposals"]]) == ([], [answers[0]["id"]])
+        assert (answers[0]["warning"][:13], answers[1]["id"]) == ("only proposed", answers[0]["id"])

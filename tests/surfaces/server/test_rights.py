@@ -28,7 +28,7 @@ _NEEDS: dict[tuple[str, str], str] = {
         POST /v1/context, GET /v1/facts, GET /v1/memories, GET /v1/memories/by-key/{key}, GET /v1/memories/export,
         GET /v1/memories/recall, GET /v1/memories/search, GET /v1/memories/{memory_id},
         GET /v1/memories/{memory_id}/history, GET /v1/memories/{memory_id}/timeline, GET /v1/people, GET /v1/profile,
-        GET /v1/profile/proposals, GET /v1/profile/{key}/history, GET /v1/projects, GET /v1/projects/{project},
+        GET /v1/profile/{key}/history, GET /v1/projects, GET /v1/projects/{project},
         GET /v1/responses/{response}, GET /v1/sessions, GET /v1/sessions/search, GET /v1/sessions/{session_id},
         GET /v1/sessions/{session_id}/attachments, GET /v1/sessions/{session_id}/attachments/{name},
         GET /v1/sessions/{session_id}/chat, GET /v1/sessions/{session_id}/comparison,
@@ -62,12 +62,13 @@ _NEEDS: dict[tuple[str, str], str] = {
         POST /i/{identity}/c/{session_id}/rename, POST /i/{identity}/memory/hide, POST /i/{identity}/memory/restore,
         POST /i/{identity}/memory/{memory_id}/confirm, POST /i/{identity}/memory/{memory_id}/correct,
         POST /i/{identity}/memory/{memory_id}/forget, POST /i/{identity}/memory/{memory_id}/mark,
-        POST /i/{identity}/memory/{memory_id}/restore, POST /i/{identity}/profile/{key},
+        POST /i/{identity}/memory/{memory_id}/restore, POST /i/{identity}/profile/{key}/forget,
+        POST /i/{identity}/profile/{key}/pin, POST /i/{identity}/profile/proposals/{memory_id}/reject,
         POST /i/{identity}/tasks/{task_id},
     """,
     ("chat", "chat"): """
         POST /v1/embeddings, POST /v1/profile/proposals/{memory_id}/accept, POST /v1/sessions,
-        POST /i/{identity}/say,
+        POST /i/{identity}/say, POST /i/{identity}/profile/proposals/{memory_id}/accept,
     """,
     ("chat", "curate"): """
         POST /v1/chat/completions, POST /v1/responses, POST /v1/sessions/{session_id}/chat,
@@ -98,6 +99,7 @@ _BESIDE = {
         POST /v1/sessions/{session_id}/messages, PUT /v1/memories/by-key/{key}, POST /v1/memories/import, GET /v1/users,
         GET /v1/sessions/{session_id}/deletion, POST /v1/memories/purge, DELETE /v1/profile/proposals/{memory_id},
         PUT /v1/sessions/{session_id}/sensitivity, POST /i/{identity}/c/{session_id}/mark,
+        POST /i/{identity}/profile/proposals/{memory_id}/reject,
         POST /i/{identity}/memory/{memory_id}/correct, POST /i/{identity}/say, POST /i/{identity}/c/{session_id}/say,
         POST /i/{identity}/c/{session_id}/stop, POST /i/{identity}/c/{session_id}/retry,
         POST /i/{identity}/c/{session_id}/edit, POST /i/{identity}/c/{session_id}/choose,
@@ -105,9 +107,11 @@ _BESIDE = {
     "chat": "POST /v1/chat/completions, POST /v1/responses",
     "read chat": """
         PUT /v1/profile/{key}, PUT /v1/profile/{key}/pin, DELETE /v1/profile/{key}, POST /i/{identity}/profile,
-        POST /i/{identity}/profile/{key},
+        POST /i/{identity}/profile/{key}/forget, POST /i/{identity}/profile/{key}/pin,
     """,
-    "read write": "POST /v1/profile/proposals/{memory_id}/accept",
+    "read write": """
+        POST /v1/profile/proposals/{memory_id}/accept, POST /i/{identity}/profile/proposals/{memory_id}/accept,
+    """,
     " ".join(RIGHTS): "GET /v1/backup, POST /v1/sync",
 }
 BESIDE = {route: set(rights.split()) for rights, text in _BESIDE.items() for route in routes_in(text)}
@@ -119,7 +123,6 @@ PAGE_QUERIES = {"earlier": {"before": "1"}, "later": {"after": "0"}, "noted": {"
 BODIES: dict[Route, Json] = {
     ("POST", "/i/{identity}/memory"): {"title": "by hand"},
     ("POST", "/i/{identity}/profile"): {"key": "drink", "value": "tea"},
-    ("POST", "/i/{identity}/profile/{key}"): {"deed": "pin"},
     ("POST", "/i/{identity}/c/{session_id}/mark"): {"sensitivity": "private"},
     ("POST", "/i/{identity}/memory/{memory_id}/mark"): {"sensitivity": "private"},
     ("POST", "/i/{identity}/say"): {"text": "hello"},
@@ -320,7 +323,7 @@ def test_what_is_proposed_to_another_is_not_there_whatever_the_rights(world: Wor
     world.allow(RIGHTS)
     assert world.ask_as_actor(route, ids).status_code == 404
     with world.served.client(world.owner) as client:
-        assert ids["memory_id"] in [each["id"] for each in client.get("/v1/profile/proposals").json()["data"]]
+        assert ids["memory_id"] in [each["id"] for each in client.get("/v1/profile").json()["proposals"]]
 
 
 @pytest.mark.parametrize("route", [route for route in NEEDS if "/profile/{key}" in route[1]], ids=str)
