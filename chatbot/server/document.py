@@ -32,14 +32,22 @@ _TAGS = {
 _WORDS = {
     "agent_id": "The agent that it belongs to.",
     "at": "When it happened.",
+    "confidence": "How sure it is, from 0 to 1.",
     "created_at": "When it was created.",
+    "due": "When it is due, as text; ISO dates sort.",
     "expires_at": "When it expires; null for never.",
     "id": "Its id.",
+    "importance": "From 0 to 1.",
+    "pinned": "Whether it is shown in every prompt.",
     "project": "The project that it belongs to; empty for none.",
     "sensitivity": "How sensitive it is.",
     "session_id": "The session that it belongs to.",
     "sessions": "Number of sessions.",
+    "sources": "The ids of the memories that it was taken from.",
+    "surface": "`startup` brings it up whenever a session begins; empty does not.",
     "used_at": "When it was used last.",
+    "valid_from": "When it became true.",
+    "valid_to": "When it ceased to be true; null while it is.",
 }
 """Descriptions of fields without a description of their own; that of others is their name."""
 _NAMED = {

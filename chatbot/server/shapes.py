@@ -1,24 +1,30 @@
-"""JSON of the HTTP API: one model for each type that operations return. Field docs become the OpenAPI document's."""
+"""JSON of the HTTP API: one model for each type that operations return.
+
+Most are derived: the fields of the type that are named here, each as it is declared there, with its docstring.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Self
+from itertools import pairwise
+from typing import Any, Self, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, projects, reading, session_search, standing, writing
+from chatbot.memory import SessionRecord, people, profile_lines, projects, reading, session_search, standing, writing
 from chatbot.memory.erasure import Erasure
-from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.operations import Context
 from chatbot.stores import query
-from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.observation import Observation, Status, Triple, Type
+from chatbot.stores.observation import Observation, Triple
 
 Made = Mapping[str, str]
+_LIST: Any = list
 
 
 class Shape(BaseModel):
@@ -33,7 +39,8 @@ class Shape(BaseModel):
 
     def made(self) -> dict[str, str] | None:
         """Return the id by which a repeated request finds its result; None if there is none."""
-        return {"id": found} if "again" in vars(type(self)) and (found := getattr(self, "id", "")) else None
+        is_found = any("again" in vars(each) for each in type(self).__mro__ if each is not Shape)
+        return {"id": found} if is_found and (found := getattr(self, "id", "")) else None
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
@@ -47,34 +54,6 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class Session(Shape):
-    """A session, without its transcript."""
-
-    id: str
-    agent_id: str
-    title: str
-    """Empty until something is said."""
-    created_at: datetime
-    used_at: datetime
-    parent: str | None
-    """The session that it was forked from."""
-    expires_at: datetime | None
-    clearance: Clearance
-    """The clearance that is needed to open it, and the highest clearance of memories seen through it."""
-    store_types: list[str]
-    """The stores that keep it."""
-    pinned_at: datetime | None
-    """When it was pinned; null if it is not."""
-    sensitivity: Sensitivity
-    """Least sensitivity of its memories."""
-    project: str
-
-    @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:
-        """Override `Shape`."""
-        return cls.of((await context.session(made["id"])).record)
-
-
 class Entry(Shape):
     """One entry of a transcript."""
 
@@ -82,6 +61,111 @@ class Entry(Shape):
     """`user`, `assistant`, `tool_call`, `tool`, or one for people alone, such as `error`."""
     content: str
     at: datetime
+
+
+class _Derived(Shape):
+    """Shape whose fields are those of a type, and declared there."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)  # it has no source in which pydantic could look for them
+
+
+class _Session(_Derived):
+    @classmethod
+    async def again(cls, context: Context, made: Made) -> Self:
+        """Override `Shape`."""
+        return cls.of((await context.session(made["id"])).record)
+
+
+class _Fact(_Derived):
+    @classmethod
+    async def again(cls, context: Context, made: Made) -> Self:
+        """Override `Shape`."""
+        found = await context.memories.query_facts(ids=frozenset({made["id"]}), ask=SENSITIVITIES)
+        if not found:
+            raise UnknownObservation(f"no fact has the id {made['id']}")
+        return cls.of(found[0])
+
+
+class _Task(_Derived):
+    @classmethod
+    async def again(cls, context: Context, made: Made) -> Self:
+        """Override `Shape`."""
+        found = await context.memories.get([made["id"]], ask=SENSITIVITIES, count_use=False)
+        if not found:
+            raise UnknownObservation(f"no task has the id {made['id']}")
+        return cls.of(people.task_of(found[0]))
+
+
+SHAPES: dict[Any, type[Shape]] = {}
+"""The shape of each type; pydantic serializes all others."""
+
+
+def _derived(kind: type, name: str, shown: str, base: type[Shape] = _Derived, **renamed: str) -> type[Shape]:
+    """Make the shape of a type that has these fields of it, and its others under other names."""
+    hints, words = get_type_hints(kind), _docstrings(kind)
+    names = renamed | {each: each for each in shown.split()}
+    fields: dict[str, Any] = {
+        called: (_shaped(hints[own]), Field(validation_alias=own, description=words.get(own)))
+        for called, own in names.items()
+    }
+    summary = (inspect.getdoc(kind) or "").partition("\n")[0]
+    shape: type[Shape] = create_model(name, __base__=base, __doc__=summary, **fields)
+    SHAPES[kind] = shape
+    return shape
+
+
+def _shaped(hint: Any) -> Any:
+    """The type of a field, with the shapes of what is in it."""
+    if isinstance(hint, TypeVar):  # a list, in whatever form its owner keeps it
+        return list[str]
+    item = next(iter(get_args(hint)), None)
+    return _LIST[SHAPES[item]] if item in SHAPES else SHAPES.get(hint, hint)
+
+
+def _docstrings(kind: type) -> dict[str, str]:
+    """The docstrings of its fields, also of those that it inherits."""
+    found = {}
+    for base in (each for each in kind.__mro__ if each.__module__.startswith("chatbot.")):
+        [declared] = ast.parse(inspect.getsource(base)).body
+        lines = declared.body if isinstance(declared, ast.ClassDef) else []
+        for line, following in pairwise(lines):
+            match line, following:
+                case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(words))):
+                    found.setdefault(name, words)
+    return found
+
+
+Session: Any = _derived(
+    SessionRecord,
+    "Session",
+    "id agent_id title created_at used_at parent expires_at clearance store_types pinned_at sensitivity project",
+    base=_Session,
+)
+MemoryRecord: Any = _derived(
+    Observation,
+    "MemoryRecord",
+    "id type title subtitle narrative facts user_text assistant_text tags concepts people subject category project "
+    "metadata files_read files_modified source agent_id session_id visibility sensitivity min_clearance importance "
+    "status superseded_by created_at updated_at expires_at mention_count use_count confirmed_count token_count",
+)
+Fact: Any = _derived(
+    Triple, "Fact", "id subject predicate object confidence source created_at count project", base=_Fact
+)
+Person: Any = _derived(people.Person, "Person", "name aliases mention_count last_mentioned facts")
+Task: Any = _derived(people.Task, "Task", "id title status priority scope surface project due note", base=_Task)
+_derived(projects.Project, "Project", "name memories sessions used_at")
+_derived(projects.ProjectContent, "ProjectContent", "memories sessions")
+_derived(
+    profile_lines.Line,
+    "Line",
+    "id key value title valid_from valid_to said_at pinned by sources sensitivity",
+)
+_derived(standing.StandingAnswer, "StandingAnswer", "question pinned rows sentence")
+_derived(standing.Profile, "Profile", "standing proposals", data="lines")
+_derived(reading.Hit, "Hit", "score", memory="observation")
+_derived(
+    session_search.SessionHit, "SessionHit", "score role line ranges at number observation matches", session="record"
+)
 
 
 class Comparison(Shape):
@@ -101,111 +185,6 @@ class Comparison(Shape):
         return cls(common=item.common, left=left, right=right)
 
 
-class MemoryRecord(Shape):
-    """A memory."""
-
-    id: str
-    type: Type
-    title: str
-    subtitle: str
-    """More about it, on one line."""
-    narrative: str
-    facts: list[str]
-    """Complete statements."""
-    user_text: str
-    """Of an exchange: what the person said."""
-    assistant_text: str
-    """Of an exchange: what the bot replied."""
-    tags: list[str]
-    """Search terms."""
-    concepts: list[str]
-    """Kinds of knowledge, such as `gotcha` or `trade-off`."""
-    people: list[str]
-    """Who is mentioned."""
-    subject: str
-    """Topics, matched exactly."""
-    category: str
-    """Any text, matched exactly."""
-    project: str
-    metadata: dict[str, Any]
-    """Anything else, as JSON; it is not searched."""
-    files_read: list[str]
-    """Files that were read."""
-    files_modified: list[str]
-    """Files that were changed."""
-    source: str
-    """Who wrote it: `user`, `agent`, `auto` or an import."""
-    agent_id: str
-    session_id: str | None
-    visibility: Visibility
-    """Who it is for."""
-    sensitivity: Sensitivity
-    """How sensitive it is: memories above `public` are returned only on request."""
-    min_clearance: Clearance
-    """The least clearance that may see it."""
-    importance: float
-    """From 0 to 1."""
-    status: Status
-    """Only what is `active` is recalled."""
-    superseded_by: str | None
-    """The memory that replaced it."""
-    created_at: datetime
-    updated_at: datetime
-    """When it was last changed or mentioned again."""
-    expires_at: datetime | None
-    """When it stops being true; null for never."""
-    mention_count: int
-    """How often it was repeated."""
-    use_count: int
-    """How often it was recalled."""
-    confirmed_count: int
-    """How often it was confirmed."""
-    token_count: int
-    """About how many tokens it takes in a prompt."""
-
-
-class Fact(Shape):
-    """A fact."""
-
-    id: str
-    subject: str
-    predicate: str
-    """Predicate, such as `lives in`."""
-    object: str
-    """Object, such as a place, a name or a value."""
-    confidence: float
-    """How sure it is, from 0 to 1."""
-    source: str | None
-    """The id of the memory that it was taken from."""
-    created_at: datetime
-    """When it was stated first."""
-    count: int
-    """How often it was stated."""
-    project: str
-
-    @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:
-        """Override `Shape`."""
-        found = await context.memories.query_facts(ids=frozenset({made["id"]}), ask=SENSITIVITIES)
-        if not found:
-            raise UnknownObservation(f"no fact has the id {made['id']}")
-        return cls.of(found[0])
-
-
-class Person(Shape):
-    """Someone who is mentioned."""
-
-    name: str
-    """The name used most."""
-    aliases: list[str]
-    """Other names of theirs."""
-    mention_count: int
-    """How often they are mentioned."""
-    last_mentioned: datetime
-    """When that was last."""
-    facts: list[Fact]
-
-
 class StoredAlias(Shape):
     """The stored fact."""
 
@@ -216,33 +195,6 @@ class StoredAlias(Shape):
     async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - the id is all there is
         """Override `Shape`."""
         return cls(id=made["id"])
-
-
-class Task(Shape):
-    """Something to be done."""
-
-    id: str
-    """The id of the memory that it is."""
-    title: str
-    status: TaskStatus
-    priority: Priority
-    scope: TaskScope
-    """Who does it."""
-    surface: str
-    """`startup` brings it up whenever a session begins; empty does not. A closed task has none."""
-    project: str
-    due: str
-    """When it is due, as text; ISO dates sort."""
-    note: str
-    """Anything else."""
-
-    @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:
-        """Override `Shape`."""
-        found = await context.memories.get([made["id"]], ask=SENSITIVITIES, count_use=False)
-        if not found:
-            raise UnknownObservation(f"no task has the id {made['id']}")
-        return cls.of(people.task_of(found[0]))
 
 
 class AddResult(Shape):
@@ -270,25 +222,6 @@ class AddResult(Shape):
         return cls(id=made["id"], outcome=made["outcome"], redacted=redacted, reason="", warning="")
 
 
-class Project(Shape):
-    """A project with memories, facts or sessions."""
-
-    name: str
-    """Its name; compared without case."""
-    memories: int
-    """Number of its active memories and facts."""
-    sessions: int
-    used_at: datetime | None
-
-
-class ProjectContent(Shape):
-    """Numbers of what was moved or deleted with a project."""
-
-    memories: int
-    """Number of memories and facts."""
-    sessions: int
-
-
 class PurgeResult(Shape):
     """Ids and counts of what is deleted, or would be."""
 
@@ -299,63 +232,6 @@ class PurgeResult(Shape):
     facts: int
     dry_run: bool
     """True if this was a dry run: nothing was changed."""
-
-
-class Line(Shape):
-    """One value of a key of the profile."""
-
-    id: str
-    """The id of the memory that it is."""
-    key: str
-    """The key, such as `home`."""
-    value: str
-    title: str
-    """The line as it is in a prompt."""
-    valid_from: datetime
-    """When it became valid."""
-    valid_to: datetime | None
-    """When it ceased to be valid; null while it is."""
-    said_at: datetime
-    """When it was said last."""
-    pinned: bool
-    """True if it is shown in every prompt."""
-    by: str
-    """Who set it: `person` or `model`."""
-    sources: tuple[str, ...]
-    """The ids of the memories that it was taken from."""
-    sensitivity: Sensitivity
-
-
-class StandingAnswer(Shape):
-    """A standing question, with the current answer from memory."""
-
-    question: str
-    """As the configuration has it."""
-    pinned: bool
-    """True if the answer is shown in every prompt."""
-    rows: tuple[MemoryRecord, ...]
-    """The memories that answer it, newest first."""
-    sentence: str
-    """Sentence that a model made of these memories; empty without a model, and until it is asked after they changed."""
-
-
-class Profile(Shape):
-    """The profile of the person, the answers to the standing questions, and the proposed values."""
-
-    data: tuple[Line, ...] = Field(validation_alias="lines")
-    """The lines of the profile, pinned ones first."""
-    standing: tuple[StandingAnswer, ...]
-    """The standing questions, in the order of the configuration."""
-    proposals: tuple[MemoryRecord, ...]
-    """Values that tools proposed, newest first; none holds until it is accepted."""
-
-
-class Hit(Shape):
-    """A search result."""
-
-    score: float
-    """From 0 to 1; 0 if nothing was ranked."""
-    memory: MemoryRecord = Field(validation_alias="observation")
 
 
 class FieldChange(Shape):
@@ -387,7 +263,7 @@ class Happening(Shape):
 class Version(Shape):
     """One memory in a line of replacements."""
 
-    memory: MemoryRecord
+    memory: MemoryRecord  # type: ignore[valid-type]
     events: list[Happening]
     """Events of the memory, oldest first."""
 
@@ -419,43 +295,11 @@ class Deletion(Shape):
         return cls(memories=len(item.observations), derived=item.derived, facts=len(item.facts), forks=forks)
 
 
-class SessionHit(Shape):
-    """A session that matches a search, with its best line."""
-
-    session: Session = Field(validation_alias="record")
-    score: float
-    """Score for sorting, without an upper bound."""
-    role: str
-    """Role of the entry; `memory` for a memory of the session, or `title`."""
-    line: str
-    """The matching line."""
-    ranges: list[tuple[int, int]]
-    """Where the words are in the line."""
-    at: datetime
-    number: int | None
-    """Number of the entry, counted from 1; null if the match is not in an entry."""
-    observation: str | None
-    """The id of the memory, if it is one."""
-    matches: int
-    """Number of entries that contain any of the words."""
-
-
-SHAPES: dict[Any, type[Shape]] = {
-    Observation: MemoryRecord,
-    reading.Hit: Hit,
+SHAPES |= {
     query.Version: Version,
     writing.AddResult: AddResult,
     operations.PurgeResult: PurgeResult,
-    people.Person: Person,
-    standing.Profile: Profile,
-    projects.Project: Project,
-    projects.ProjectContent: ProjectContent,
     operations.Alias: StoredAlias,
-    people.Task: Task,
-    Triple: Fact,
-    SessionRecord: Session,
-    session_search.SessionHit: SessionHit,
     Erasure: Deletion,
     operations.SessionComparison: Comparison,
 }
-"""The shape of each type; pydantic serializes all others."""

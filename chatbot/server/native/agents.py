@@ -93,7 +93,7 @@ class ContextReport(Shape):
     """The block for the prompt, as data between marks; empty if nothing is remembered."""
     receipt: dict[str, Any]
     """Memories considered, injected and left out, with scores and reasons."""
-    memories: list[MemoryRecord]
+    memories: list[MemoryRecord]  # type: ignore[valid-type]
 
 
 class Drafts(RequestBody):
@@ -173,16 +173,18 @@ async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, w
     summary="Get the memory under a key",
     tags=["memory"],
     responses=OF_MEMORY,
+    response_model=MemoryRecord,
 )
 async def get_by_key(
     key: Annotated[str, Path(max_length=100, description="Your key.")], access: AccessHere, version: AnyVersionHere
-) -> MemoryRecord:
+) -> Shape:
     """The current one; `/history` of its id shows those before it."""
     rows = await access.memories.every(metadata={"key": key})
     if not rows:
         raise UnknownObservation(f"no memory has the key {key!r:.80}")
     version.tell(version_of(rows[0]))
-    return MemoryRecord.of(rows[0])
+    record: Shape = MemoryRecord.of(rows[0])
+    return record
 
 
 @router.get(

@@ -23,7 +23,7 @@ PARTS = (login, chat, saying, sessions, memories, profile, why, settings)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PageForm:
     """A form that runs an operation: the page that follows, unless the form names one, and values that it fixes."""
 
     operation: str
@@ -32,22 +32,22 @@ class Form:
 
 
 FORMS = {
-    "/memory/{memory_id}/confirm": Form("confirm_memory", "/memory/{memory_id}?told=confirmed"),
-    "/memory/{memory_id}/forget": Form("forget_memory", "/memory/{memory_id}?told=forgotten"),
-    "/memory/{memory_id}/mark": Form("change_memory", "/memory/{memory_id}?told=marked"),
-    "/memory/{memory_id}/purge": Form("forget_memory", "/memory?told=erased", {"purge": True}),
-    "/memory/{memory_id}/restore": Form("restore_memory", "/memory/{memory_id}?told=restored"),
-    "/c/{session_id}/delete": Form("delete_session", "/sessions?told=deleted"),
-    "/c/{session_id}/mark": Form("mark_session", "/c/{session_id}"),
-    "/c/{session_id}/pin": Form("pin_session", "/c/{session_id}"),
-    "/c/{session_id}/rename": Form("rename_session", "/c/{session_id}"),
-    "/profile": Form("set_profile", "/profile"),
-    "/profile/{key}/pin": Form("pin_profile", "/profile"),
-    "/profile/{key}/forget": Form("forget_profile", "/profile"),
-    "/profile/proposals/{memory_id}/accept": Form("accept_proposal", "/profile"),
-    "/profile/proposals/{memory_id}/reject": Form("reject_proposal", "/profile"),
-    "/tasks": Form("add_task", "/tasks"),
-    "/tasks/{task_id}": Form("change_task", "/tasks"),
+    "/memory/{memory_id}/confirm": PageForm("confirm_memory", "/memory/{memory_id}?told=confirmed"),
+    "/memory/{memory_id}/forget": PageForm("forget_memory", "/memory/{memory_id}?told=forgotten"),
+    "/memory/{memory_id}/mark": PageForm("change_memory", "/memory/{memory_id}?told=marked"),
+    "/memory/{memory_id}/purge": PageForm("forget_memory", "/memory?told=erased", {"purge": True}),
+    "/memory/{memory_id}/restore": PageForm("restore_memory", "/memory/{memory_id}?told=restored"),
+    "/c/{session_id}/delete": PageForm("delete_session", "/sessions?told=deleted"),
+    "/c/{session_id}/mark": PageForm("mark_session", "/c/{session_id}"),
+    "/c/{session_id}/pin": PageForm("pin_session", "/c/{session_id}"),
+    "/c/{session_id}/rename": PageForm("rename_session", "/c/{session_id}"),
+    "/profile": PageForm("set_profile", "/profile"),
+    "/profile/{key}/pin": PageForm("pin_profile", "/profile"),
+    "/profile/{key}/forget": PageForm("forget_profile", "/profile"),
+    "/profile/proposals/{memory_id}/accept": PageForm("accept_proposal", "/profile"),
+    "/profile/proposals/{memory_id}/reject": PageForm("reject_proposal", "/profile"),
+    "/tasks": PageForm("add_task", "/tasks"),
+    "/tasks/{task_id}": PageForm("change_task", "/tasks"),
 }
 
 
@@ -62,7 +62,7 @@ def add_page(app: APIRouter) -> None:
     app.mount(FOLDER, Assets(), name="assets")
 
 
-def _add_form(router: APIRouter, path: str, form: Form) -> None:
+def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
     operation = OPERATIONS[form.operation]
     offered = {name: each for name, each in operation.at("http").items() if _is_in_forms(each)}
 
