@@ -166,8 +166,8 @@ class SessionRecord(Struct, frozen=True):
     sensitivity: Sensitivity = "public"
     """Least sensitivity of its memories."""
     history: str = ""
-    """Digest of the conversation as a client holds it that sends all of it, the number of entries then, and the digests
-    of the last exchanges: `digest:entries:one.another`."""
+    """Number of entries at the end of the conversation with a client that sends all of it, and digests of its last
+    exchanges: `entries:one.another`."""
 
     def __post_init__(self) -> None:
         _check_id(self.id)

@@ -1,16 +1,15 @@
 """Place of a request: the session in which it is answered, if any.
 
 A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
-by the history that it sends: a session keeps the digest of the conversation as its client holds it after each reply,
-and a digest of each message of the user. A client that sends a part of the history, or changes the words of replies, is
-recognized by the run of the user's own messages if exactly one session has it. Assistant messages that a client sends
-are never stored. `IdentityAccess` decides who may open a session: that of another user is treated as missing.
+by the history that it sends: a session keeps a digest of each message of the user, and of the reply. A client that
+sends a part of the history, or changes the words of replies, is recognized by the run of the user's own messages if
+exactly one session has it. Assistant messages that a client sends are never stored. `IdentityAccess` decides who may
+open a session: that of another user is treated as missing.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
-from chatbot.messages import Message, ToolCall
+from chatbot.messages import Message
 from chatbot.server.callers import REMEMBERS, Remembers
 from chatbot.server.errors import Problem, invalid
 from chatbot.server.identity_access import IdentityAccess
@@ -167,10 +166,11 @@ async def _continued(place: _Continuation, access: IdentityAccess) -> SessionHan
 
 async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
     """Return whether the client sent the whole conversation; False for a caller who may not read it."""
-    if not session.record.history or not session.supports(TranscriptStore):
+    (noted, known), run = _noted(session.record), _run(ask.history)
+    if not (run and known and session.supports(TranscriptStore)):
         return False
     try:
-        return _noted(session.record)[0] == _mark(ask.history, await session.transcript_count())
+        return _end_of(run, known) == len(known) and noted == await session.transcript_count()
     except MissingRight:
         return False
 
@@ -202,8 +202,7 @@ async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None
     if shown and known and _end_of(before, known) == len(known):
         before = known  # the client may hold only the end of it
     run = [*before, *run[shown:]]
-    mark = f"{_mark(messages, entries)}:{'.'.join(map(''.join, run[-_LONGEST_RUN:]))}"
-    await session.note_history(mark)
+    await session.note_history(f"{entries}:{'.'.join(map(''.join, run[-_LONGEST_RUN:]))}")
 
 
 async def _session_of(history: Sequence[Message], access: IdentityAccess) -> SessionHandle | None:
@@ -250,9 +249,8 @@ async def _by_run(
     run, [*_, (_, answered)] = _run(history), _sent(history)
     for record in records[:_MOST_COMPARED]:
         session = await access.session(record.id)
-        mark, known = _noted(record)
+        noted, known = _noted(record)
         entries, end = await session.transcript_read_all(), _end_of(run, known)
-        noted = int(mark.partition(":")[2])
         is_whole = end == len(known) and noted == len(entries) and not access.is_answered(session.id)
         if len(records) == 1 and is_whole:
             return _Continuation(session)
@@ -292,25 +290,6 @@ def _sent(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
         yield "\n\n".join(asked).strip(), "\n\n".join(answered).strip()
 
 
-def _canonical(message: Message) -> list[Any]:
-    urls = [*(image.url for image in message.images), *(file.url for file in message.files)]
-    pictures = [hashlib.sha256(url.encode()).hexdigest() for url in urls]
-    return [message.role, message.content.strip(), [_call(each) for each in message.tool_calls], pictures]
-
-
-def _call(call: ToolCall) -> list[Any]:
-    try:
-        return [call.name, json.loads(call.arguments or "{}")]
-    except (ValueError, RecursionError):
-        return [call.name, call.arguments]
-
-
-def _digest(messages: Sequence[Message]) -> str:
-    """The digest of a conversation; what clients change in passing, such as outer white space, does not count."""
-    said = [_canonical(each) for each in messages if each.content.strip() or each.tool_calls or each.parts]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
-
-
 class _Exchange(NamedTuple):
     """Digests of what the user said, and of the reply, as far as that is known to be ours."""
 
@@ -344,15 +323,10 @@ def _replies_fit(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> bool |
     return True if all(other for _, other in pairs) else None
 
 
-def _noted(record: SessionRecord) -> tuple[str, list[_Exchange]]:
-    """Return the mark of the conversation that a session holds, and the exchanges in it."""
-    digest, entries, run = f"{record.history}::".split(":")[:3]
-    return f"{digest}:{entries}", [_Exchange(each[:8], each[8:]) for each in run.split(".") if each]
-
-
-def _mark(messages: Sequence[Message], entries: int) -> str:
-    """Return the mark by which a conversation is found in a session whose transcript has so many entries."""
-    return f"{_digest(messages)}:{entries}"
+def _noted(record: SessionRecord) -> tuple[int, list[_Exchange]]:
+    """Return the number of entries at the end of the conversation that a session holds, and the exchanges in it."""
+    entries, _, run = record.history.partition(":")
+    return int(entries or 0), [_Exchange(each[:8], each[8:]) for each in run.split(".") if each]
 
 
 _SIDE_CALLS = tuple(
