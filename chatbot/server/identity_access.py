@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +15,7 @@ from chatbot.chat.chat import Chat
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.ledger import Bill, Payer
 from chatbot.errors import ConfigError, SessionNotFound
-from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
+from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.users import UserErasure, check_erases, erase_user
 from chatbot.operations import Context
@@ -93,9 +91,6 @@ class Chats:
         self._chats.clear()
 
 
-_ALL = sys.maxsize
-
-
 class IdentityAccess(Struct, frozen=True):
     """View of a caller on an identity. A session that is hidden from the caller is treated as missing."""
 
@@ -150,13 +145,6 @@ class IdentityAccess(Struct, frozen=True):
         """Return the access of one of the caller's users. Raises `InvalidValue` for a name that cannot be used."""
         return replace(self, caller=self.caller.for_user(label))
 
-    async def sessions(self, *, limit: int, before: tuple[datetime, str] | None = None) -> list[SessionRecord]:
-        """Return visible sessions, last used first, after `before`: a last use and an id."""
-        return await self.memory.list_sessions(
-            limit=limit,
-            wanted=lambda record: before is None or (record.used_at, record.id) < before,
-        )
-
     async def bills(self) -> Mapping[str, Bill]:
         """Return the cost of each visible session.
 
@@ -165,7 +153,7 @@ class IdentityAccess(Struct, frozen=True):
         bills = await self.runtime.ledger.by_session()
         if self.caller.clearance == "full" and not self.caller.namespace and self.caller.project is None:
             return bills
-        return {record.id: bills[record.id] for record in await self.sessions(limit=_ALL) if record.id in bills}
+        return {record.id: bills[record.id] for record in await self.memory.list_sessions() if record.id in bills}
 
     async def session(self, session_id: str, *, any_agent: bool = True) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller; see `load_session`."""

@@ -270,6 +270,6 @@ class Welcome:
 
 async def welcome(access: IdentityAccess) -> Welcome:
     """Return the empty state; only a caller without sessions is new."""
-    is_new = not await access.sessions(limit=1)
+    is_new = not await access.memory.list_sessions(limit=1)
     where = str(access.memory.home or "PostgreSQL") if access.caller.is_owner else ""
     return Welcome(is_new, access.runtime.is_tiny, access.runtime.remembers, where)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from chatbot.memory.reading import Hit
 from chatbot.memory.scoring import WEIGHTS
@@ -42,7 +42,6 @@ PART_NAMES = {
 """Labels of the score details."""
 WEIGHED = PART_NAMES.keys() & set(WEIGHTS)
 """Weighted parts between 0 and 1; the others are parts of the match."""
-_ORDERS: dict[str, Order] = {"created": "created", "updated": "updated"}
 _CHOSEN = "id:"
 """Prefix of the names of the boxes that choose memories."""
 _TOLD = {
@@ -53,18 +52,21 @@ _TOLD = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryQuery:
+class MemoryQuery(BaseModel):
     """Search text and filters. Days are ISO dates, both included, in the time zone of this machine."""
 
-    q: str = ""
-    type: str = ""
-    status: str = "active"
-    person: str = ""
-    tag: str = ""
-    since: str = ""
-    until: str = ""
-    order: str = "created"
+    q: str = Field("", max_length=10_000)
+    type: Type | Literal[""] = ""
+    status: Status = "active"
+    person: str = Field("", max_length=1_000)
+    tag: str = Field("", max_length=1_000)
+    since: str = Field("", max_length=10)
+    until: str = Field("", max_length=10)
+    order: Order = "created"
+    after: str = Field("", max_length=100)
+    told: str = Field("", max_length=100)
+    hidden: str = Field("", max_length=8_000)
+    """Ids of the memories that an undo would restore."""
 
     @property
     def is_search(self) -> bool:
@@ -74,12 +76,11 @@ class MemoryQuery:
     @property
     def is_filtered(self) -> bool:
         """True if anything but a search text is asked for."""
-        return replace(self, q="") != MemoryQuery()
+        return self.model_dump(exclude={"q", *_BESIDE}) != MemoryQuery().model_dump(exclude={"q", *_BESIDE})
 
     def query(self, **more: str) -> dict[str, str]:
         """Return the parameters of an address that asks the same, and `more`."""
-        given = {name: str(value) for name, value in asdict(self).items() if value}
-        return {**given, **more}
+        return {name: value for name, value in self.model_dump(exclude=_BESIDE).items() if value} | more
 
     def wanted(self) -> dict[str, Any]:
         """Return the filter. Raises `InvalidValue` for an invalid day."""
@@ -92,36 +93,15 @@ class MemoryQuery:
         }
 
 
-def _asked(
-    *,
-    q: Annotated[str, Query(max_length=10_000)] = "",
-    kind: Annotated[Type | Literal[""], Query(alias="type")] = "",
-    status: Status = "active",
-    person: Annotated[str, Query(max_length=1_000)] = "",
-    tag: Annotated[str, Query(max_length=1_000)] = "",
-    since: Annotated[str, Query(max_length=10)] = "",
-    until: Annotated[str, Query(max_length=10)] = "",
-    order: Literal["created", "updated"] = "created",
-) -> MemoryQuery:
-    return MemoryQuery(q, kind, status, person, tag, since, until, order)
-
-
-AskedHere = Annotated[MemoryQuery, Depends(_asked)]
+_BESIDE = {"after", "told", "hidden"}
+"""Parameters that are not asked for."""
 
 
 @router.get("/memory")
-async def show(
-    request: Request,
-    access: AccessHere,
-    asked: AskedHere,
-    *,
-    after: Annotated[str, Query(max_length=100)] = "",
-    told: Annotated[str, Query(max_length=100)] = "",
-    hidden: Annotated[str, Query(max_length=8_000)] = "",
-) -> Response:
-    """Search active memories, or list them by day; `hidden` names the ones that an undo would restore."""
-    hits, following, begin = await _found(access, asked, after)
-    undo = [each for each in hidden.split(",") if is_observation_id(each)]
+async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuery, Query()]) -> Response:
+    """Search active memories, or list them by day."""
+    hits, following, begin = await _found(access, asked)
+    undo = [each for each in asked.hidden.split(",") if is_observation_id(each)]
     return sheet(
         request,
         "memories.html",
@@ -134,7 +114,7 @@ async def show(
         asked=asked,
         types=TYPES,
         statuses=STATUSES,
-        told=_TOLD.get(told, ""),
+        told=_TOLD.get(asked.told, ""),
         undo=undo,
         part_names=PART_NAMES,
         weighed=WEIGHED,
@@ -172,20 +152,20 @@ async def restore(access: AccessHere, fields: Fields) -> Response:
     return goto(f"{base(access)}/memory?told=restored")
 
 
-async def _found(access: IdentityAccess, asked: MemoryQuery, after: str) -> tuple[list[Hit], str, int]:
+async def _found(access: IdentityAccess, asked: MemoryQuery) -> tuple[list[Hit], str, int]:
     """Return a page of hits, the place where the next page begins (empty at the end), and the hits before it."""
     if asked.is_search:
-        begin = _begin(after)
+        begin = _begin(asked.after)
         hits = await access.memories.search(
             asked.q, limit=_ON_A_PAGE + 1, offset=begin, ask=SENSITIVITIES, count_use=False, **asked.wanted()
         )
         return hits[:_ON_A_PAGE], str(begin + _ON_A_PAGE) if len(hits) > _ON_A_PAGE else "", begin
     page = await access.memories.list_observations(
         limit=_ON_A_PAGE,
-        cursor=after or None,
+        cursor=asked.after or None,
         ask=SENSITIVITIES,
-        order=_ORDERS[asked.order],
-        statuses=(asked.status,),  # type: ignore[arg-type]  # one of them: the address was checked
+        order=asked.order,
+        statuses=(asked.status,),
         **asked.wanted(),
     )
     return [Hit(row, 0.0) for row in page.rows], page.after or "", 0

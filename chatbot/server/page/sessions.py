@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import groupby
 from typing import Annotated
 from urllib.parse import quote
@@ -16,7 +15,7 @@ from starlette.responses import HTMLResponse
 from chatbot.memory import SessionRecord
 from chatbot.memory.projects import projects_in
 from chatbot.memory.session_search import SessionHit
-from chatbot.operations import cursor_of, place_of
+from chatbot.operations import list_sessions
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, day, sheet
 from chatbot.stores.records import format_time
@@ -53,16 +52,17 @@ async def show(
 ) -> Response:
     """List sessions by day, the one used last first; archived ones on request. A search finds both kinds."""
     done = "The session is deleted." if told == "deleted" else ""
-    following = ""
+    following: str | None = None
     projects = [each.name for each in await projects_in(access.memory)]
     if project:
         access = replace(access, caller=access.caller.in_project(project))
     if q.strip():
         found = await _about(access, q)
     else:
-        records = await _listed(access, place_of(before) if before else None, archived=archived)
-        found = [SessionMatch(record) for record in records[:_ON_A_PAGE]]
-        following = cursor_of(found[-1].record) if len(records) > _ON_A_PAGE else ""
+        page = await list_sessions(
+            access.context, limit=_ON_A_PAGE, cursor=before or None, archived=archived, with_archived=False
+        )
+        found, following = [SessionMatch(record) for record in page.rows], page.next_cursor
     groups = [(name, list(group)) for name, group in groupby(found, key=lambda each: day(each.record.used_at))]
     return sheet(
         request,
@@ -80,20 +80,10 @@ async def show(
     )
 
 
-async def _listed(
-    access: IdentityAccess, before: tuple[datetime, str] | None, *, archived: bool
-) -> list[SessionRecord]:
-    def is_wanted(record: SessionRecord) -> bool:
-        is_later = before is None or (record.used_at, record.id) < before
-        return is_later and (record.archived_at is not None) == archived
-
-    return await access.memory.list_sessions(limit=_ON_A_PAGE + 1, wanted=is_wanted)
-
-
 async def _about(access: IdentityAccess, q: str) -> list[SessionMatch]:
     """Return sessions whose title contains the text, which may be part of a word; then those whose messages match."""
     wanted = q.strip().casefold()
-    titled = [each for each in await access.sessions(limit=_SEARCHED) if wanted in each.title.casefold()]
+    titled = [each for each in await access.memory.list_sessions(limit=_SEARCHED) if wanted in each.title.casefold()]
     found = {record.id: SessionMatch(record) for record in titled[:_ON_A_PAGE]}
     for hit in await access.memory.search_sessions(q, limit=_ON_A_PAGE):
         found.setdefault(

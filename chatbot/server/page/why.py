@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from chatbot.chat.ledger import Bill, bill_of, calls_in, cost_text, merged
+from chatbot.chat.ledger import Bill, bill_of, calls_in, merged
 from chatbot.chat.receipts import IN_PROMPT, ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.errors import SessionNotFound
 from chatbot.memory.scope import utc_now
-from chatbot.operations import cursor_of, place_of
+from chatbot.operations import list_sessions
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.memories import PART_NAMES, WEIGHED
 from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, fragment, sheet
@@ -153,17 +153,6 @@ async def _made(
 
 _ON_A_PAGE = 20
 _DAYS = 30
-_HEIGHT = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One day of the chart; `y` and `height` in units of the drawing, which is `_HEIGHT` high."""
-
-    date: date
-    bill: Bill
-    y: float
-    height: float
 
 
 @router.get("/cost")
@@ -171,21 +160,18 @@ async def show_cost(
     request: Request, access: AccessHere, before: Annotated[str, Query(max_length=200)] = ""
 ) -> Response:
     """Show the cost of each session, last used first, the total, and the last days as a chart."""
-    records = await access.sessions(limit=_ON_A_PAGE + 1, before=place_of(before) if before else None)
-    shown = records[:_ON_A_PAGE]
+    page = await list_sessions(access.context, limit=_ON_A_PAGE, cursor=before or None)
     bills = await access.bills()
-    days = await _days(access)
     return sheet(
         request,
         "cost.html",
         access,
         here="cost",
-        bills=[(record, bills.get(record.id, Bill())) for record in shown],
+        bills=[(record, bills.get(record.id, Bill())) for record in page.rows],
         total=merged(bills.values()),
-        bars=_bars(days),
-        peak=_peak(days),
+        days=await _days(access),
         budget=access.runtime.config.budget,
-        following=cursor_of(shown[-1]) if len(records) > _ON_A_PAGE else "",
+        following=page.next_cursor,
     )
 
 
@@ -210,19 +196,3 @@ async def _days(access: IdentityAccess) -> Mapping[date, Bill]:
     if access.caller.clearance != "full" or access.caller.namespace:
         return {}
     return await access.runtime.ledger.by_day(_DAYS, utc_now())
-
-
-def _peak(days: Mapping[date, Bill]) -> str:
-    """Return the value of the highest bar."""
-    cost = max((bill.cost_usd for bill in days.values()), default=0.0)
-    tokens = max((bill.tokens for bill in days.values()), default=0)
-    return cost_text(cost) if cost else f"{tokens:,} tokens"
-
-
-def _bars(days: Mapping[date, Bill]) -> list[Bar]:
-    """Scale the days by cost, or by tokens where nothing cost anything."""
-    costs = [bill.cost_usd for bill in days.values()]
-    values = costs if any(costs) else [float(bill.tokens) for bill in days.values()]
-    most = max(values, default=0.0) or 1.0
-    heights = [_HEIGHT * value / most for value in values]
-    return [Bar(day, bill, _HEIGHT - height, height) for (day, bill), height in zip(days.items(), heights, strict=True)]
