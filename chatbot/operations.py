@@ -599,7 +599,7 @@ class PurgeResult(Struct, frozen=True):
     tool="memory_people",
     gives="people",
     brief="People, with other names and facts.",
-    examples=("people ada", 'people alias "Ada Lovelace" "Countess of Lovelace"'),
+    examples=("people ada",),
 )
 async def list_people(
     context: Context,
@@ -617,7 +617,12 @@ async def list_people(
     return part_of(found, _name_key, cursor=cursor, limit=limit, total=len(found))
 
 
-@adds(http="POST /v1/people", body="Alias: Two names of one person.")
+@adds(
+    cli="memory alias",
+    http="POST /v1/people",
+    body="Alias: Two names of one person.",
+    examples=('alias "Ada Lovelace" "Countess of Lovelace"',),
+)
 async def add_alias(
     context: Context,
     name: Annotated[Name, About("one name of the person")],
@@ -792,19 +797,20 @@ async def state_fact(
     )
 
 
-@changes(cli="memory facts remove", http="DELETE /v1/facts/{fact_id}", gives="removed")
-async def retract_fact(context: Context, fact_id: FactOne, *, purge: Purge = False) -> None:
+@changes(
+    cli="memory facts remove",
+    http="DELETE /v1/facts/{fact_id}",
+    gives="removed",
+    examples=("facts remove 0195a1b2-c3d4 --purge",),
+)
+async def retract_fact(
+    context: Context, fact_id: FactOne, *, purge: Annotated[bool, About("delete it permanently")] = False
+) -> None:
     """Withdraw a fact.
 
     The journal holds it until it is purged, now or later.
     """
     await (context.memories.purge_fact if purge else context.memories.retract_fact)(fact_id)
-
-
-@destroys(cli="memory facts purge", gives="purged", examples=("facts purge 0195a1b2-c3d4 --yes",))
-async def purge_fact(context: Context, fact_id: FactOne) -> None:
-    """Delete a fact permanently."""
-    await context.memories.purge_fact(fact_id)
 
 
 @reads(

@@ -281,9 +281,6 @@ class Cli(Door):
     async def reject(self, proposal_id: str) -> None:
         self._ask("memory", "profile", "reject", proposal_id)
 
-    async def add_alias(self, name: str, alias: str) -> None:
-        self._ask("memory", "people", "alias", name, alias)
-
     async def sessions(self) -> list[str]:
         return [session["title"] for session in self._ask("sessions", "list")]
 

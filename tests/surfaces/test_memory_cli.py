@@ -102,7 +102,7 @@ def test_a_secret_is_taken_out_and_that_is_told() -> None:
     for arguments in (
         ["facts", "add", "router", "has", "password: hunter2!x"],
         ["tasks", "add", "Set it", "--note", "password: hunter2!x"],
-        ["people", "alias", "Bob", "password: hunter2!x"],
+        ["alias", "Bob", "password: hunter2!x"],
     ):
         done = run(*arguments)
         assert (done.returncode, "SECRETS WERE REMOVED" in done.stderr) == (0, True)
@@ -287,24 +287,19 @@ def test_the_beginning_of_an_id_will_do_if_it_is_the_only_one() -> None:
     fails(4, "no memory has the id", "get", "ffff")
 
 
-def test_a_fact_is_erased_for_good_once_that_is_agreed_to() -> None:
+def test_a_fact_is_erased_for_good_where_that_is_asked_for() -> None:
     journal = Path("identities/ada/memory/observations.jsonl")
     noted = add("Ada moved")
     fact = from_json("facts", "add", "Ada", "lives in", "Ljubljana", "--source", noted)
     from_json("facts", "add", "Ada", "likes", "tea")
-    shown = ok("facts", "purge", fact["id"][:13], "--dry-run")
-    assert ("Ljubljana" in shown, f"would be purged: {fact['id']}" in shown) == (True, True)
-    assert from_json("facts", "purge", fact["id"], "--dry-run") == {"purged": [fact["id"]], "dry_run": True}
-    fails(2, "--yes", "facts", "purge", fact["id"])
-    fails(4, "no fact has the id", "facts", "purge", "ffff", "--yes")
-    for how in ("--yes", "--dry-run"):
-        fails(4, "no fact has the id", "facts", "purge", noted, how)
+    for other in ("ffff", noted):
+        fails(4, "no fact has the id", "facts", "remove", other, "--purge")
     assert b"Ljubljana" in journal.read_bytes()
-    assert from_json("facts", "purge", fact["id"][:13], "--yes") == {"purged": [fact["id"]], "dry_run": False}
+    assert from_json("facts", "remove", fact["id"][:13], "--purge") == {"removed": fact["id"]}
     assert b"Ljubljana" not in b"".join(path.read_bytes() for path in journal.parent.rglob("*") if path.is_file())
     assert [each["object"] for each in from_json("facts")] == ["tea"]
     assert from_json("get", noted)[0]["title"] == "Ada moved"
-    fails(4, "no fact has the id", "facts", "purge", fact["id"], "--yes")
+    fails(4, "no fact has the id", "facts", "remove", fact["id"], "--purge")
 
 
 def test_an_identity_of_familiar_clearance_sees_and_writes_nothing_private() -> None:

@@ -45,7 +45,7 @@ LINES: dict[int, str] = {
     """,
     2: """
         sessions; projects; sessions import missing.zip; sessions delete {session}; memory; memory purge {row};
-        memory facts purge {fact}; storage; restore copy.chatbot; sync; setup; keys; personas; tools; mcp --port 1;
+        storage; restore copy.chatbot; sync; setup; keys; personas; tools; mcp --port 1;
         token; users; config edit
     """,
     3: "storage create; keys set nobody; serve --host 0.0.0.0; config unset model.seed",

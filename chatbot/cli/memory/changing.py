@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from msgspec.structs import replace
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, cost_text
 from chatbot.cli.bind import given_of
-from chatbot.cli.memory.command import VerbRun, redacting, run_operation
-from chatbot.cli.memory.results import say_facts, show, show_changed
+from chatbot.cli.memory.command import VerbRun
+from chatbot.cli.memory.results import show, show_changed
 from chatbot.cli.memory.tables import say_observations
 from chatbot.cli.output import check_can_ask, is_sure, progress, say, say_json, say_marked, say_table, warn
 from chatbot.cli.repl.editor import edited
@@ -27,11 +26,10 @@ from chatbot.hooks.extraction.structured import calls_for_extraction, settings_o
 from chatbot.memory.erasure import Erasure
 from chatbot.models import open_model
 from chatbot.operation import LEFT_OUT
-from chatbot.operations import OPERATIONS, PurgeResult, add_alias
+from chatbot.operations import OPERATIONS, PurgeResult
 from chatbot.stores.access import SENSITIVITIES, Guard, default_visibility
-from chatbot.stores.errors import InvalidValue, UnknownObservation
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
-from chatbot.stores.query import EVERY, status_now
 from chatbot.stores.records import is_session_id
 
 
@@ -57,34 +55,16 @@ async def change_memory(run: VerbRun) -> None:
     show(run, operation, await operation.run(run.context, "cli", given), given)
 
 
-async def confirm_memory(run: VerbRun) -> None:
-    """Mark memories as correct."""
-    await _change_those(run, "confirm", lambda status: status == "active")
-
-
-async def restore_memory(run: VerbRun) -> None:
-    """Bring memories back."""
-    replaced = {
-        each: (await run.context.memories.row(each)).superseded_by
-        for each in [await run.id(each) for each in run.args.ids]
-    }
-    await _change_those(run, "restore", lambda status: status != "active")
-    current = {row.id for row in await run.context.memories.get([*filter(None, replaced.values())], count_use=False)}
-    for old, new in replaced.items():
-        if new in current:
-            warn(f"two are active now, {old} and {new}, which replaced it; to swap them: memory supersede {new} {old}")
-
-
 async def forget_memory(run: VerbRun) -> None:
     """Hide memories; several only after confirmation, on a terminal."""
     args = run.args
-    ids = await _those(run, "forget", lambda status: status != "deleted")
+    operation = OPERATIONS["forget_memory"]
+    ids = (await given_of(run, operation.at("cli").values(), SENSITIVITIES))["ids"]
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
         say_observations([await run.memories.row(each, ask=SENSITIVITIES) for each in ids])
         if not is_sure("forget these? undo with `restore`;"):
             raise InvalidValue("nothing was forgotten")
-    operation = OPERATIONS["forget_memory"]
-    if ids and not args.dry_run:
+    if not args.dry_run:
         await operation.run(run.context, "cli", {"ids": ids})
     show_changed(run, operation.gives, [ids], dry_run=args.dry_run)
 
@@ -116,38 +96,6 @@ async def purge_memories(run: VerbRun) -> None:
     say_marked("transcripts still hold what was said: `chatbot sessions delete` deletes those with their memory")
 
 
-async def purge_fact(run: VerbRun) -> None:
-    """Delete a fact permanently, once that is agreed to."""
-    args = run.args
-    if not (args.yes or args.dry_run):
-        check_can_ask("purging")
-    found = await run.fact_id(args.fact_id)
-    every = [] if args.yes and not args.dry_run else await run.memories.query_facts(limit=EVERY, ask=SENSITIVITIES)
-    shown = [fact for fact in every if fact.id == found]
-    if args.dry_run and not shown:
-        raise UnknownObservation(f"no fact has the id {found}")
-    if shown and not args.json:
-        say_facts(shown)
-    if not (args.dry_run or args.yes or is_sure("delete permanently?")):
-        raise InvalidValue("nothing was purged")
-    if not args.dry_run:
-        await OPERATIONS["purge_fact"].run(run.context, "cli", {"fact_id": found})
-    what = f"would be purged: {found}" if args.dry_run else f"purged {found}"
-    run.tell({"purged": [found], "dry_run": args.dry_run}, what)
-
-
-async def list_people(run: VerbRun) -> None:
-    """List people, or state that two names are one person."""
-    first, *names = run.args.query or [""]
-    if first != "alias" or not names:
-        await run_operation(run, "list_people")
-        return
-    if len(names) != 2:
-        raise InvalidValue(f"alias takes two names, not {len(names)}: quote names of several words")
-    alias = await add_alias(run.context, *redacting(*names))
-    show(run, OPERATIONS["add_alias"], alias, {})
-
-
 async def reindex(run: VerbRun) -> None:
     """Build the caches again."""
     with progress("indexing") as told:
@@ -174,28 +122,6 @@ async def _edited(run: VerbRun, observation_id: str) -> dict[str, str]:
         return {"narrative": await asyncio.to_thread(edited, row.narrative or row.user_text)}
     title, _, narrative = (await asyncio.to_thread(edited, f"{row.title}\n{row.narrative}".strip())).partition("\n")
     return {"title": title, "narrative": narrative.strip()}
-
-
-async def _change_those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> None:
-    operation = OPERATIONS[run.args.operation]
-    ids = await _those(run, verb, fits)
-    if ids:
-        await operation.run(run.context, "cli", {"ids": ids})
-    show_changed(run, operation.gives, [ids])
-
-
-async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
-    """The ids on the command line to which `verb` can be done by their status; of the others we warn."""
-    operation = OPERATIONS[run.args.operation]
-    given: dict[str, Any] = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
-    ids = []
-    for each in given["ids"]:
-        status = status_now(await run.memories.row(each, ask=SENSITIVITIES), datetime.now(UTC))
-        if fits(status):
-            ids.append(each)
-        else:
-            warn(f"nothing to {verb}: {each} is {status}")
-    return ids
 
 
 async def _session_id(run: VerbRun, text: str) -> str:

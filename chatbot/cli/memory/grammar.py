@@ -20,7 +20,6 @@ def add_memory(memory: argparse.ArgumentParser) -> None:
     )
     flag(parsers["list_tasks"], "--all", "also show completed and cancelled tasks")
     add_bulk(parsers["forget_memory"])
-    add_bulk(parsers["purge_fact"])
     flag(parsers["purge_memories"], "--yes", "-y", "do not ask for confirmation")
     _add_extract(verbs)
     _add_files(verbs)

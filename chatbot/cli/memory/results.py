@@ -152,7 +152,7 @@ def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
         Observation: say_observations,
         Person: _say_people,
         Task: _say_tasks,
-        Triple: say_facts,
+        Triple: _say_facts,
         SessionRecord: say_sessions,
         SessionHit: say_found,
         Project: _say_projects,
@@ -216,7 +216,7 @@ def _say_tasks(found: Sequence[Task]) -> None:
     say_columns(found, columns)
 
 
-def say_facts(found: Sequence[Triple]) -> None:
+def _say_facts(found: Sequence[Triple]) -> None:
     """A table of facts."""
     columns: Columns[Triple] = {
         "id": shortener(found),
