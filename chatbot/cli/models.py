@@ -9,12 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from getpass import getpass
 
-from chatbot.cli.config import file_in_force, set_values, unset
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, tell, waiting, warn
 from chatbot.config import Config
 from chatbot.config_layers import Settings
-from chatbot.errors import MissingModel
 from chatbot.memory.scope import utc_now
 from chatbot.models.catalog import CatalogModel, catalog, find_servers, usable_models
 from chatbot.models.provider import (
@@ -80,7 +78,7 @@ _UNKNOWN = "?"
 
 
 async def run(args: argparse.Namespace) -> None:
-    """List models or weights, fetch weights, or name a model."""
+    """List models or weights, or fetch weights."""
     await _ACTIONS[args.action](args)
 
 
@@ -149,27 +147,9 @@ async def _get(args: argparse.Namespace) -> None:
         say_json([_described(weights) for weights in wanted])
 
 
-async def _alias(args: argparse.Namespace) -> None:
-    path = file_in_force(args.config)
-    if args.remove:
-        unset(path, f"aliases.{args.name}")
-        told = f"removed the alias {args.name}"
-    elif args.model:
-        set_values(path, {("aliases", args.name): args.model})
-        told = f"{args.name} is an alias of {args.model}"
-    else:
-        known = Settings.read(args.config).combined().aliases
-        if args.name not in known:
-            raise MissingModel(
-                f"no alias is called {args.name!r}: add it with `chatbot models alias {args.name} MODEL`"
-            )
-        told = f"{args.name} is an alias of {known[args.name]}"
-    tell(args, {"alias": args.name, "told": told, "file": str(path)}, told)
-
-
 def _described(weights: Weights) -> Mapping[str, str | int | None]:
     fields = {name: getattr(weights, name) for name in ("name", "mb", "licence", "about", "package")}
     return fields | {"folder": str(folder) if (folder := weights.folder()) else None}
 
 
-_ACTIONS = {"list": _list, "weights": _weights, "get": _get, "alias": _alias}
+_ACTIONS = {"list": _list, "weights": _weights, "get": _get}

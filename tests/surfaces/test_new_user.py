@@ -214,15 +214,14 @@ def test_a_trusted_file_stays_trusted_when_its_owner_changes_it() -> None:
 
 
 def test_an_alias_stands_for_a_model_wherever_one_is_named() -> None:
-    ok("models", "alias", "test", "scripted")
+    ok("config", "set", "aliases.test", "scripted")
     assert ok("ask", "-m", "test", "hello") == "You said: hello\n"
     ok("config", "set", "model.name", "test")
     assert from_json("ask", "hello")["model"] == "scripted"
-    assert "an alias of scripted" in ok("models", "alias", "test")
+    assert "test is an alias of scripted" in ok("models")
     ok("config", "set", "model.name", "scripted")
-    ok("models", "alias", "test", "--remove")
-    assert run("models", "alias", "test").returncode == 5
-    assert run("models", "alias", "a/b", "scripted").returncode == 3
+    ok("config", "unset", "aliases.test")
+    assert run("ask", "-m", "test", "hello").returncode == 5
 
 
 def test_an_untrusted_file_names_no_alias_of_a_model_that_it_may_not_name() -> None:

@@ -55,7 +55,6 @@ LINES: dict[int, str] = {
         memory profile accept {row}; memory profile reject {row}; keys remove openai; token limit phone --day-usd 1;
         token revoke phone; users export alice; users erase alice --yes
     """,
-    5: "models alias fast",
 }
 """Arguments of each command by the exit code that they lead to, in the project below."""
 _PASSING = (

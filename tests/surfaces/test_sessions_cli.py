@@ -77,7 +77,7 @@ def test_one_grammar_of_filters_chooses_sessions_everywhere() -> None:
     assert set(titles("list", "--min-messages", "3")) == {"new tax", "long talk"}
     assert titles("list", "--before", "2001-02-03") == []
     assert [hit["session"]["title"] for hit in from_json("search", "tax", "--before", "7d")] == ["old tax"]
-    for action in ("archive", "delete", "prune"):
+    for action in ("archive", "delete"):
         told = from_json(action, "--before", "7d", "--dry-run")
         assert (len(told.pop("deleted", told.get("archived"))), told["dry_run"]) == (1, True)
     assert len(from_json("export", "--before", "7d", "--dry-run")["sessions"]) == 1
@@ -97,7 +97,6 @@ def test_pages_can_be_asked_for_one_by_one() -> None:
 def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
     make("one", "two")
     fails(2, "--yes", "delete", "--title", "one")
-    fails(2, "--yes", "prune", "--before", "0m")
     fails(2, "--yes", "archive", "one", "two")
     fails(2, "name sessions", "delete", "--yes")
     fails(2, "one", "delete", "one", "--title", "two", "--yes")
@@ -107,14 +106,14 @@ def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
     assert len(from_json("delete", "--all", "--with-memory", "--yes")["deleted"]) == 2
 
 
-def test_pruning_takes_the_empty_and_the_old() -> None:
+def test_the_empty_and_the_old_can_be_deleted() -> None:
     make("empty", days_ago=9, said=0)
     make("old", days_ago=90)
     make("new")
-    assert "would be deleted" in ok("prune", "--empty", "--dry-run")
-    assert len(from_json("prune", "--empty", "--before", "7d", "--yes")["deleted"]) == 1
+    assert "would be deleted" in ok("delete", "--empty", "--dry-run")
+    assert len(from_json("delete", "--empty", "--before", "7d", "--yes")["deleted"]) == 1
     assert titles("list") == ["new", "old"]
-    assert len(from_json("prune", "--before", "30d", "--keep-memory", "--yes")["deleted"]) == 1
+    assert len(from_json("delete", "--before", "30d", "--keep-memory", "--yes")["deleted"]) == 1
     assert ok("prune") == "nothing to delete\n"
 
 
@@ -145,7 +144,6 @@ def test_what_is_closed_to_the_identity_does_not_exist() -> None:
     for words in (("why", session), ("usage", session), ("ask", "-r", session, "And?")):
         assert command.run(*words).returncode == 4
     assert ok("delete", "--all", "--yes") == "nothing to delete\n"
-    assert ok("prune", "--title", "tax", "--yes") == "nothing to delete\n"
     Path("identities/ada/identity.toml").write_text('clearance = "full"\n', encoding="utf-8")
     assert titles("list") == ["tax return"]
 

@@ -104,7 +104,7 @@ class CommandLineSlash(Slash):
         "maintain": "Decay, merge and archive memories now: /maintain [--dry-run].",
         "memory": "Run a `chatbot memory` command: /memory ACTION …, such as timeline, edit, restore, import.\n\n"
         "/memory --help lists the actions, /memory ACTION --help explains one.",
-        "models": "List models: /models [list TEXT|--find|alias …].",
+        "models": "List models: /models [list TEXT|--find].",
         "stores": "List the store plug-ins, what they keep and their settings: /stores.",
     }
     """Those that are run as they stand, each with its help."""

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from chatbot import operations
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import SESSION_HEAD, check_can_ask, is_sure, say, say_json, say_table, session_rows, warn
-from chatbot.cli.sessions.grammar import chosen, filter_of
+from chatbot.cli.sessions.grammar import chosen
 from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.erasure import Erasure
@@ -38,16 +38,8 @@ async def delete(run: VerbRun) -> None:
 
 
 async def prune(run: VerbRun) -> None:
-    """Delete expired sessions; or, with a filter, those that match."""
+    """Delete expired sessions."""
     memory, args = run.system, run.args
-    wanted = filter_of(args)
-    if not wanted.fits_all or args.limit:
-        await _erase(memory, await memory.choose_sessions(wanted), args)
-        return
-    if args.keep_memory is not None:
-        raise InvalidValue(
-            "--with-memory and --keep-memory do not apply to expired sessions: set ttl_keeps_memory in [sessions]"
-        )
     expired = await memory.expired_sessions()
     if not args.dry_run:
         await memory.expire_sessions(keep_memory=run.setup.config.sessions.ttl_keeps_memory)

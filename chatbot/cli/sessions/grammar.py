@@ -122,24 +122,15 @@ def _add_erasing(grammar: Verbs) -> None:
         "delete sessions permanently, with their memories",
         "delete 0195a1b2",
         "delete 0195a1b2 --keep-memory --yes",
-        "delete --title test --dry-run",
+        "delete --empty --before 7d --yes",
         agent=False,
     )
     _add_sessions(delete)
+    flag(delete, "--empty", "only sessions without messages")
     _add_memory_too(delete)
     add_bulk(delete)
-    prune = grammar.add(
-        "prune",
-        "delete expired sessions, or those that match filters",
-        "prune",
-        "prune --empty --before 7d --yes",
-        "prune --before 2026-01-02 --with-memory --dry-run",
-        agent=False,
-    )
-    add_filter(prune)
-    flag(prune, "--empty", "only sessions without messages")
-    _add_memory_too(prune)
-    add_bulk(prune)
+    prune = grammar.add("prune", "delete expired sessions", "prune --dry-run")
+    flag(prune, "--dry-run", "list what would be deleted, delete nothing")
 
 
 def _add_memory_too(parser: argparse.ArgumentParser) -> None:
