@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chatbot.cli.grammar import Parser, add_action, add_place, amount, count, days, flag, usd, whole_days
+from chatbot.cli.grammar import Parser, add_action, add_place, amount, count, days, flag, option, usd, whole_days
 
 _EXAMPLES = """\
 examples:
@@ -59,20 +59,20 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
 
 def with_question(argv: Sequence[str]) -> list[str]:
     """Return the command line with `ask` before a question: `chatbot "what is a monad?"` asks it."""
-    command = next((at for at, each in enumerate(argv) if not _is_option(argv, at)), None)
-    if command is None or argv[command] in COMMANDS or " " not in argv[command].strip():
-        return list(argv)
-    return [*argv[:command], "ask", *argv[command:]]
+    first = _first_word(argv)
+    is_question = first < len(argv) and argv[first] not in COMMANDS and " " in argv[first].strip()
+    return [*argv[:first], *(["ask"] if is_question else []), *argv[first:]]
 
 
-def _is_option(argv: Sequence[str], at: int) -> bool:
-    """Return True for an option, or for the value of one."""
-    return argv[at].startswith("-") or (at > 0 and argv[at - 1] in _WITH_VALUE)
+def _first_word(argv: Sequence[str]) -> int:
+    """Return the place of the first word that is no option and no value of one; the end if there is none."""
+    words = (at for at, each in enumerate(argv) if not (each.startswith("-") or (at and argv[at - 1] in _WITH_VALUE)))
+    return next(words, len(argv))
 
 
 def _may_name(argv: Sequence[str], command: str) -> bool:
     """Return True if the command line may name this command. A command in first place excludes all others."""
-    first = next((at for at, each in enumerate(argv) if not _is_option(argv, at)), len(argv))
+    first = _first_word(argv)
     if not {"-h", "--help"}.isdisjoint(argv[:first]):
         return True
     return command in argv if argv[first : first + 1] and argv[first] in COMMANDS else first < len(argv)
@@ -89,6 +89,7 @@ _WITH_VALUE = frozenset(
     | {"--fork", "--project"}
 )
 """Options before the command whose value is the next word."""
+_RIGHTS = "read,chat,write"
 _CLEARANCES = ("full", "inner", "familiar", "public")
 _PICK = ""
 """Value of `-r` without an argument: the user picks."""
@@ -99,53 +100,40 @@ _OURS = argparse.SUPPRESS
 def _conversation(parser: argparse.ArgumentParser) -> None:
     talk = parser.add_argument_group("conversation")
     _model(talk)
-    talk.add_argument(
-        "-s", "--system", dest="persona", metavar="TEXT", default=_OURS, help="replace the persona with TEXT"
-    )
+    option(talk, "-s", "--system", "TEXT", "replace the persona with TEXT", dest="persona", default=_OURS)
     flag(talk, "--ephemeral", "keep nothing of this run", default=_OURS)
-    talk.add_argument(
-        "--budget-usd", type=usd, metavar="USD", default=_OURS, help="refuse calls that could exceed this cost"
-    )
+    option(talk, "--budget-usd", "USD", "refuse calls that could exceed this cost", type=usd, default=_OURS)
     flag(talk, "--no-stream", "print replies only when complete", dest="stream", action="store_false", default=_OURS)
     group = parser.add_argument_group("session")
     _project(group, "work in this project; - for no project")
     which = group.add_mutually_exclusive_group()
     flag(which, "-c", "--continue", "continue the last session", dest="continue_last", default=_OURS)
-    which.add_argument(
-        "-r",
-        "--resume",
-        nargs="?",
-        const=_PICK,
-        metavar="ID|TITLE",
-        default=_OURS,
-        help="resume a session by id or title",
-    )
+    option(which, "-r", "--resume", "ID|TITLE", "resume a session", nargs="?", const=_PICK, default=_OURS)
     flag(which, "--new", "start a new session", default=_OURS)
-    which.add_argument("--fork", metavar="ID|TITLE", default=_OURS, help="start from a copy of a session")
+    option(which, "--fork", "ID|TITLE", "start from a copy of a session", default=_OURS)
 
 
 def _model(parser: argparse._ActionsContainer, words: str = "model to use") -> None:
-    parser.add_argument("-m", "--model", metavar="NAME", default=_OURS, help=words)
+    option(parser, "-m", "--model", "NAME", words, default=_OURS)
 
 
 def _project(parser: argparse._ActionsContainer, words: str) -> None:
-    parser.add_argument("--project", metavar="NAME", default=_OURS, help=words)
+    option(parser, "--project", "NAME", words, default=_OURS)
 
 
 def _namespace(parser: argparse.ArgumentParser, words: str = "namespace to use, such as user:alice") -> None:
-    parser.add_argument("--namespace", metavar="NAME", default="", help=words)
+    option(parser, "--namespace", "NAME", words, default="")
 
 
 def _ask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="*", help="question; - or a pipe reads standard input")
-    files = "attach a picture or document; repeatable"
-    parser.add_argument("-a", "--attach", action="append", default=[], metavar="FILE", help=files)
+    option(parser, "-a", "--attach", "FILE", "attach a picture or document; repeatable", action="append", default=[])
     _conversation(parser)
 
 
 def _why(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("turn", nargs="?", help="turn number, or start of its id (default: the last turn)")
-    parser.add_argument("--session", metavar="ID|TITLE", help="session of the turn (default: the last used)")
+    option(parser, "--session", "ID|TITLE", "session of the turn (default: the last used)")
 
 
 def _prompt(parser: argparse.ArgumentParser) -> None:
@@ -156,8 +144,15 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
 
 def _maintain(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--dry-run", "show the changes, make none")
-    old = "also summarize sessions older than DAYS (default 30)"
-    parser.add_argument("--summarize-old", type=days, metavar="DAYS", nargs="?", const=30.0, help=old)
+    option(
+        parser,
+        "--summarize-old",
+        "DAYS",
+        "also summarize older sessions (default 30)",
+        type=days,
+        nargs="?",
+        const=30.0,
+    )
 
 
 def _actions(
@@ -182,8 +177,7 @@ def _models(parser: argparse.ArgumentParser) -> None:
 
 
 def _addresses(parser: argparse.ArgumentParser) -> None:
-    words = "also ask the server at this loopback address"
-    parser.add_argument("--at", action="append", default=[], metavar="URL", help=words)
+    option(parser, "--at", "URL", "also ask the server at this loopback address", action="append", default=[])
 
 
 def _setup(parser: argparse.ArgumentParser) -> None:
@@ -220,9 +214,6 @@ def _mcp(parser: argparse.ArgumentParser) -> None:
     )
     flag(parser, "--http", "serve streamable HTTP instead of standard input and output")
     _listening(parser, 8808)
-    parser.add_argument(
-        "--allow-host", action="append", metavar="NAME", help="accept this host name too; repeat for more"
-    )
     _namespace(parser)
     _project(parser, "restrict clients to this project; - for none")
 
@@ -235,8 +226,8 @@ def _serve(parser: argparse.ArgumentParser) -> None:
 
 
 def _listening(parser: argparse.ArgumentParser, port: int) -> None:
-    parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=count, metavar="N", help=f"port (default {port}; 0: any free port)")
+    option(parser, "--host", "ADDRESS", "address to listen on (default 127.0.0.1)")
+    option(parser, "--port", "N", f"port (default {port}; 0: any free port)", type=count)
 
 
 def _users(parser: argparse.ArgumentParser) -> None:
@@ -252,7 +243,7 @@ def _users(parser: argparse.ArgumentParser) -> None:
         _namespace(each, "namespace of the user; without a user, all of it")
     _quota(limit, "--day", "the user")
     flag(limit, "--default", "use the limit of the token again")
-    export.add_argument("-o", "--output", type=Path, metavar="FILE", help="output file (default: standard output)")
+    option(export, "-o", "--output", "FILE", "output file (default: standard output)", type=Path)
     flag(export, "--force", "overwrite an existing file")
     flag(erase, "--dry-run", "show what would be deleted, delete nothing")
     flag(erase, "--yes", "-y", "do not ask for confirmation")
@@ -272,20 +263,16 @@ def _token(parser: argparse.ArgumentParser) -> None:
     )
     add = add_action(actions, "add", "create a token, shown only once", *tokens)
     add.add_argument("label", help="label, such as its owner or purpose")
-    words = "identity that the token opens; repeat for more"
-    add.add_argument("--for", dest="identities", action="append", metavar="NAME", help=words)
+    option(add, "--for", "NAME", "identity that the token opens; repeat for more", dest="identities", action="append")
     opens = add.add_mutually_exclusive_group(required=True)
     opens.add_argument("--clearance", choices=_CLEARANCES, help="what its holder may see")
     flag(opens, "--metrics", "open only /metrics")
-    words = "read,chat,write (default), curate, erase, declassify, all"
-    add.add_argument("--rights", metavar="RIGHT,…", default="read,chat,write", help=words)
+    option(add, "--rights", "RIGHT,…", f"{_RIGHTS} (default), curate, erase, declassify, all", default=_RIGHTS)
     _namespace(add, "restrict the token to this namespace")
-    add.add_argument("--project", metavar="NAME", help="restrict the token to this project; - for no project")
-    words = "memory of users: separate or shared"
-    add.add_argument("--users", choices=["apart", "shared"], default="apart", help=words)
-    words = "remember OpenAI clients that name no session (default: off)"
-    add.add_argument("--memory", choices=["on", "off"], default="off", help=words)
-    add.add_argument("--rate", type=count, metavar="N", default=0, help="requests per minute (default: from [server])")
+    option(add, "--project", "NAME", "restrict the token to this project; - for no project")
+    add.add_argument("--users", choices=["apart", "shared"], default="apart", help="memory of users, default: apart")
+    add.add_argument("--memory", choices=["on", "off"], default="off", help="remember without a session, default: off")
+    option(add, "--rate", "N", "requests per minute (default: from [server])", type=count, default=0)
     phone = ("token limit phone --day-usd 0.50", "token limit shop --user-day-tokens 100000")
     limit = add_action(actions, "limit", "change what a token may spend on a day", *phone)
     add_action(actions, "list", "list tokens without their secrets", "token list --json")
@@ -300,8 +287,8 @@ def _token(parser: argparse.ArgumentParser) -> None:
 def _storage(parser: argparse.ArgumentParser) -> None:
     actions = _actions(parser)
     create = add_action(actions, "create", "create the tables of [storage] url", "storage create --role server")
-    create.add_argument("--url", metavar="URL", help="database, as its owner, or env:VARIABLE (default: [storage] url)")
-    create.add_argument("--role", metavar="NAME", default="", help="role that servers use: let it use the tables")
+    option(create, "--url", "URL", "database, as its owner, or env:VARIABLE (default: [storage] url)")
+    option(create, "--role", "NAME", "role that servers use: let it use the tables", default="")
     there = "storage copy identities/ada/memory env:DATABASE_URL"
     back = "storage copy 'postgresql://db.example.org/chatbot#ada' backup/ada"
     copy = add_action(actions, "copy", "copy an identity between files and a database", there, back)
@@ -311,7 +298,7 @@ def _storage(parser: argparse.ArgumentParser) -> None:
 
 def _usage(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", nargs="?", help="session id, start of an id, or title (default: all)")
-    parser.add_argument("--days", type=whole_days, default=30, metavar="N", help="show the last N days (default 30)")
+    option(parser, "--days", "N", "show the last N days (default 30)", type=whole_days, default=30)
 
 
 def _config(parser: argparse.ArgumentParser) -> None:
@@ -336,9 +323,9 @@ def _config(parser: argparse.ArgumentParser) -> None:
 
 def _init(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--here", "in this folder (default: your configuration folder)")
-    parser.add_argument("--name", metavar="NAME", help="name of the identity (default ada)")
+    option(parser, "--name", "NAME", "name of the identity (default ada)")
     _model(parser)
-    parser.add_argument("-s", "--persona", metavar="TEXT", default=_OURS, help="persona of the identity")
+    option(parser, "-s", "--persona", "TEXT", "persona of the identity", default=_OURS)
 
 
 def _completion(parser: argparse.ArgumentParser) -> None:
@@ -358,7 +345,7 @@ def _backup(parser: argparse.ArgumentParser) -> None:
 
 def _restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="file of `chatbot backup`")
-    parser.add_argument("--as", dest="name", metavar="NAME", help="restore as another identity")
+    option(parser, "--as", "NAME", "restore as another identity", dest="name")
 
 
 def _sync(parser: argparse.ArgumentParser) -> None:
@@ -389,12 +376,7 @@ COMMANDS = {
     "ask": Command(
         "ask:run",
         "ask one question and print the answer",
-        [
-            'ask "what is a monad?"',
-            'ask -c "and shorter?"',
-            "ask --json < question.txt",
-            'ask -a photo.png -a notes.pdf "what do they have in common?"',
-        ],
+        ['ask -c "and shorter?"', "ask --json < question.txt", 'ask -a notes.pdf "what is new in it?"'],
         _ask,
     ),
     "sessions": Command(
@@ -438,10 +420,7 @@ COMMANDS = {
     "storage": Command(
         "storage:run",
         "create tables of a database; copy an identity",
-        [
-            "storage create --url postgresql://owner@db/chatbot --role server",
-            "storage copy identities/ada/memory env:DATABASE_URL",
-        ],
+        ["storage create --role server", "storage copy identities/ada/memory env:DATABASE_URL"],
         _storage,
     ),
     "backup": Command(
@@ -462,11 +441,7 @@ COMMANDS = {
     "models": Command(
         "models:run",
         "list models that can be used; fetch models",
-        [
-            "models",
-            "models list --find",
-            "models get minilm multilingual",
-        ],
+        ["models", "models list --find", "models get minilm multilingual"],
         _models,
     ),
     "keys": Command(
@@ -496,12 +471,7 @@ COMMANDS = {
     "users": Command(
         "users:run",
         "list, limit, export and erase users of the server",
-        [
-            "users list",
-            "users limit alice --day-usd 0.50",
-            "users export alice -o alice.json",
-            "users erase alice --yes",
-        ],
+        ["users list", "users limit alice --day-usd 0.50", "users erase alice --yes"],
         _users,
     ),
     "config": Command(
@@ -525,11 +495,7 @@ COMMANDS = {
     "completion": Command(
         "completion:run",
         "print a shell completion script",
-        [
-            "completion bash > ~/.local/share/bash-completion/completions/chatbot",
-            "completion zsh > ~/.zfunc/_chatbot",
-            "completion fish > ~/.config/fish/completions/chatbot.fish",
-        ],
+        ["completion bash > ~/.local/share/bash-completion/completions/chatbot", "completion zsh > ~/.zfunc/_chatbot"],
         _completion,
     ),
 }

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from chatbot import operation as kinds
-from chatbot.cli.grammar import add_action, count, flag, future, pair, past, share
+from chatbot.cli.grammar import add_action, count, flag, future, option, pair, past, share
 from chatbot.operation import LEFT_OUT, REQUIRED, OperationTable, Parameter
 from chatbot.operations import OPERATIONS, MemoryFilter, cursor_of
 from chatbot.stores.access import Sensitivity
@@ -120,7 +120,7 @@ class Verbs:
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
     access = parser.add_argument_group("access")
-    access.add_argument("--namespace", metavar="NAME", default=argparse.SUPPRESS, help="namespace to use")
+    option(access, "--namespace", "NAME", "namespace to use", default=argparse.SUPPRESS)
     flag(access, "--all-namespaces", "use all namespaces", default=argparse.SUPPRESS)
 
 

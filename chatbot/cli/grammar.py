@@ -142,6 +142,12 @@ def flag(parser: argparse._ActionsContainer, *names_and_help: str, action: str =
     parser.add_argument(*names, action=action, help=words, **more)
 
 
+def option(parser: argparse._ActionsContainer, *names_metavar_and_help: str, **more: Any) -> None:
+    """Add an option with a value; its names come first, then the name of the value, then its help."""
+    *names, metavar, words = names_metavar_and_help
+    parser.add_argument(*names, metavar=metavar, help=words, **more)
+
+
 def add_action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
@@ -170,8 +176,8 @@ def _as_typed(example: str) -> str:
 def add_place(parser: argparse.ArgumentParser, *, agent: bool = True) -> None:
     """Add the options that every command takes, before or after its name; some use `--agent` for something else."""
     place = parser.add_argument_group("configuration")
-    place.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="configuration file")
-    place.add_argument("-i", "--identity", metavar="NAME", default=argparse.SUPPRESS, help="identity to use")
+    option(place, "--config", "FILE", "configuration file", type=Path, default=argparse.SUPPRESS)
+    option(place, "-i", "--identity", "NAME", "identity to use", default=argparse.SUPPRESS)
     if agent:
-        place.add_argument("--agent", metavar="ID", default=argparse.SUPPRESS, help="agent to use: [agents.ID]")
+        option(place, "--agent", "ID", "agent to use: [agents.ID]", default=argparse.SUPPRESS)
     place.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")

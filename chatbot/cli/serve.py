@@ -60,9 +60,7 @@ async def run_mcp(args: argparse.Namespace) -> None:
     """Serve until the client leaves, or until a signal."""
     if find_spec("mcp") is None:
         raise ConfigError(HOW_TO_INSTALL)
-    given = [
-        f"--{name.replace('_', '-')}" for name in ("host", "port", "allow_host") if getattr(args, name) is not None
-    ]
+    given = [f"--{name}" for name in ("host", "port") if getattr(args, name) is not None]
     if given and not args.http:
         raise InvalidValue(f"{' and '.join(given)} can only be used with --http")
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, project=args.project))
@@ -123,9 +121,4 @@ async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, re
 def _doors(setup: Setup, args: argparse.Namespace) -> ServerSettings:
     """Return the settings of `[server]` with host and port of the MCP server."""
     settings = setup.owners.server
-    return replace(
-        settings,
-        host=args.host or HOST,
-        port=PORT if args.port is None else args.port,
-        allowed_hosts=(*settings.allowed_hosts, *(args.allow_host or ())),
-    )
+    return replace(settings, host=args.host or HOST, port=PORT if args.port is None else args.port)

@@ -404,9 +404,9 @@ def bearer(text: str) -> dict[str, str]:
 
 
 async def test_over_http_a_token_host_and_origin_are_checked() -> None:
-    add_setting("body_kb = 4")
+    add_setting('body_kb = 4\nallowed_hosts = ["memory.example.org"]')
     good, other = bearer(token("ada")), bearer(token("guarded"))
-    async with listening("--allow-host", "memory.example.org") as url, httpx.AsyncClient() as web:
+    async with listening() as url, httpx.AsyncClient() as web:
 
         async def told(content: bytes, /, **headers: str) -> httpx.Response:
             return await web.post(url, content=content, headers=JSON_HEADERS | headers)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chatbot.cli.bind import Verbs, add_filter, add_operations
-from chatbot.cli.grammar import flag
+from chatbot.cli.grammar import flag, option
 from chatbot.cli.sessions.grammar import add_bulk, add_import
 
 
@@ -37,9 +37,7 @@ def _add_extract(verbs: Verbs) -> None:
     keeping = extract.add_mutually_exclusive_group()
     flag(keeping, "--dry-run", "show the facts and keep none (default)")
     flag(keeping, "--add", "add them to memory, as [extraction] says")
-    extract.add_argument(
-        "-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use (default: of [extraction])"
-    )
+    option(extract, "-m", "--model", "NAME", "the model to use (default: of [extraction])", default=argparse.SUPPRESS)
 
 
 def _add_files(verbs: Verbs) -> None:
@@ -60,7 +58,7 @@ def _add_files(verbs: Verbs) -> None:
         "export --type decision -o decisions.md",
     )
     add_filter(export)
-    export.add_argument("-o", "--output", type=Path, metavar="PATH", help="file (default -: standard output)")
+    option(export, "-o", "--output", "PATH", "file (default -: standard output)", type=Path)
     export.add_argument("--format", choices=("jsonl", "markdown"), help="default: by the file's extension, or jsonl")
     flag(export, "--force", "overwrite an existing file")
     flag(export, "--dry-run", "report how many, write nothing")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from chatbot import operations
 from chatbot.cli.bind import Verbs, add_operations, add_parameters
-from chatbot.cli.grammar import count, flag
+from chatbot.cli.grammar import count, flag, option
 from chatbot.operation import fields_of
 from chatbot.operations import WantedSessions
 from chatbot.stores.errors import InvalidValue
@@ -41,12 +41,13 @@ def add_projects(projects: argparse.ArgumentParser) -> None:
 def add_import(parser: argparse.ArgumentParser) -> None:
     """Add the options of an import; `chatbot memory import` has the same."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
-    parser.add_argument(
+    option(
+        parser,
         "--from",
+        "KIND",
+        f"format, where it cannot be detected: {', '.join(SOURCES)}",
         dest="kind",
         choices=SOURCES,
-        metavar="KIND",
-        help=f"format, where it cannot be detected: {', '.join(SOURCES)}",
     )
     flag(parser, "--dry-run", "report what would be imported, write nothing")
     parser.add_argument(
@@ -83,12 +84,13 @@ def _add_moving(grammar: Verbs) -> None:
         agent=False,
     )
     _add_sessions(export)
-    export.add_argument(
+    option(
+        export,
         "-o",
         "--output",
+        "PATH",
+        "file; a folder for several, or FILE.jsonl (default -: standard output)",
         type=Path,
-        metavar="PATH",
-        help="file; a folder for several, or FILE.jsonl (default -: standard output)",
     )
     export.add_argument("--format", choices=EXPORTS, help="default: by the file's extension, or markdown")
     export.add_argument(
@@ -156,7 +158,7 @@ def _add_sessions(parser: argparse.ArgumentParser) -> None:
 def add_filter(parser: argparse.ArgumentParser) -> None:
     """Add the options by which sessions are chosen."""
     add_parameters(parser, fields_of(WantedSessions), title="filters")
-    parser.add_argument("--limit", type=count, metavar="N", help="maximum sessions (default all)")
+    option(parser, "--limit", "N", "maximum sessions (default all)", type=count)
 
 
 def filter_of(args: argparse.Namespace) -> SessionFilter:
