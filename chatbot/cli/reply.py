@@ -1,4 +1,4 @@
-"""A reply on the terminal, drawn while it arrives. Needs rich, which takes long: import it with the first reply."""
+"""A reply on the terminal, drawn while it arrives, and a picture of its prompt. Needs rich, so it is imported late."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
+from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.constrain import Constrain
 from rich.control import Control
 from rich.live import Live
 from rich.live_render import LiveRender
 from rich.segment import Segment
 from rich.spinner import Spinner
+from rich.table import Column, Table
 from rich.text import Text
 
 from chatbot.chat.events import Event, Notice, Phase, ToolFinished, ToolStarted
+from chatbot.chat.prompt import PromptBundle
 from chatbot.cli.output import printable, terminal_without
 from chatbot.messages import TextDelta
 
@@ -204,3 +208,38 @@ def complete_blocks(text: str) -> int:
         if len(_FENCE.findall(text, 0, end + 1)) % 2 == 0:
             return end + 2
     return 0
+
+
+_COLOURS = {
+    "persona": "magenta",
+    "tools": "yellow",
+    "summary": "cyan",
+    "window": "blue",
+    "memory": "green",
+    "attachments": "red",
+    "reply": "white",
+}
+_WIDEST = 72
+_LEAST_DRAWN = 1 / 400
+"""Share of a part that is drawn at least: an eighth of a cell of the widest bar."""
+
+
+def context_picture(bundle: PromptBundle, asked: str) -> RenderableType:
+    """Contents of `bundle`, the prompt for `asked`: the tokens of each part, of the reply, and those that are free."""
+    free = max(0, bundle.context_window - bundle.tokens - bundle.reply_tokens)
+    parts = {**bundle.parts, "reply": bundle.reply_tokens, "free": free}
+    window = max(bundle.context_window, sum(parts.values()), 1)
+    table = Table.grid(Column(no_wrap=True), Column(ratio=1), Column(justify="right"), Column(justify="right"))
+    table.padding, table.expand = (0, 1, 0, 0), True
+    for name, tokens in parts.items():
+        share = tokens / window
+        drawn = Bar(1, 0, max(share, _LEAST_DRAWN) if tokens else 0, color=_COLOURS.get(name, "bright_black"))
+        table.add_row(name, drawn, f"{tokens:,}", f"{share:.1%}")
+    said = " ".join(printable(asked).split())
+    notes = [Text(f"{bundle.tokens:,} tokens are sent, of a window of {bundle.context_window:,}", "dim")]
+    if bundle.left_out:
+        notes.append(Text(f"{bundle.left_out} earlier messages do not fit and are left out", "dim"))
+    if bundle.dropped:
+        notes.append(Text(f"left out for want of room: {', '.join(bundle.dropped)}", "yellow"))
+    head = Text(f"the prompt, if you now said: {said}", "dim", no_wrap=True, overflow="ellipsis")
+    return Constrain(Group(head, table, *notes), _WIDEST)

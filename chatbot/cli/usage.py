@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
 from typing import Any
 
 from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text, merged
-from chatbot.cli.charts import spending
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.scope import utc_now
 from chatbot.options import Options, Setup
@@ -53,8 +53,23 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     elif not bill.calls:
         say("No model calls yet")
     else:
-        say("\n".join([*spending(days), ""]))
+        say("\n".join([*_spending(days), ""]))
         show_bill(bill)
+
+
+def _spending(days: Mapping[date, Bill]) -> list[str]:
+    """Return cost and tokens of all days, and of the one with the most."""
+    cost = {day: bill.cost_usd for day, bill in days.items()}
+    tokens = {day: bill.tokens for day, bill in days.items()}
+    return [*_over_days(cost, "cost", cost_text), *_over_days(tokens, "tokens", "{:,}".format)]
+
+
+def _over_days(days: Mapping[date, float], title: str, written: Callable[[float], str]) -> list[str]:
+    """Return the sum of a figure as a line; none where there is none."""
+    if not any(days.values()):
+        return []
+    most = max(days, key=days.__getitem__)
+    return [f"{title} in {len(days)} days: {written(sum(days.values()))}, most on {most}: {written(days[most])}"]
 
 
 def show_bill(bill: Bill) -> None:

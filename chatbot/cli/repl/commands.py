@@ -225,11 +225,11 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         Persona, tools, the summary of older messages, the window, the memory block, and the room for the reply.
         Without a message, the last one is used. Nothing is sent.
         """
-        from chatbot.cli.charts import ContextPicture
+        from chatbot.cli.reply import context_picture
 
         asked = text or await self.chat.asked_last() or "hello"
         bundle, _ = await self.chat.dry_run(asked)
-        self._screen.draw(ContextPicture(bundle, asked))
+        self._screen.draw(context_picture(bundle, asked))
 
     async def do_compact(self, _: str) -> None:
         """Replace all but the last exchange with a summary.
