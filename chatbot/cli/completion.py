@@ -20,7 +20,8 @@ async def run(args: argparse.Namespace) -> None:
 
 def actions_of(command: str) -> list[tuple[str, str]]:
     """Return what may stand behind a command, each with what it does."""
-    commands = _subparsers(build_parser([command]))
+    parser = build_parser([command])
+    [commands] = [each for each in parser._actions if isinstance(each, _SUBPARSERS)]  # noqa: SLF001
     [actions] = [each for each in commands.choices[command]._actions if isinstance(each, _SUBPARSERS)]  # noqa: SLF001
     return [(each.dest, each.help or "") for each in actions._choices_actions]  # noqa: SLF001 - argparse has no other way
 
@@ -44,7 +45,3 @@ def _every_action(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         if isinstance(action, _SUBPARSERS):
             for child in action.choices.values():
                 yield from _every_action(child)
-
-
-def _subparsers(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
-    return next(each for each in parser._actions if isinstance(each, _SUBPARSERS))  # noqa: SLF001 - the same

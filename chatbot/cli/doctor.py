@@ -192,15 +192,17 @@ async def kept(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
         yield Finding.of(reserved)
 
 
-def above(setup: Setup) -> Iterator[Finding]:
+async def above(setup: Setup) -> AsyncIterator[Finding]:
     """Check permissions around an identity's memory: keys, tokens, persona, other identities."""
     identity, server = setup.identity, open_place(setup.server_home)
     secret = [setup.settings.path] if setup.settings.path and setup.settings.holds_key else []
-    yield from map(Finding.of, (*exposed(secret), *server.exposed()))
+    for flaw in (*exposed(secret), *server.exposed()):
+        yield Finding.of(flaw)
     # Write access changes what the bot says; read access shows a persona, as in any checkout.
     for path in (setup.identities, identity.folder, identity.file):
         if path.exists():
-            yield from _around(path, path.stat().st_mode)
+            for finding in _around(path, path.stat().st_mode):
+                yield finding
 
 
 def _around(path: Path, mode: int) -> Iterator[Finding]:
@@ -388,7 +390,7 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
     told: set[str] = set()
     for part in (
         kept(setup, verify=verify),
-        _above(setup),
+        above(setup),
         stores(setup, verify=verify),
         memories(setup, verify=verify),
     ):
@@ -405,11 +407,6 @@ async def _storage_first(part: AsyncIterator[Finding]) -> AsyncIterator[Finding]
             yield finding
     except StoreError as error:
         yield Finding(STORAGE, "bad", str(error))
-
-
-async def _above(setup: Setup) -> AsyncIterator[Finding]:
-    for finding in above(setup):
-        yield finding
 
 
 async def _mended(finding: Finding) -> Finding:
@@ -439,13 +436,9 @@ def _lines(finding: Finding) -> str:
     indent = " " * 17
     if sys.stdout.isatty():
         indent = " " * 4  # leaves more room for a path
-        line = _wrapped(line, shutil.get_terminal_size().columns, indent)
+        columns = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return f"{line}\n{indent}→ {printable(finding.command)}" if finding.command else line
-
-
-def _wrapped(line: str, columns: int, indent: str) -> str:
-    """Wrap the line between words only: a path is never broken."""
-    return textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 _SUBJECT = "telemetry"

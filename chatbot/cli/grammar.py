@@ -157,20 +157,17 @@ def add_action(
     also: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
     """Add a command or an action, with other names. Examples omit the word `chatbot`, except after a pipe."""
+    typed = (each if "| chatbot " in each else f"chatbot {each}" for each in examples)
     parser = actions.add_parser(
         name,
         aliases=also,
         help=summary,
         description=textwrap.fill(summary, _WIDTH),
-        epilog="\n".join(("examples:", *(f"  {_as_typed(example)}" for example in examples))),
+        epilog="\n".join(("examples:", *(f"  {each}" for each in typed))),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_place(parser, agent=agent)
     return parser
-
-
-def _as_typed(example: str) -> str:
-    return example if "| chatbot " in example else f"chatbot {example}"
 
 
 def add_place(parser: argparse.ArgumentParser, *, agent: bool = True) -> None:

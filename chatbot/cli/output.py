@@ -62,7 +62,7 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool
     """
     to = sys.stderr if aside else sys.stdout
     head_line, *lines = drawn(head, [[printable(cell) for cell in row] for row in rows], _columns(to))
-    for line in (_bold(head_line) if to.isatty() else head_line, *lines):
+    for line in (f"\x1b[1m{head_line}\x1b[0m" if to.isatty() else head_line, *lines):
         print(line, file=to)
 
 
@@ -104,7 +104,10 @@ def _as_json(value: Any, indent: int | None = None) -> str:
 
 
 def _steering(text: str) -> set[str]:
-    return {char for char in set(text) if not (char.isprintable() or _is_harmless(char))}
+    harmless = "\n\t\u200c\u200d"
+    return {
+        char for char in set(text) if not (char.isprintable() or char in harmless or unicodedata.category(char) == "Zs")
+    }
 
 
 def _escape(char: str) -> str:
@@ -295,14 +298,6 @@ def _columns(to: TextIO) -> int | None:
     if not to.isatty():
         return None
     return os.get_terminal_size(to.fileno()).columns or _USUAL_COLUMNS
-
-
-def _bold(line: str) -> str:
-    return f"\x1b[1m{line}\x1b[0m"
-
-
-def _is_harmless(char: str) -> bool:
-    return char in "\n\t\u200c\u200d" or unicodedata.category(char) == "Zs"
 
 
 _GAP = "  "

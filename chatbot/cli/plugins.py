@@ -24,10 +24,10 @@ async def list_stores(args: argparse.Namespace) -> None:
     if args.json:
         say_json(described)
         return
-    rows = [
-        ["*" if store["used"] else "", store["name"], ", ".join(store["keeps"]), _settings(store), store["about"]]
-        for store in described
-    ]
+    rows = []
+    for each in described:
+        settings = ", ".join(f"{key}={value}" for key, value in each["settings"].items())
+        rows.append(["*" if each["used"] else "", each["name"], ", ".join(each["keeps"]), settings, each["about"]])
     say_table(("", "store", "keeps", "settings", "about"), rows)
 
 
@@ -41,10 +41,6 @@ def _describe_store(name: str, setup: Setup, *, is_used: bool) -> dict[str, Any]
     settings = {key: own.get(key, parameter.default) for key, parameter in settings_of(store).items()}
     about = (inspect.getdoc(store) or "").partition("\n")[0]
     return described | {"keeps": contracts_of(store), "settings": settings, "about": about}
-
-
-def _settings(store: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in store["settings"].items())
 
 
 async def list_tools(args: argparse.Namespace) -> None:
@@ -116,12 +112,10 @@ def _describe_hook(plan: HookPlan, failure: Failure | None) -> dict[str, Any]:
         "timeout_s": plan.timeout_s,
         "enabled": plan.enabled,
         "background": plan.hook.background,
-        "settings": {key: _plain(value) for key, value in plan.all_settings().items()},
+        "settings": {
+            key: dict(value) if hasattr(value, "keys") else value for key, value in plan.all_settings().items()
+        },
         "source": HOOKS.own.get(plan.name) or f"{plan.hook.__module__}:{plan.hook.__qualname__}",
         "last_failure": failure and {"at": failure.at, "topic": failure.topic, "message": failure.message},
         "about": (inspect.getdoc(plan.hook) or "").partition("\n")[0],
     }
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if hasattr(value, "keys") else value

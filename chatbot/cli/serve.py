@@ -46,11 +46,7 @@ async def run(args: argparse.Namespace) -> None:
         namespace=args.namespace,
     )
     async with Identities(options) as identities:
-        await serve(identities, ready=_tell)
-
-
-def _tell(address: str) -> None:
-    say(f"{address} (Ctrl-C stops)")
+        await serve(identities, ready=lambda address: say(f"{address} (Ctrl-C stops)"))
 
 
 HOST, PORT = "127.0.0.1", 8808

@@ -74,11 +74,8 @@ def _over_days(days: Mapping[date, float], title: str, written: Callable[[float]
 
 def show_bill(bill: Bill) -> None:
     """Print the bill as a table with a line per purpose."""
-    say_table(_HEAD, _rows(bill))
-
-
-def _rows(bill: Bill) -> list[list[str]]:
-    return [*(_row(purpose, part) for purpose, part in sorted(bill.by_purpose.items())), _row("all", bill)]
+    purposes = [_row(purpose, part) for purpose, part in sorted(bill.by_purpose.items())]
+    say_table(_HEAD, [*purposes, _row("all", bill)])
 
 
 def _row(name: str, bill: Bill) -> list[str]:

@@ -239,10 +239,13 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
         parameters.append(_parameter("expected", IfMatchHere))
     elif shown.model in {AddResult, MemoryRecord}:
         parameters.append(_parameter("expected", AnyVersionHere))
-    parameters += [_parameter(name, _in_path(each)) for name, each in in_path.items()]
+    for name, each in in_path.items():
+        described = Path(max_length=100, description=_sentence(each.about.words))
+        parameters.append(_parameter(name, Annotated[str, described]))
     if in_body:
         model = _body(operation, in_body)
-        is_optional = operation.effect == "adds" and not any(_is_needed(each) for each in in_body.values())
+        needed = any(each.default_at("http") in {REQUIRED, LEFT_OUT} for each in in_body.values())
+        is_optional = operation.effect == "adds" and not needed
         kind = Annotated[model | None, Body()] if is_optional else Annotated[model, Body()]
         parameters.append(_parameter("body", kind, None if is_optional else REQUIRED))
     else:
@@ -251,20 +254,12 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
     return endpoint
 
 
-def _is_needed(parameter: Parameter) -> bool:
-    return parameter.default_at("http") in {REQUIRED, LEFT_OUT}
-
-
 def _parameter(name: str, annotation: Any, default: Any = REQUIRED) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}."
-
-
-def _in_path(parameter: Parameter) -> Any:
-    return Annotated[str, Path(max_length=100, description=_sentence(parameter.about.words))]
 
 
 def _in_query(name: str, parameter: Parameter) -> inspect.Parameter:

@@ -42,8 +42,8 @@ class Bodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read and check the body of one request."""
-        taken = _taken(scope["path"]) if scope["type"] == "http" else None
-        if taken is None:
+        taken = next((kind for begin, kind in _TAKEN.items() if scope.get("path", "").startswith(begin)), None)
+        if taken is None or scope["type"] != "http":
             return await self._app(scope, receive, send)
         body = await self._read(scope, receive, taken)
         if isinstance(body, Problem):
@@ -74,7 +74,8 @@ class Bodies:
             return _last(408, "request_timeout", f"the request did not arrive within {timeout_s:g} s")
         if len(body) > self._most_bytes and len(_FILE.sub(b"", body)) > self._most_bytes:
             return self._too_large(takes_files=False)
-        if body and scope["method"] not in _WITHOUT_BODY and _media_type(headers) != taken:
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if body and scope["method"] not in _WITHOUT_BODY and kind != taken:
             return Problem(415, "unsupported_media_type", f"the body must be sent as {taken}")
         return bytes(body)
 
@@ -94,14 +95,6 @@ class Bodies:
 def _last(status: int, code: str, message: str) -> Problem:
     """A refusal with the rest of the request unread: the connection cannot be used again."""
     return Problem(status, code, message, headers={"connection": "close"})
-
-
-def _taken(path: str) -> str | None:
-    return next((media_type for begin, media_type in _TAKEN.items() if path.startswith(begin)), None)
-
-
-def _media_type(headers: Headers) -> str:
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def replaying(body: bytes, receive: Receive) -> Receive:

@@ -277,20 +277,9 @@ async def stats(run: VerbRun) -> None:
     """Counts of what the caller may see, and bytes on the disk."""
     counted = await run.memories.stats(ask=SENSITIVITIES)
     if run.args.json:
-        say_json(_as_json(counted))
+        say_json(to_builtins(counted))
     else:
         say_table(_HEAD, _rows(counted))
-
-
-def _as_json(counted: Stats) -> dict[str, object]:
-    return {
-        "by_status": dict(counted.by_status),
-        "by_type": dict(counted.by_type),
-        "by_visibility": dict(counted.by_visibility),
-        "facts": counted.facts,
-        "journal_bytes": counted.journal_bytes,
-        "cache_bytes": counted.cache_bytes,
-    }
 
 
 def _rows(counted: Stats) -> list[list[str]]:

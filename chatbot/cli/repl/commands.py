@@ -21,7 +21,6 @@ from chatbot.stores.access import project_words
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.fields import how_many
-from chatbot.stores.records import TranscriptEntry
 
 _LISTED = 20
 _FOUND = 10
@@ -145,7 +144,8 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         that the model added with them, and its cost stay.
         """
         taken = await self.chat.take_back()
-        self._screen.say(f"took back {_first_line(taken)!r}" if taken else "nothing to remove", "dim")
+        told = f"took back {taken[0].content.partition(chr(10))[0][:60]!r}" if taken else "nothing to remove"
+        self._screen.say(told, "dim")
 
     async def do_retry(self, _: str) -> Next:
         """Ask the last question again.
@@ -305,7 +305,3 @@ async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle 
     screen.say(" · ".join(part for part in (how, record.title, record.project, record.id) if part), "dim")
     if shown and session.supports(TranscriptStore):
         screen.show_entries(await session.transcript_read_last(shown))
-
-
-def _first_line(entries: list[TranscriptEntry]) -> str:
-    return entries[0].content.partition("\n")[0][:60]

@@ -64,7 +64,11 @@ def add_page(app: APIRouter) -> None:
 
 def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
     operation = OPERATIONS[form.operation]
-    offered = {name: each for name, each in operation.at("http").items() if _is_in_forms(each)}
+    offered = {  # texts, words to choose from, and boxes to tick
+        name: each
+        for name, each in operation.at("http").items()
+        if each.item is bool or each.choices or str in get_args(each.item)
+    }
 
     @router.post(path)
     async def run(request: Request, access: AccessHere, fields: Fields) -> Response:
@@ -77,11 +81,6 @@ def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
             return Response(status_code=204)
         row = await access.memories.row(request.path_params["memory_id"], ask=SENSITIVITIES)
         return fragment("row.html", access, row=row)
-
-
-def _is_in_forms(parameter: Parameter) -> bool:
-    """Return whether a form gives it: a text, one of several words, or a box that is ticked."""
-    return parameter.item is bool or bool(parameter.choices) or str in get_args(parameter.item)
 
 
 def _value(parameter: Parameter, text: str) -> Any:

@@ -92,7 +92,7 @@ async def show(
         menus=await menus_for(access),
         going=await operations.get_deletion(access.context, session_id) if may(access.memory.caller, "erase") else None,
         edit=edit,
-        shown_from=talk.exchange_at(part.exchanges, moment) if moment and at else "",
+        shown_from=next((each.at for each in reversed(part.exchanges) if moment and at and each.moment <= moment), ""),
     )
 
 

@@ -114,7 +114,7 @@ class _Renderer(RendererHTML):
     def heading_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
         """Below the headings of the page, so that these stay its outline."""
         token = tokens[idx]
-        token.tag = _below(token.tag)
+        token.tag = f"h{min(int(token.tag[1]) + _HEADINGS_ABOVE, 6)}"
         return self.renderToken(tokens, idx, options, env)
 
     heading_close = heading_open
@@ -259,10 +259,6 @@ def _task_lists(state: StateCore) -> None:
             box = Token("task_box", "", 0, content=found[1])
             inline.children.insert(0, box)
             item.attrs["class"] = "todo"
-
-
-def _below(tag: str) -> str:
-    return f"h{min(int(tag[1]) + _HEADINGS_ABOVE, 6)}"
 
 
 def _shown(address: str) -> str:

@@ -212,11 +212,8 @@ class Assets(StaticFiles):
 
 def addresses() -> dict[str, str]:
     """Return the address of each file."""
-    return {file.name: f"{FOLDER}/{file.name}?v={_digest(file)}" for file in _FILES.iterdir()}
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in _FILES.iterdir()}
+    return {name: f"{FOLDER}/{name}?v={digest[:12]}" for name, digest in digests.items()}
 
 
 _MOST_FIELDS = 200
@@ -279,15 +276,8 @@ _MOST = 40
 
 async def beside(access: IdentityAccess) -> list[SessionRecord]:
     """Return the pinned sessions and the ones used last."""
+    memory = access.memory
     return [
-        *await access.memory.list_sessions(wanted=_is_pinned),
-        *await access.memory.list_sessions(limit=_MOST, wanted=_is_listed),
+        *await memory.list_sessions(wanted=lambda each: each.pinned_at is not None and each.archived_at is None),
+        *await memory.list_sessions(limit=_MOST, wanted=lambda each: each.pinned_at is each.archived_at is None),
     ]
-
-
-def _is_pinned(record: SessionRecord) -> bool:
-    return record.pinned_at is not None and record.archived_at is None
-
-
-def _is_listed(record: SessionRecord) -> bool:
-    return record.pinned_at is None and record.archived_at is None

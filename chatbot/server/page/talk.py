@@ -249,11 +249,6 @@ def name_of(turn: RunningTurn) -> str:
     return format_time(turn.begun_at)
 
 
-def exchange_at(shown: list[Exchange], moment: datetime) -> str:
-    """Return the time that names the exchange of that moment; empty if there is none."""
-    return next((each.at for each in reversed(shown) if each.moment <= moment), "")
-
-
 async def _part(
     session: SessionHandle, place: Callable[[int], tuple[int, int]], *, is_forwards: bool = False
 ) -> TalkSpan:
