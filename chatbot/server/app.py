@@ -25,7 +25,7 @@ from chatbot.server.bodies import Bodies
 from chatbot.server.dependencies import known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
 from chatbot.server.doors import OPEN_PATHS, Doors, shows_page
-from chatbot.server.errors import OPENAI_PATHS, UNSUPPORTED, Problem, invalid, problem_of, unexpected
+from chatbot.server.errors import OPENAI_PATHS, UNSUPPORTED, Problem, invalid, problem_of
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities
 from chatbot.server.native import routers
@@ -162,7 +162,7 @@ async def _http(request: Request, error: Any) -> Response:
 
 
 async def _unexpected(_: Request, error: Exception) -> JSONResponse:
-    answer = unexpected(error).response()
+    answer = problem_of(error).response()
     answer.headers["connection"] = "close"  # uvicorn does so, for Starlette raises the error on
     return answer
 

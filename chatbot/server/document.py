@@ -46,6 +46,7 @@ _WORDS = {
     "sources": "The ids of the memories that it was taken from.",
     "surface": "`startup` brings it up whenever a session begins; empty does not.",
     "used_at": "When it was used last.",
+    "user": "The user's name, as requests give it; null if it is not a user's.",
     "valid_from": "When it became true.",
     "valid_to": "When it ceased to be true; null while it is.",
 }

@@ -152,8 +152,8 @@ _HARMLESS = (
 _RETRY_S = {kept.StoreBusy: 1, kept.StoreAway: 5}
 
 
-def problem_of(error: app.ChatbotError | kept.StoreError | NoSuchPage, caller: ServerCaller | None = None) -> Problem:
-    """Return the problem for an error: that of its nearest class.
+def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Problem:
+    """Return the problem for an error: that of its nearest class. One that nobody expects is logged.
 
     Only the owner and the log get the names of files on the server.
     """
@@ -162,14 +162,11 @@ def problem_of(error: app.ChatbotError | kept.StoreError | NoSuchPage, caller: S
     if isinstance(error, NoSuchPage):
         why = f"no page begins at the cursor {error.args[0]!r:.80}: begin with the first one again"
         return Problem(404, "page_not_found", why, "cursor")
+    if not isinstance(error, app.ChatbotError | kept.StoreError):
+        logger.error("a request failed", exc_info=error)
+        return Problem(500, "internal", "the server failed: see its log")
     status, code = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
     return Problem(status, code, _message(error, code, caller), headers=_retry(error, status))
-
-
-def unexpected(error: BaseException) -> Problem:
-    """Return the problem for an unexpected error."""
-    logger.error("a request failed", exc_info=error)
-    return Problem(500, "internal", "the server failed: see its log")
 
 
 def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:

@@ -15,7 +15,17 @@ from typing import Any, Self, TypeVar, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, profile_lines, projects, reading, session_search, standing, writing
+from chatbot.memory import (
+    SessionRecord,
+    people,
+    profile_lines,
+    projects,
+    reading,
+    session_search,
+    standing,
+    users,
+    writing,
+)
 from chatbot.memory.erasure import Erasure
 from chatbot.operations import Context
 from chatbot.stores import query
@@ -154,6 +164,7 @@ Fact: Any = _derived(
 Person: Any = _derived(people.Person, "Person", "name aliases mention_count last_mentioned facts")
 Task: Any = _derived(people.Task, "Task", "id title status priority scope surface project due note", base=_Task)
 _derived(projects.Project, "Project", "name memories sessions used_at")
+User: Any = _derived(users.User, "User", "namespace user memories sessions used_at")
 _derived(projects.ProjectContent, "ProjectContent", "memories sessions")
 _derived(
     profile_lines.Line,

@@ -14,19 +14,18 @@ from chatbot.attachments import media_of
 from chatbot.attachments.read import MOST, upload_of
 from chatbot.chat.events import event_as_json
 from chatbot.chat.ledger import bill_of, calls_in
-from chatbot.errors import ChatbotError
 from chatbot.operation import NoSuchPage, part_of
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import AccessHere
-from chatbot.server.errors import OF_IDENTITY, OF_MODELS, problem_of, unexpected
+from chatbot.server.errors import OF_IDENTITY, OF_MODELS, problem_of
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, entries_between
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
 from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn
 from chatbot.stores.backend import is_blob_name
-from chatbot.stores.errors import StoreError, UnsafePath
+from chatbot.stores.errors import UnsafePath
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
@@ -186,10 +185,8 @@ async def _events(
             kind, data = event_as_json(event)
             yield sse.event(data, kind)
         yield sse.event(await _result(turn, session_id, writing), "done")
-    except (ChatbotError, StoreError) as error:
-        yield sse.event(problem_of(error, caller).as_json(), "error")
     except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
-        yield sse.event(unexpected(error).as_json(), "error")
+        yield sse.event(problem_of(error, caller).as_json(), "error")
 
 
 async def _result(

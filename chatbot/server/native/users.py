@@ -19,26 +19,13 @@ from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page
 from chatbot.server.request_values import TokensOrNone
-from chatbot.server.shapes import RequestBody, Shape
+from chatbot.server.shapes import RequestBody, Shape, User
 
 router = APIRouter(prefix="/v1/users", tags=["users"], responses=OF_MEMORY)
 
 usage_router = APIRouter()
 
 Named = Annotated[str, Query(min_length=1, max_length=LONGEST_LABEL, description="The user, as requests name them.")]
-
-
-class User(Shape):
-    """A user, or another part of the memory that is kept apart."""
-
-    namespace: str
-    """The part of the memory."""
-    user: str | None
-    """The user's name, as requests give it; null if it is not a user's."""
-    memories: int
-    """Number of memories and facts, of any status."""
-    sessions: int
-    used_at: datetime | None
 
 
 class UserErasure(Shape):
@@ -110,10 +97,10 @@ class UsageToday(Shape):
     """As the user that the request names; null for none."""
 
 
-@router.get("", summary="List users")
-async def list_users(access: AccessHere) -> Page[User]:
+@router.get("", summary="List users", response_model=Page[User])
+async def list_users(access: AccessHere) -> Page[Any]:
     """Those inside your token's namespace. Needs the right `curate`."""
-    return Page(data=[User.model_validate(each) for each in await users_in(access.memory)])
+    return Page(data=[User.of(each) for each in await users_in(access.memory)])
 
 
 @router.get("/export", summary="Export one user")

@@ -16,13 +16,12 @@ from chatbot.chat.calls import Reply
 from chatbot.chat.client import ClientRequest
 from chatbot.chat.events import ClientCall, Event, ToolFinished
 from chatbot.chat.ledger import bill_of, calls_in
-from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import new_id
 from chatbot.messages import Delta, Finished, FinishReason, Message, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
-from chatbot.server.errors import Problem, problem_of, unexpected
+from chatbot.server.errors import Problem, problem_of
 from chatbot.server.idempotency import IdempotentWrite
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
@@ -32,7 +31,6 @@ from chatbot.server.openai.models import access_of, unsupported
 from chatbot.server.openai.places import ReplyPlace
 from chatbot.server.openai.wire import ReplyRequest
 from chatbot.server.turns import KeptTurn, RunningTurn
-from chatbot.stores.errors import StoreError
 
 
 @dataclass(slots=True)
@@ -87,10 +85,8 @@ class PendingReply:
             try:
                 async for event in told(deltas()):
                     yield event
-            except (ChatbotError, StoreError) as error:
-                yield failed(problem_of(error, self.access.caller))
             except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
-                yield failed(unexpected(error))
+                yield failed(problem_of(error, self.access.caller))
             finally:
                 await self.deltas.aclose()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
@@ -16,10 +16,9 @@ from chatbot import operations
 from chatbot.attachments import split
 from chatbot.chat.events import Event, Notice, ToolFinished, ToolStarted
 from chatbot.chat.titles import title_from
-from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
 from chatbot.server import sse
-from chatbot.server.errors import problem_of, unexpected
+from chatbot.server.errors import problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
 from chatbot.server.page.markdown import Growing
@@ -28,7 +27,6 @@ from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, base, b
 from chatbot.server.page.talk import Exchange
 from chatbot.server.turns import RemoteTurn, RunningTurn
 from chatbot.stores.access import may
-from chatbot.stores.errors import StoreError
 from chatbot.stores.records import SessionRecord, parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
@@ -53,7 +51,7 @@ async def begin(request: Request, access: AccessHere, project: Name | None = Non
         session=None,
         new_in=access.placed.caller.project if project is None else project,
         part=talk.TalkSpan(),
-        welcome=await welcome(access),
+        welcome=await _welcome(access),
         choices=Choices(),
         menus=await menus_for(access),
     )
@@ -244,10 +242,8 @@ async def _result(access: IdentityAccess, turn: RunningTurn | RemoteTurn) -> tup
     """Return the error of the turn, which the transcript may not contain, and the time of its message if it ended."""
     try:
         return "", str((await turn.ended()).receipt["at"])
-    except (ChatbotError, StoreError) as error:
-        return problem_of(error, access.caller).message, ""
     except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the reader must be shown
-        return unexpected(error).message, ""
+        return problem_of(error, access.caller).message, ""
 
 
 _SUGGESTIONS = (
@@ -257,19 +253,12 @@ _SUGGESTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """Content of the empty state; `where` is empty for callers who may not know it."""
-
-    is_new: bool
-    is_tiny: bool
-    remembers: bool
-    where: str
-    suggestions: tuple[str, ...] = _SUGGESTIONS
-
-
-async def welcome(access: IdentityAccess) -> Welcome:
-    """Return the empty state; only a caller without sessions is new."""
-    is_new = not await access.memory.list_sessions(limit=1)
-    where = str(access.memory.home or "PostgreSQL") if access.caller.is_owner else ""
-    return Welcome(is_new, access.runtime.is_tiny, access.runtime.remembers, where)
+async def _welcome(access: IdentityAccess) -> dict[str, Any]:
+    """Return the empty state; only a caller without sessions is new, and only the owner may know the place."""
+    return {
+        "is_new": not await access.memory.list_sessions(limit=1),
+        "is_tiny": access.runtime.is_tiny,
+        "remembers": access.runtime.remembers,
+        "where": (access.memory.home or "PostgreSQL") if access.caller.is_owner else "",
+        "suggestions": _SUGGESTIONS,
+    }
