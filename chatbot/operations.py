@@ -797,12 +797,7 @@ async def state_fact(
     )
 
 
-@changes(
-    cli="memory facts remove",
-    http="DELETE /v1/facts/{fact_id}",
-    gives="removed",
-    examples=("facts remove 0195a1b2-c3d4 --purge",),
-)
+@changes(cli="memory facts remove", http="DELETE /v1/facts/{fact_id}", gives="removed")
 async def retract_fact(
     context: Context, fact_id: FactOne, *, purge: Annotated[bool, About("delete it permanently")] = False
 ) -> None:
@@ -888,13 +883,9 @@ async def set_profile(
     http="PUT /v1/profile/{key}/pin",
     body="PinnedKey: Whether a key is pinned.",
     gives="changed",
-    examples=("profile pin home", "profile pin home --undo"),
 )
 async def pin_profile(
-    context: Context,
-    key: OneKey,
-    *,
-    undo: Annotated[bool, About("show it only where it matters")] = False,
+    context: Context, key: OneKey, *, undo: Annotated[bool, About("show it only where it matters")] = False
 ) -> None:
     """Show a key of the profile in every prompt.
 
@@ -903,12 +894,7 @@ async def pin_profile(
     await context.memories.profile_pin(key, pinned=not undo)
 
 
-@changes(
-    cli="memory profile forget",
-    http="DELETE /v1/profile/{key}",
-    gives="forgotten",
-    examples=("profile forget home",),
-)
+@changes(cli="memory profile forget", http="DELETE /v1/profile/{key}", gives="forgotten")
 async def forget_profile(context: Context, key: OneKey) -> None:
     """Forget a key of the profile and its history.
 
@@ -917,12 +903,7 @@ async def forget_profile(context: Context, key: OneKey) -> None:
     await context.memories.profile_forget(key)
 
 
-@changes(
-    cli="memory profile accept",
-    http="POST /v1/profile/proposals/{memory_id}/accept",
-    right="chat",
-    examples=("profile accept 0195a1b2-c3d4",),
-)
+@changes(cli="memory profile accept", http="POST /v1/profile/proposals/{memory_id}/accept", right="chat")
 async def accept_proposal(context: Context, proposal_id: Proposal) -> AddResult:
     """Accept a proposed value of the profile.
 
@@ -937,7 +918,6 @@ async def accept_proposal(context: Context, proposal_id: Proposal) -> AddResult:
     tool="memory_profile_reject",
     model=False,
     gives="rejected",
-    examples=("profile reject 0195a1b2-c3d4",),
 )
 async def reject_proposal(context: Context, proposal_id: Proposal) -> None:
     """Reject a proposed value of the profile.

@@ -90,7 +90,11 @@ _FEW = 5
 """Most words that argparse lists as choices; longer lists are checked later, with a suggestion."""
 _BEGUN = {kinds.IdCursor: "id", kinds.FactId: "fact_id", kinds.LineKey: "line_key"}
 """Kinds of ids whose beginning is enough, each with what finds the whole one."""
-_SAMPLES = {kinds.Id: "0195a1b2-c3d4", kinds.FactId: "0195a1b2-c3d4", kinds.SessionId: "0195a1b2"}
+_SAMPLES = {
+    **dict.fromkeys((kinds.Id, kinds.FactId), "0195a1b2-c3d4"),
+    kinds.SessionId: "0195a1b2",
+    kinds.LineKey: "home",
+}
 _MORE = {
     kinds.Id: ", or its beginning",
     kinds.FactId: ", or its beginning",
