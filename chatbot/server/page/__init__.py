@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from fastapi import APIRouter, Request, Response
 
-from chatbot.operation import Parameter
+from chatbot.operation import REQUIRED, Parameter
 from chatbot.operations import OPERATIONS
 from chatbot.server.bind import checked
 from chatbot.server.doors import LOGIN
@@ -17,6 +16,8 @@ from chatbot.server.page.sheets import FOLDER, AccessHere, Assets, Fields, PageR
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 
+_CHOSEN = "id:"
+"""Prefix of the names of the boxes that choose memories."""
 OPEN_PATHS = frozenset({LOGIN, f"{FOLDER}/"})
 """Paths that need no token: the login and the assets."""
 PARTS = (login, chat, saying, sessions, memories, profile, why, settings)
@@ -24,14 +25,20 @@ PARTS = (login, chat, saying, sessions, memories, profile, why, settings)
 
 @dataclass(frozen=True, slots=True)
 class PageForm:
-    """A form that runs an operation: the page that follows, unless the form names one, and values that it fixes."""
+    """A form that runs an operation: the page that follows, unless the form names one, and values that it fixes.
+
+    Several values stand in one field, with commas; memories can be chosen by boxes.
+    """
 
     operation: str
     then: str
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
 
 
 FORMS = {
+    "/memory": PageForm("remember", "/memory?told={outcome}"),
+    "/memory/hide": PageForm("forget_memory", "/memory?hidden={chosen}"),
+    "/memory/restore": PageForm("restore_memory", "/memory?told=restored"),
     "/memory/{memory_id}/confirm": PageForm("confirm_memory", "/memory/{memory_id}?told=confirmed"),
     "/memory/{memory_id}/forget": PageForm("forget_memory", "/memory/{memory_id}?told=forgotten"),
     "/memory/{memory_id}/mark": PageForm("change_memory", "/memory/{memory_id}?told=marked"),
@@ -72,11 +79,17 @@ def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
 
     @router.post(path)
     async def run(request: Request, access: AccessHere, fields: Fields) -> Response:
-        told = fields | request.path_params
-        given = {each.name: _value(each, told[name]) for name, each in offered.items() if name in told}
-        await operation.run(access.context, "http", {**given, **form.given})
+        chosen = ",".join(name.removeprefix(_CHOSEN) for name in fields if name.startswith(_CHOSEN))
+        told = fields | ({"memory_id": chosen} if chosen else {}) | request.path_params
+        given = {each.name: _value(each, told[name]) for name, each in offered.items() if name in told} | form.given
+        if missing := [
+            each.name for each in offered.values() if each.default_at("http") is REQUIRED and each.name not in given
+        ]:
+            raise InvalidValue(f"{missing[0]}: nothing is given")
+        result = await operation.run(access.context, "http", given)
         if not is_part(request):
-            return goto(base(access) + (fields.get("back") or form.then.format(**request.path_params)))
+            then = form.then.format(**request.path_params, chosen=chosen, outcome=getattr(result, "outcome", ""))
+            return goto(base(access) + (fields.get("back") or then))
         if "memory_id" not in request.path_params:
             return Response(status_code=204)
         row = await access.memories.row(request.path_params["memory_id"], ask=SENSITIVITIES)
@@ -88,5 +101,4 @@ def _value(parameter: Parameter, text: str) -> Any:
         return True
     if parameter.choices and text not in parameter.choices:
         raise InvalidValue(f"{parameter.name}: {text!r:.40} is none of {', '.join(parameter.choices)}")
-    value = checked(parameter, text)
-    return [value] if parameter.is_list else value
+    return checked(parameter, list(filter(None, map(str.strip, text.split(",")))) if parameter.is_list else text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import Annotated, Any, Literal
@@ -42,11 +41,9 @@ PART_NAMES = {
 """Labels of the score details."""
 WEIGHED = PART_NAMES.keys() & set(WEIGHTS)
 """Weighted parts between 0 and 1; the others are parts of the match."""
-_CHOSEN = "id:"
-"""Prefix of the names of the boxes that choose memories."""
 _TOLD = {
     "added": "Added.",
-    "known": "This is remembered already, so nothing was added.",
+    "exact_dup": "This is remembered already, so nothing was added.",
     "erased": "Deleted permanently.",
     "restored": "Restored.",
 }
@@ -121,37 +118,6 @@ async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuer
     )
 
 
-@router.post("/memory")
-async def add(access: AccessHere, fields: Fields) -> Response:
-    """Add a memory by hand."""
-    title, details = fields.get("title", "").strip(), fields.get("narrative", "").strip()
-    new = await access.memories.remember(
-        title,
-        narrative=details,
-        type=fields.get("type", "note"),  # type: ignore[arg-type]  # it is checked there
-        tags=_words(fields.get("tags", "")),
-        people=_words(fields.get("people", "")),
-        sensitivity="private" if "sensitive" in fields else "public",
-        source="user",
-    )
-    return goto(f"{base(access)}/memory?told={'known' if new.outcome == 'exact_dup' else 'added'}")
-
-
-@router.post("/memory/hide")
-async def hide(access: AccessHere, fields: Fields) -> Response:
-    """Hide the chosen memories; the page that follows offers an undo."""
-    ids = _chosen(fields)
-    await access.memories.forget(*ids)
-    return goto(f"{base(access)}/memory?hidden={','.join(ids)}")
-
-
-@router.post("/memory/restore")
-async def restore(access: AccessHere, fields: Fields) -> Response:
-    """Restore the chosen memories."""
-    await access.memories.restore(*_chosen(fields))
-    return goto(f"{base(access)}/memory?told=restored")
-
-
 async def _found(access: IdentityAccess, asked: MemoryQuery) -> tuple[list[Hit], str, int]:
     """Return a page of hits, the place where the next page begins (empty at the end), and the hits before it."""
     if asked.is_search:
@@ -190,17 +156,6 @@ def _begin_of(text: str, *, days: int = 0) -> datetime:
     except (ValueError, OverflowError):
         raise InvalidValue(f"invalid date {text!r:.40}: write it as 2026-01-31") from None
     return datetime.combine(first, datetime.min.time()).astimezone(UTC)
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _chosen(fields: Mapping[str, str]) -> list[str]:
-    ids = [name.removeprefix(_CHOSEN) for name in fields if name.startswith(_CHOSEN)]
-    if not ids or not all(map(is_observation_id, ids)):
-        raise InvalidValue("choose at least one memory")
-    return ids
 
 
 def _begin(after: str) -> int:
