@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field
 
 from chatbot.memory.reading import Hit
 from chatbot.memory.scoring import WEIGHTS
-from chatbot.memory.writing import AddResult
 from chatbot.operation import NoSuchPage
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK
@@ -20,7 +19,7 @@ from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, day,
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
-from chatbot.stores.observation import STATUSES, TYPES, Observation, Status, Type
+from chatbot.stores.observation import CONTENT, GUARDED, STATUSES, TYPES, Observation, Status, Type
 from chatbot.stores.query import Order, Version
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
@@ -185,8 +184,7 @@ async def show_people(request: Request, access: AccessHere, q: Annotated[str, Qu
 
 MemoryId = Annotated[str, Path(max_length=100)]
 _SAID = ("title", "narrative", "user_text", "assistant_text")
-_INHERITED = ("type", "tags", "concepts", "people", "subject", "category", "project", "visibility", "sensitivity")
-_INHERITED_TOO = ("min_clearance", "importance", "derived_from")
+_INHERITED = {*CONTENT, *GUARDED} - {"expires_at", "source", "token_count"}
 
 
 @router.get("/memory/{memory_id}")
@@ -215,22 +213,16 @@ async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Re
     match fields.get("how"):
         case "wrong":
             await access.memories.update(memory_id, **said)
-            return _to(access, memory_id, "corrected")
+            told = "corrected"
         case "changed":
-            new = await _supersede(access, row, said)
-            return _to(access, new.id, "superseded")
-    raise InvalidValue("choose a reason: wrong or changed")
-
-
-async def _supersede(access: IdentityAccess, row: Observation, said: dict[str, object]) -> AddResult:
-    inherited = {name: getattr(row, name) for name in (*_INHERITED, *_INHERITED_TOO)}
-    kept = {name: getattr(row, name) for name in ("subtitle", "facts", *_SAID)}
-    new = await access.memories.remember(
-        **{**inherited, **kept, **said}, metadata=dict(row.metadata), source="user", supersedes=row.id
-    )
-    if new.outcome == "exact_dup":
-        raise ConflictingChange("an identical memory already exists: nothing was changed")
-    return new
+            inherited: dict[str, Any] = {name: getattr(row, name) for name in _INHERITED}
+            new = await access.memories.remember(**inherited | said, source="user", supersedes=row.id)
+            if new.outcome == "exact_dup":
+                raise ConflictingChange("an identical memory already exists: nothing was changed")
+            memory_id, told = new.id, "superseded"
+        case _:
+            raise InvalidValue("choose a reason: wrong or changed")
+    return goto(f"{base(access)}/memory/{memory_id}?told={told}")
 
 
 def _what_is_said(fields: Fields) -> dict[str, Any]:
@@ -241,21 +233,13 @@ def _what_is_said(fields: Fields) -> dict[str, Any]:
 
 
 async def _line(access: IdentityAccess, memory_id: str) -> list[Version]:
-    return await access.memories.history(_checked(memory_id), ask=SENSITIVITIES)
+    if not is_observation_id(memory_id):
+        raise UnknownObservation(f"no memory has the id {memory_id!r:.80}")
+    return await access.memories.history(memory_id, ask=SENSITIVITIES)
 
 
 def _of(line: list[Version], memory_id: str) -> Observation:
     return next(each.observation for each in line if each.observation.id == memory_id)
-
-
-def _checked(memory_id: str) -> str:
-    if not is_observation_id(memory_id):
-        raise UnknownObservation(f"no memory has the id {memory_id!r:.80}")
-    return memory_id
-
-
-def _to(access: IdentityAccess, memory_id: str, told: str) -> Response:
-    return goto(f"{base(access)}/memory/{memory_id}?told={told}")
 
 
 _TOLD_OF_ONE = {
