@@ -74,7 +74,21 @@ class SyncAnswer(Shape):
 async def get_backup(access: AccessHere) -> StreamingResponse:
     """Everything of it in one file. Needs every right, with full clearance."""
     check_whole(access)
-    return await download(access)
+    setup = access.runtime.setup
+    file = await asyncio.to_thread(tempfile.TemporaryFile)
+    try:  # it is whole before its first byte is sent
+        await backup(setup.home, file, name=access.identity, settings=setup.identity.file)
+        size = await asyncio.to_thread(file.seek, 0, 2)
+    except BaseException:
+        file.close()
+        raise
+    headers = {
+        "content-disposition": f'attachment; filename="{access.identity}-{utc_now():%Y-%m-%d}.chatbot"',
+        "content-length": str(size),
+        "x-content-type-options": "nosniff",
+        "cache-control": "no-store",
+    }
+    return StreamingResponse(_chunks(file), media_type="application/zip", headers=headers)
 
 
 @router.post("/sync", summary="Sync with another machine")
@@ -101,25 +115,6 @@ def check_whole(access: IdentityAccess) -> None:
     is_bound = memory.caller.namespace or memory.caller.project is not None
     if caller.clearance != "full" or is_bound or caller.user is not None:
         raise AccessDenied("a part of the memory cannot be synced or backed up: use a token for all of it")
-
-
-async def download(access: IdentityAccess) -> StreamingResponse:
-    """Return a backup as an answer; it is whole before its first byte is sent."""
-    setup = access.runtime.setup
-    file = await asyncio.to_thread(tempfile.TemporaryFile)
-    try:
-        await backup(setup.home, file, name=access.identity, settings=setup.identity.file)
-        size = await asyncio.to_thread(file.seek, 0, 2)
-    except BaseException:
-        file.close()
-        raise
-    headers = {
-        "content-disposition": f'attachment; filename="{access.identity}-{utc_now():%Y-%m-%d}.chatbot"',
-        "content-length": str(size),
-        "x-content-type-options": "nosniff",
-        "cache-control": "no-store",
-    }
-    return StreamingResponse(_chunks(file), media_type="application/zip", headers=headers)
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:

@@ -198,22 +198,18 @@ async def _growing(turn: RunningTurn | RemoteTurn) -> AsyncGenerator[bytes, None
     """Collect chunks briefly, so that a fast model causes no more updates than a slow one."""
     text, waiting, due = Growing(), "", 0.0
     async for event in turn.events():
-        if not isinstance(event, TextDelta):
-            if waiting:
-                for each in _grown(text, waiting):
-                    yield each
-                waiting = ""
-            yield sse.event(text.end() + _happening(event), "complete")
-            yield sse.event(Markup(), "growing")
-            continue
-        waiting += event.text
+        if isinstance(event, TextDelta):
+            waiting += event.text
         began = time.monotonic()
-        if began >= due:
+        if waiting and (began >= due or not isinstance(event, TextDelta)):
             for each in _grown(text, waiting):
                 yield each
             waiting = ""
             due = time.monotonic() + max(_LEAST_PAUSE_S, _WORK_SHARE * (time.monotonic() - began))
             await asyncio.sleep(0)
+        if not isinstance(event, TextDelta):
+            yield sse.event(text.end() + _happening(event), "complete")
+            yield sse.event(Markup(), "growing")
     if waiting:
         for each in _grown(text, waiting):
             yield each

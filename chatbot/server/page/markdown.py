@@ -124,7 +124,10 @@ class _Renderer(RendererHTML):
         del options, env
         token = tokens[idx]
         language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
-        return _code(token.content, language)
+        shown = escapeHtml(language[:_LONGEST_LANGUAGE])
+        copy = '<button type="button" class="copy">Copy</button>'
+        code = f'<pre tabindex="0"><code>{highlighted(token.content, language)}</code></pre>'
+        return f'<div class="code"><div class="head"><span>{shown}</span>{copy}</div>{code}</div>\n'
 
     code_block = fence
 
@@ -171,13 +174,6 @@ class _Renderer(RendererHTML):
         address = str(token.attrs.get("src", ""))
         alt = escapeHtml(self.renderInlineAsText(token.children or [], options, env))
         return f'<a href="{escapeHtml(address)}">image: {alt or "without a description"}</a>{_shown(address)}'
-
-
-def _code(text: str, language: str) -> str:
-    shown = escapeHtml(language[:_LONGEST_LANGUAGE])
-    copy = '<button type="button" class="copy">Copy</button>'
-    code = f'<pre tabindex="0"><code>{highlighted(text, language)}</code></pre>'
-    return f'<div class="code"><div class="head"><span>{shown}</span>{copy}</div>{code}</div>\n'
 
 
 def _escape(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
@@ -262,14 +258,11 @@ def _task_lists(state: StateCore) -> None:
 
 
 def _shown(address: str) -> str:
-    return f" <small>({escapeHtml(_place(address))})</small>"
-
-
-def _place(address: str) -> str:
     try:
-        return urlsplit(address).netloc.rpartition("@")[2] or address  # without a name, which could look like a host
+        place = urlsplit(address).netloc.rpartition("@")[2]  # without a name, which could look like a host
     except ValueError:
-        return address
+        place = ""
+    return f" <small>({escapeHtml(place or address)})</small>"
 
 
 def _clean(html: str) -> Markup:

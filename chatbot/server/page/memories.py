@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from chatbot.memory.reading import Hit
 from chatbot.memory.scoring import WEIGHTS
 from chatbot.operation import NoSuchPage
+from chatbot.operations import list_people
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, day, goto, sheet
@@ -170,15 +171,15 @@ _MOST_PEOPLE = 200
 @router.get("/people")
 async def show_people(request: Request, access: AccessHere, q: Annotated[str, Query(max_length=200)] = "") -> Response:
     """List people, most mentioned first."""
-    people = await access.memories.people(q.strip())
+    page = await list_people(access.context, q.strip(), limit=_MOST_PEOPLE)
     return sheet(
         request,
         "people.html",
         access,
         here="people",
         q=q,
-        people=people[:_MOST_PEOPLE],
-        more=len(people) > _MOST_PEOPLE,
+        people=page.rows,
+        more=page.next_cursor,
     )
 
 

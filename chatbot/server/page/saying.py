@@ -15,11 +15,10 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
 from chatbot.server.page.settings import choices_of, choose, menus_for, request_of
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, SessionId, base, fragment, goto, is_part
-from chatbot.server.page.talk import position
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnsafePath
-from chatbot.stores.records import TranscriptEntry, check_text, parse_time
+from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -106,7 +105,8 @@ async def edit(access: AccessHere, session_id: SessionId, fields: Fields) -> Res
     if any(entry.role == "user" for entry in entries[at + 1 :]):
         fork = await _fork(access, session_id, fields, keep_message=False)
         return await _said(access, fork, text)
-    await _take_back(access, session_id)
+    await access.stop(session_id)
+    await (await access.chat(session_id)).take_back(to_ask_again=True)
     return await _said(access, session_id, text)
 
 
@@ -132,10 +132,10 @@ def _message(fields: Fields) -> str:
 
 
 def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
-    at = position(entries, fields.get("at", ""))
-    if at is None:
-        raise ConflictingChange("that message no longer exists: reload the conversation")
-    return at
+    for at, entry in enumerate(entries):
+        if entry.role == "user" and format_time(entry.at) == fields.get("at"):
+            return at
+    raise ConflictingChange("that message no longer exists: reload the conversation")
 
 
 async def _said(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:
@@ -146,11 +146,6 @@ async def _said(access: IdentityAccess, session_id: str, text: str, files: Seque
 async def _begun(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload]) -> RunningTurn:
     client = await request_of(access, session_id)
     return await access.begin_turn(session_id, text, attachments=files, client=client)
-
-
-async def _take_back(access: IdentityAccess, session_id: str) -> list[TranscriptEntry]:
-    await access.stop(session_id)
-    return await (await access.chat(session_id)).take_back(to_ask_again=True)
 
 
 async def _fork(access: IdentityAccess, session_id: str, fields: Fields, *, keep_message: bool) -> str:

@@ -27,7 +27,6 @@ from chatbot.models.provider import check_takes_key, key_places, parsed_key, rem
 from chatbot.providers import OURS, known_providers
 from chatbot.server.dependencies import IdentitiesHere
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.native.machines import download
 from chatbot.server.page.login import came_safely
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
 from chatbot.stores.base import KeyValueStore
@@ -44,11 +43,6 @@ class Choices:
     model: str = ""
     persona: str = ""
     memory: bool = True
-
-    @property
-    def request(self) -> ClientRequest:
-        """Options of a turn by these choices."""
-        return ClientRequest(persona=self.persona, recalls=self.memory, keeps=self.memory)
 
 
 async def choices_of(session: SessionHandle) -> Choices:
@@ -85,7 +79,7 @@ async def request_of(access: IdentityAccess, session_id: str) -> ClientRequest:
     chat, model = await access.chat(session_id), await access.runtime.model_named(choices.model)
     if chat.model is not model and not await access.turns_under_way(session_id):
         chat.use(model, access.runtime.tools(chat.session, model))
-    return choices.request
+    return ClientRequest(persona=choices.persona, recalls=choices.memory, keeps=choices.memory)
 
 
 def _chosen(access: IdentityAccess, fields: Mapping[str, str], before: Choices) -> Choices:
@@ -271,13 +265,6 @@ async def set_key(request: Request, access: AccessHere, fields: Fields) -> Respo
     else:
         await asyncio.to_thread(store_key, provider, parsed_key(fields.get("key", "")))
     return goto(f"{base(access)}/settings?told={'removed' if 'remove' in fields else 'stored'}#keys")
-
-
-@router.get("/backup")
-async def get_backup(access: AccessHere) -> Response:
-    """Download everything of the identity as one file."""
-    _check_owner(access)
-    return await download(access)
 
 
 def _check_owner(access: IdentityAccess) -> None:

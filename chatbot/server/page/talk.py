@@ -121,14 +121,6 @@ def with_receipts(found: Iterable[Exchange], receipts: Iterable[dict[str, Any]])
         each.receipt = by_time.get(each.at)
 
 
-def position(entries: Sequence[TranscriptEntry], at: str) -> int | None:
-    """Return the index of the message of that time; None if it is gone."""
-    for number, entry in enumerate(entries):
-        if entry.role == USER and format_time(entry.at) == at:
-            return number
-    return None
-
-
 def _answer(role: str, content: str) -> AnswerEntry:
     if role == TOOL_CALL:
         return _call(content)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -162,6 +162,7 @@ async def show_cost(
     """Show the cost of each session, last used first, the total, and the last days as a chart."""
     page = await list_sessions(access.context, limit=_ON_A_PAGE, cursor=before or None)
     bills = await access.bills()
+    sees_all = access.caller.clearance == "full" and not access.caller.namespace
     return sheet(
         request,
         "cost.html",
@@ -169,7 +170,7 @@ async def show_cost(
         here="cost",
         bills=[(record, bills.get(record.id, Bill())) for record in page.rows],
         total=merged(bills.values()),
-        days=await _days(access),
+        days=await access.runtime.ledger.by_day(_DAYS, utc_now()) if sees_all else {},
         budget=access.runtime.config.budget,
         following=page.next_cursor,
     )
@@ -189,10 +190,3 @@ async def show_session_cost(request: Request, access: AccessHere, session_id: Se
         bill=bill_of(calls_in(await session.records())),
         turns=[(each, bill_of(calls_in([each]))) for each in reversed(receipts) if each.get("calls")][:200],
     )
-
-
-async def _days(access: IdentityAccess) -> Mapping[date, Bill]:
-    """Return the bills of the last days; none for a caller who may not see every session."""
-    if access.caller.clearance != "full" or access.caller.namespace:
-        return {}
-    return await access.runtime.ledger.by_day(_DAYS, utc_now())

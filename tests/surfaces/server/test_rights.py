@@ -91,7 +91,6 @@ NEEDS: dict[Route, tuple[str, str]] = {route: pair for pair, text in _NEEDS.item
 
 OWNERS_ALONE = routes_in("""
     GET /i/{identity}/settings, POST /i/{identity}/settings, POST /i/{identity}/settings/key,
-    GET /i/{identity}/settings/backup,
 """)
 
 _BESIDE = {
