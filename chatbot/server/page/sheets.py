@@ -31,7 +31,6 @@ from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.markdown import rendered
 from chatbot.stores.errors import InvalidValue, StoreError
-from chatbot.stores.observation import Observation
 
 THEMES = ("light", "dark")
 _HEADERS = {
@@ -109,11 +108,6 @@ def goto(address: str) -> RedirectResponse:
     return RedirectResponse(address, 303, headers={"cache-control": "no-store", "referrer-policy": "same-origin"})
 
 
-def title_of(row: Observation) -> str:
-    """Return one line that describes a memory."""
-    return shorten(row.headline, 120)
-
-
 def words(value: object) -> str:
     """Return a value of a memory as people write it: a list by commas, a table as names and values."""
     if isinstance(value, Mapping):
@@ -182,7 +176,7 @@ def _templates() -> Environment:
         query=urlencode,
         span_of_days=span_of_days,
         shortened=lambda value: shorten(words(value), 300),
-        title_of=title_of,
+        title_of=lambda row: shorten(row.headline, 120),
         words=words,
     )
     templates.globals.update(assets=addresses())
