@@ -94,7 +94,7 @@ def test_a_command_starts_without_what_only_turns_and_servers_need() -> None:
         "chatbot.orders",
         "chatbot.stores.observations",
     }
-    modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.sessions.command"
+    modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.memory.command"
     assert _loaded_by(f"import {modules}") & late == set()
 
 
@@ -298,7 +298,7 @@ ONE_THING = {
         "chat.py", "config.py", "models.py", "options.py", "profile.py", "serve.py", "users.py", "why.py",
     },
     "the binder of the table of operations, one for each door": {"bind.py"},
-    "a group of commands: its entry, its grammar, what it prints": {"command.py", "grammar.py"},
+    "a group of commands: its grammar": {"grammar.py"},
     "errors of a layer": {"errors.py"},
     "plug-ins of one kind": {"plugins.py"},
 }  # fmt: skip

@@ -377,13 +377,13 @@ COMMANDS = {
         _ask,
     ),
     "sessions": Command(
-        "sessions.command:run",
+        "memory.command:run",
         "list, search, export, import and delete sessions",
         ["sessions list", "sessions search bicycle --after 30d", 'sessions export "tax return" -o tax.md'],
         "sessions.grammar:add_sessions",
     ),
     "projects": Command(
-        "sessions.command:run",
+        "memory.command:run",
         "list, rename, export and erase projects",
         ["projects list", "projects rename house home", "projects erase house --dry-run"],
         "sessions.grammar:add_projects",

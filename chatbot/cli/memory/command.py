@@ -1,4 +1,4 @@
-"""`chatbot memory`: its verbs, each run with the memory as the caller sees it and the arguments of the command line."""
+"""Verbs of memories, sessions and projects, run with what the caller sees and the arguments of the command line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any, get_args
 
 from chatbot import operation as kinds
-from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, given_of
+from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.output import ask_line, tell, warn
+from chatbot.cli.output import ask_line, progress, tell, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.messages import TaskStatus
@@ -133,28 +133,22 @@ _KEPT = (kinds.Line, kinds.Name)
 
 
 async def run(args: argparse.Namespace) -> None:
-    """Run one of them. Only `extract` needs a model."""
+    """Run a verb of memories, sessions or projects. Only `extract` needs a model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model))
-    async with setup.open_memory(observations=setup.observation_store()) as memory:
-        await run_verb(VerbRun(args, setup, memory))
+    name = getattr(args, "operation", "")
+    own = OF_OPERATIONS.get(name) if name else (OF_MEMORY if args.command == "memory" else OF_SESSIONS)[args.action]
+    if args.command == "memory":
+        observations = setup.observation_store()
+    else:
+        observations = setup.observations if (own or OPERATIONS[name]).memories else None
+    async with setup.open_memory(observations=observations) as memory:
+        with progress("reading", waits=True) as told:
+            verb = VerbRun(args, setup, memory, progress=told)
+            await (own(verb) if own else run_operation(verb, name))
         sys.stdout.flush()  # the answer, before caches are written
 
 
-async def run_verb(run: VerbRun) -> None:
-    """Run what the command line asks for."""
-    if own := OF_MEMORY.get(run.args.action):
-        await own(run)
-        return
-    name = run.args.operation
-    if getattr(run.args, "all", False) and name == "list_tasks":
-        await run_operation(run, name, statuses=get_args(TaskStatus))
-    elif name in OF_OPERATIONS:
-        await OF_OPERATIONS[name](run)
-    else:
-        await run_operation(run, name)
-
-
-async def run_operation(run: VerbRun, name: str, **more: Any) -> None:
+async def run_operation(run: VerbRun, name: str) -> None:
     """Run an operation with what stands on the command line, and show what it gives."""
     from chatbot.cli.memory.results import show
 
@@ -165,5 +159,6 @@ async def run_operation(run: VerbRun, name: str, **more: Any) -> None:
     if operation.effect == "adds":
         kept = [each.name for each in operation.parameters if each.item in _KEPT and each.name in given]
         given |= dict(zip(kept, redacting(*(given[name] for name in kept)), strict=True))
-    given |= more
+    if name == "list_tasks" and getattr(run.args, "all", False):
+        given["statuses"] = get_args(TaskStatus)
     show(run, operation, await operation.run(run.context, "cli", given), given)

@@ -1,4 +1,4 @@
-"""Output of `chatbot memory`: tables, results, and the statistics of a memory."""
+"""Output of operations: tables, results, and the statistics of a memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,20 @@ from chatbot.cli.memory.tables import (
     say_observations,
     say_timeline,
 )
-from chatbot.cli.output import Columns, age, printable, say, say_columns, say_json, say_table, shortener, warn
-from chatbot.cli.sessions.command import entries_json, say_compared, say_entries, say_found, say_sessions
+from chatbot.cli.output import (
+    SESSION_HEAD,
+    Columns,
+    age,
+    printable,
+    say,
+    say_columns,
+    say_hit,
+    say_json,
+    say_table,
+    session_rows,
+    shortener,
+    warn,
+)
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person, Task
 from chatbot.memory.profile_lines import Line
@@ -32,6 +44,7 @@ from chatbot.stores.access import SENSITIVITIES, project_words
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Stats, Version
+from chatbot.stores.records import TranscriptEntry, format_time
 
 _NOTHING = {
     "search_memories": "no memories match",
@@ -106,10 +119,10 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
         case Observation() | Triple() | Person() | Project() | Profile() | SessionRecord() | SessionHit():
             return item.as_json()
         case Entries():
-            return item.session.as_json() | {"entries": entries_json(item)}
+            return item.session.as_json() | {"entries": _entries_json(item)}
         case SessionComparison(common, left, right):
             sessions = [left.session.as_json(), right.session.as_json()]
-            return {"sessions": sessions, "common": common, "left": entries_json(left), "right": entries_json(right)}
+            return {"sessions": sessions, "common": common, "left": _entries_json(left), "right": _entries_json(right)}
         case Version():
             # An event can be about several observations: here it is about this one.
             events = [
@@ -153,8 +166,8 @@ def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
         Person: _say_people,
         Task: _say_tasks,
         Triple: _say_facts,
-        SessionRecord: say_sessions,
-        SessionHit: say_found,
+        SessionRecord: _say_sessions,
+        SessionHit: _say_found,
         Project: _say_projects,
     }
     return tables.get(type(item), _say_each)
@@ -229,6 +242,47 @@ def _say_facts(found: Sequence[Triple]) -> None:
     say_columns(found, columns)
 
 
+def _say_sessions(records: Sequence[SessionRecord]) -> None:
+    """A table of sessions."""
+    say_table(SESSION_HEAD, session_rows(records))
+
+
+def _say_found(hits: Sequence[SessionHit]) -> None:
+    """Sessions that speak of something, each with the command that goes on with it."""
+    for hit in hits:
+        say_hit(hit, f"chatbot -r {hit.record.id}")
+
+
+def _say_entries(read: Entries) -> None:
+    """Print the entries, each with its number."""
+    marked = f" · {read.session.sensitivity}" if read.session.sensitivity != "public" else ""
+    say(f"# {printable(read.session.title) or 'untitled'}\n{read.session.id}{marked}")
+    for number, entry in enumerate(read.rows, read.first):
+        say(f"\n{_headed(entry, number)}\n\n{printable(entry.content)}")
+
+
+def _say_compared(compared: SessionComparison) -> None:
+    """The common beginning in a line, then what follows it in each."""
+    say(f"the same so far: {how_many(compared.common, 'entry')}")
+    for mark, part in (("<", compared.left), (">", compared.right)):
+        say(f"\n{mark} {part.session.id} {printable(part.session.title)}: {len(part.rows)} more")
+        for number, entry in enumerate(part.rows, part.first):
+            said = f"{_headed(entry, number)}\n{printable(entry.content)}"
+            say("\n".join(f"{mark} {line}" for line in said.splitlines()))
+
+
+def _entries_json(read: Entries) -> list[dict[str, Any]]:
+    """The entries as JSON, each with its number."""
+    return [
+        {"number": number, "role": entry.role, "at": format_time(entry.at), "content": entry.content}
+        for number, entry in enumerate(read.rows, read.first)
+    ]
+
+
+def _headed(entry: TranscriptEntry, number: int) -> str:
+    return f"### {number} {entry.role} — {format_time(entry.at)}"
+
+
 def _say_profile(known: Profile) -> None:
     """The lines, the proposed values with what decides on them, and the answers to the standing questions."""
     columns: Columns[Line] = {
@@ -265,9 +319,9 @@ def _notes(line: Line) -> Sequence[tuple[str, bool]]:
 
 
 _WHOLE: dict[type, Callable[[Any], None]] = {
-    Entries: say_entries,
+    Entries: _say_entries,
     Profile: _say_profile,
-    SessionComparison: say_compared,
+    SessionComparison: _say_compared,
 }
 """What prints results that are no list of equal things."""
 _HEAD = ("", "what", "how many")
