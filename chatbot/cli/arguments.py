@@ -144,15 +144,7 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
 
 def _maintain(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--dry-run", "show the changes, make none")
-    option(
-        parser,
-        "--summarize-old",
-        "DAYS",
-        "also summarize older sessions (default 30)",
-        type=days,
-        nargs="?",
-        const=30.0,
-    )
+    option(parser, "--summarize-old", "DAYS", "also summarize older sessions (30)", type=days, nargs="?", const=30.0)
 
 
 def _actions(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from getpass import getpass
 
@@ -87,7 +87,8 @@ async def _list(args: argparse.Namespace) -> None:
     with waiting("asking model servers"):
         servers = await asyncio.to_thread(find_servers, args.at) if args.find or args.at else []
     usable = usable_models(config, servers)
-    others = _others(usable) if args.all else []
+    known = {model.name for model, _ in usable}
+    others = [(each, "") for each in catalog(utc_now().date()) if each.name not in known] if args.all else []
     rows = [(model, place) for model, place in (*usable, *others) if args.text.lower() in model.name.lower()]
     if args.json:
         say_json([asdict(model) | {"usable_by": place or None} for model, place in rows])
@@ -104,11 +105,6 @@ def cells(model: CatalogModel) -> list[str]:
     """Return the columns of one model."""
     window = f"{model.window:,}" if model.window else _UNKNOWN
     return [model.name, window, model.price, _yes(model.tools), _yes(model.images)]
-
-
-def _others(usable: Iterable[tuple[CatalogModel, str]]) -> list[tuple[CatalogModel, str]]:
-    known = {model.name for model, _ in usable}
-    return [(model, "") for model in catalog(utc_now().date()) if model.name not in known]
 
 
 def _hint(config: Config, hidden: int, args: argparse.Namespace) -> None:

@@ -137,15 +137,12 @@ def _agree(records: Sequence[SessionRecord], args: argparse.Namespace, doing: st
         raise InvalidValue("nothing was changed")
 
 
-_WORDS = {"deleted": "deleted", "archived": "archived", "restored": "restored"}
-
-
 def _tell(what: str, records: Sequence[SessionRecord], args: argparse.Namespace, **more: object) -> None:
     if args.json:
         say_json({what: [record.id for record in records], "dry_run": args.dry_run, **more})
         return
     would = "would be " if args.dry_run else ""
     for record in records:
-        say(f"{would}{_WORDS[what]} {record.id}")
+        say(f"{would}{what} {record.id}")
     if not records:
         say("nothing to delete" if what == "deleted" else "nothing to change")

@@ -141,12 +141,11 @@ def _by_day(hits: list[Hit], asked: MemoryQuery) -> list[tuple[str, list[Hit]]]:
     """Group rows by day; hits of a search, which are ranked, stay together."""
     if asked.is_search:
         return [("", hits)] if hits else []
-    return [(name, list(group)) for name, group in groupby(hits, key=lambda hit: day(_moment(hit, asked.order)))]
 
+    def moment(hit: Hit) -> str:
+        return day(hit.observation.updated_at if asked.order == "updated" else hit.observation.created_at)
 
-def _moment(hit: Hit, order: str) -> datetime:
-    row = hit.observation
-    return row.updated_at if order == "updated" else row.created_at
+    return [(name, list(group)) for name, group in groupby(hits, key=moment)]
 
 
 def _begin_of(text: str, *, days: int = 0) -> datetime:

@@ -114,13 +114,6 @@ def _exchange(entries: Sequence[TranscriptEntry]) -> Exchange:
     )
 
 
-def with_receipts(found: Iterable[Exchange], receipts: Iterable[dict[str, Any]]) -> None:
-    """Give each exchange the receipt of its turn; of several, the last written. `receipts` are newest first."""
-    by_time = {str(each["at"]): each for each in reversed(list(receipts))}
-    for each in found:
-        each.receipt = by_time.get(each.at)
-
-
 def _answer(role: str, content: str) -> AnswerEntry:
     if role == TOOL_CALL:
         return _call(content)
@@ -259,9 +252,12 @@ async def _exchanges_of(session: SessionHandle, entries: list[TranscriptEntry]) 
     found = exchanges(entries)
     if found:
         try:
-            with_receipts(found, await session.receipts_since(found[0].moment))
+            receipts = await session.receipts_since(found[0].moment)  # newest first
         except UnsupportedOperation:  # a session without receipts
             return found
+        by_time = {str(each["at"]): each for each in reversed(receipts)}
+        for each in found:
+            each.receipt = by_time.get(each.at)
     return found
 
 
