@@ -7,7 +7,7 @@ heavy: `chatbot memory --help` needs it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -84,8 +84,6 @@ _TYPES: tuple[tuple[Any, Any, str], ...] = (
     (kinds.SessionId, str, "ID|TITLE"),
     (kinds.Metadata, pair, "KEY=VALUE"),
 )
-_ALSO = {"change_memory": ("correct",)}
-"""Other names of verbs."""
 _FEW = 5
 """Most words that argparse lists as choices; longer lists are checked later, with a suggestion."""
 _BEGUN = {kinds.IdCursor: "id", kinds.FactId: "fact_id", kinds.LineKey: "line_key"}
@@ -111,12 +109,10 @@ class Verbs:
         self._actions = parser.add_subparsers(title="actions", metavar="ACTION", dest=dest, required=required)
         self._group = group
 
-    def add(
-        self, name: str, summary: str, *examples: str, agent: bool = True, also: Sequence[str] = ()
-    ) -> argparse.ArgumentParser:
+    def add(self, name: str, summary: str, *examples: str, agent: bool = True) -> argparse.ArgumentParser:
         """Add a verb with the options that all of its group take; examples stand without the name of the group."""
         shown = (each if "| chatbot " in each else f"{self._group} {each}" for each in examples)
-        parser = add_action(self._actions, name, summary, *shown, agent=agent, also=also)
+        parser = add_action(self._actions, name, summary, *shown, agent=agent)
         if self._group == "memory":
             _add_access(parser)
         return parser
@@ -142,10 +138,9 @@ def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS)
         level = inner[path[0]] if len(path) == 2 else verbs
         summary = f"{operation.summary[:1].lower()}{operation.summary[1:]}"
         has_agent = "agent" in operation.at("cli")  # then that is what its option means
-        also = _ALSO.get(operation.name, ())
         named = (_SAMPLES[each.item] for each in operation.parameters if each.is_positional and each.item in _SAMPLES)
         examples = operation.examples or (" ".join([*path, *named]),)
-        parser = level.add(path[-1], summary, *examples, agent=not has_agent, also=also)
+        parser = level.add(path[-1], summary, *examples, agent=not has_agent)
         parser.set_defaults(operation=operation.name)
         title = "filters" if operation.effect == "reads" else "fields"
         add_parameters(parser, operation.at("cli").values(), title=title)

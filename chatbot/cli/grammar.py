@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -101,7 +101,7 @@ _WIDTH = 78
 _GOES = ("forget", "purge", "delete", "remove", "revoke")
 _MEANT = {
     **dict.fromkeys(("delete", "remove", "rm", "del", "erase", "drop", "hide"), _GOES),
-    **dict.fromkeys(("change", "update", "fix", "set"), ("edit", "set")),
+    **dict.fromkeys(("change", "correct", "update", "fix", "set"), ("edit", "set")),
     **dict.fromkeys(("find", "grep", "query", "ask"), ("search", "recall")),
     **dict.fromkeys(("show", "read", "view", "open", "cat"), ("get", "show", "list")),
     **dict.fromkeys(("new", "create", "remember", "save"), ("add", "set")),
@@ -154,13 +154,11 @@ def add_action(
     summary: str,
     *examples: str,
     agent: bool = True,
-    also: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
-    """Add a command or an action, with other names. Examples omit the word `chatbot`, except after a pipe."""
+    """Add a command or an action. Examples omit the word `chatbot`, except after a pipe."""
     typed = (each if "| chatbot " in each else f"chatbot {each}" for each in examples)
     parser = actions.add_parser(
         name,
-        aliases=also,
         help=summary,
         description=textwrap.fill(summary, _WIDTH),
         epilog="\n".join(("examples:", *(f"  {each}" for each in typed))),

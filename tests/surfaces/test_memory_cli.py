@@ -563,7 +563,7 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
     )
     assert len(titles("list")) == 2
     assert ok("history", "--first", "blue tin of tea").startswith(f"{tea}  The tea is in the blue tin")
-    assert ok("correct", "--first", "blue tin tea", "--title", "The tea is in the red tin") == f"changed {tea}\n"
+    assert ok("edit", "--first", "blue tin tea", "--title", "The tea is in the red tin") == f"changed {tea}\n"
     assert ok("forget", "--first", "red", "tin", "tea") == f"forgotten {tea}\n"
     fails(4, "no memory has the id 'zeppelin', and none matches it", "forget", "--first", "zeppelin")
     fails(4, "no memory has the id '01a2-ffff'", "forget", "01a2-ffff")
