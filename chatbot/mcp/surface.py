@@ -444,7 +444,8 @@ def answer_schema(operation: Operation) -> Schema:
         words = name.split()
         parts = {name: _list_of(_NAMED)} if len(words) == 1 else dict.fromkeys(words, _NAMED)
     elif kind == "Profile":
-        parts = {name: _list_of(_object("id", "key", "value")), "standing": _list_of(_object("question"))}
+        parts = {name: _list_of(_object("id", "key", "value"))}
+        parts |= {"standing": _list_of(_object("question")), "proposals": _list_of(_ROW)}
     elif item or kind == "Read":
         parts = {name: _list_of(_ITEMS.get(item, _ANY))}
     else:
