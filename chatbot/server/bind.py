@@ -16,11 +16,10 @@ from chatbot import operation as kinds
 from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter
 from chatbot.operations import Context
 from chatbot.server import request_values
-from chatbot.server.dependencies import AccessHere
+from chatbot.server.dependencies import RANK, AccessHere, Page
 from chatbot.server.errors import OF_CHANGES, OF_IDENTITY, OF_MEMORY, Responses
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.lists import RANK, Page
 from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id

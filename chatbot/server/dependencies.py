@@ -1,17 +1,26 @@
-"""Dependencies of routes: the caller and the identity. All are coroutines: FastAPI runs others in threads."""
+"""What routes take and give alike: the caller, the identity, and lists in pages, each of which names the next.
+
+Dependencies are coroutines: FastAPI runs others in threads.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Generic, TypeVar
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 
+from chatbot.memory import SessionHandle
+from chatbot.server import request_values
 from chatbot.server.callers import ServerCaller
 from chatbot.server.document import parameters_of
 from chatbot.server.errors import invalid
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.request_values import ID
 from chatbot.stores.errors import did_you_mean
+from chatbot.stores.records import TranscriptEntry
 
 
 async def _identities(request: Request) -> Identities:
@@ -49,3 +58,39 @@ async def _access(
 
 
 AccessHere = Annotated[IdentityAccess, Depends(_access)]
+
+
+Item = TypeVar("Item")
+
+_CURSOR = "`next_cursor` of the page before."
+RANK = "^[0-9]{1,3}$"
+"""The cursor of a list by rank: how many came before."""
+
+Limit = Annotated[request_values.Limit, Query(description="Maximum results.")]
+IdCursor = Annotated[str | None, Query(pattern=ID, description=_CURSOR)]
+EntryCursor = Annotated[str | None, Query(pattern="^[1-9][0-9]{0,7}$", description=_CURSOR)]
+SessionId = Annotated[str, Path(max_length=100, description="The session's id.")]
+
+
+class Page(BaseModel, Generic[Item]):
+    """A part of a list."""
+
+    # Described without docstrings: for each `Page[Item]` pydantic would look for their source in the whole stack.
+    model_config = ConfigDict(json_schema_extra={"description": "A part of a list."})
+
+    data: list[Item] = Field(description="Items of this page.")
+    next_cursor: str | None = Field(None, description="Cursor of the next page; null at the end.")
+
+
+async def entries_between(
+    session: SessionHandle, place: Callable[[int], tuple[int, int]]
+) -> tuple[list[TranscriptEntry], int, int]:
+    """Return the entries that `place` selects of the number of all; the number of the first one, and that of all."""
+    total = await session.transcript_count()
+    while True:  # a turn may add entries between counting and reading
+        begin, end = place(total)
+        begin, end = max(0, begin), min(end, total)
+        last = await session.transcript_read_last(total - begin)
+        if (now := await session.transcript_count()) == total:
+            return last[: max(0, end - begin)], begin, total
+        total = now

@@ -14,11 +14,10 @@ from chatbot.embed import AgentMemory
 from chatbot.memory.writing import Draft
 from chatbot.operations import OPERATIONS
 from chatbot.server.bind import AnyVersionHere, body_of, given_in
-from chatbot.server.dependencies import AccessHere
+from chatbot.server.dependencies import AccessHere, Page, SessionId
 from chatbot.server.errors import OF_MEMORY
 from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.lists import Page, SessionId
 from chatbot.server.request_values import MOST, Moment, Text, Tokens
 from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.stores.errors import UnknownObservation

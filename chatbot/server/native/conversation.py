@@ -17,10 +17,9 @@ from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.operation import NoSuchPage, part_of
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
-from chatbot.server.dependencies import AccessHere
+from chatbot.server.dependencies import AccessHere, EntryCursor, IdCursor, Limit, Page, SessionId, entries_between
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, problem_of
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
-from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, entries_between
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
 from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn

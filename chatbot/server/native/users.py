@@ -13,11 +13,10 @@ from chatbot.chat.ledger import Quota
 from chatbot.memory.scope import LONGEST_LABEL, utc_now
 from chatbot.memory.users import export_user, users_in
 from chatbot.server.callers import Account, ServerCaller
-from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere
+from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere, Page
 from chatbot.server.errors import EVERYWHERE, OF_MEMORY, Problem
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.lists import Page
 from chatbot.server.request_values import TokensOrNone
 from chatbot.server.shapes import RequestBody, Shape, User
 

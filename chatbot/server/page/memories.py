@@ -14,8 +14,8 @@ from chatbot.memory.reading import Hit
 from chatbot.memory.scoring import WEIGHTS
 from chatbot.operation import NoSuchPage
 from chatbot.operations import list_people
+from chatbot.server.dependencies import RANK
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.lists import RANK
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, day, goto, sheet
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation

@@ -13,8 +13,8 @@ from chatbot.chat.dialogue import ASSISTANT, ERROR, STOPPED, TOOL, TOOL_CALL, US
 from chatbot.chat.receipts import memory_line
 from chatbot.memory import SessionHandle
 from chatbot.memory.meaning import only_asks
+from chatbot.server.dependencies import entries_between
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.lists import entries_between
 from chatbot.server.turns import RunningTurn, entries_since
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import UnsupportedOperation
