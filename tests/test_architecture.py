@@ -298,7 +298,6 @@ ONE_THING = {
         "chat.py", "config.py", "models.py", "options.py", "profile.py", "serve.py", "users.py", "why.py",
     },
     "the binder of the table of operations, one for each door": {"bind.py"},
-    "a group of commands: its grammar": {"grammar.py"},
     "errors of a layer": {"errors.py"},
     "plug-ins of one kind": {"plugins.py"},
 }  # fmt: skip

@@ -372,13 +372,13 @@ COMMANDS = {
         "memory.command:run",
         "list, search, export, import and delete sessions",
         ["sessions list", "sessions search bicycle --after 30d", 'sessions export "tax return" -o tax.md'],
-        "sessions.grammar:add_sessions",
+        "verbs:add_sessions",
     ),
     "projects": Command(
         "memory.command:run",
         "list, rename, export and erase projects",
         ["projects list", "projects rename house home", "projects erase house --dry-run"],
-        "sessions.grammar:add_projects",
+        "verbs:add_projects",
     ),
     "why": Command(
         "why:run",
@@ -396,7 +396,7 @@ COMMANDS = {
         "memory.command:run",
         "search and edit memories",
         ['memory add "The heating is serviced in May"', "memory search heating", "memory stats"],
-        "memory.grammar:add_memory",
+        "verbs:add_memory",
     ),
     "maintain": Command(
         "storage:run_maintain",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from chatbot import operation as kinds
 from chatbot.cli.grammar import add_action, count, flag, future, option, pair, past, share
 from chatbot.operation import LEFT_OUT, REQUIRED, OperationTable, Parameter
-from chatbot.operations import OPERATIONS, MemoryFilter, cursor_of
+from chatbot.operations import OPERATIONS, cursor_of
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import InvalidValue, did_you_mean
 
@@ -148,11 +148,6 @@ def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS)
             flag(parser, "--first", "take the best match of words, without asking")
         parsers[operation.name] = by_verb[path[-1]] = parser
     return parsers
-
-
-def add_filter(parser: argparse.ArgumentParser) -> None:
-    """Add the options by which memories are chosen."""
-    add_parameters(parser, kinds.fields_of(MemoryFilter), title="filters")
 
 
 def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter], *, title: str) -> None:

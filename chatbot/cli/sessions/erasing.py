@@ -10,7 +10,7 @@ from dataclasses import asdict
 from chatbot import operations
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import SESSION_HEAD, check_can_ask, is_sure, say, say_json, say_table, session_rows, warn
-from chatbot.cli.sessions.grammar import chosen
+from chatbot.cli.verbs import chosen
 from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.erasure import Erasure

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import printable, progress, say, say_json, warn
-from chatbot.cli.sessions.grammar import chosen
+from chatbot.cli.verbs import chosen
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
