@@ -404,7 +404,9 @@ COMMANDS = {
         ["maintain --dry-run", "maintain --summarize-old 90"],
         _maintain,
     ),
-    "usage": Command("usage:run", "show cost by day and by purpose", ["usage --days 90", 'usage "tax return"'], _usage),
+    "usage": Command(
+        "why:run_usage", "show cost by day and by purpose", ["usage --days 90", 'usage "tax return"'], _usage
+    ),
     "stores": Command("plugins:list_stores", "list store plug-ins and their settings", ["stores", "stores --json"]),
     "storage": Command(
         "storage:run",

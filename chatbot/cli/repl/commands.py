@@ -209,7 +209,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
 
     async def do_usage(self, _: str) -> None:
         """Show the cost of this session."""
-        from chatbot.cli.usage import show_bill
+        from chatbot.cli.why import show_bill
 
         show_bill(await self.chat.bill())
 
