@@ -12,7 +12,7 @@ from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import SESSION_HEAD, check_can_ask, is_sure, say, say_json, say_table, session_rows, warn
 from chatbot.cli.verbs import chosen
 from chatbot.errors import SessionNotFound
-from chatbot.memory import MemorySystem, SessionRecord
+from chatbot.memory import SessionRecord
 from chatbot.memory.erasure import Erasure
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
@@ -30,11 +30,6 @@ async def archive(run: VerbRun) -> None:
     for record in () if args.dry_run else records:
         await memory.archive_session(record.id, undo=args.undo)
     _tell("restored" if args.undo else "archived", records, args)
-
-
-async def delete(run: VerbRun) -> None:
-    """Delete sessions permanently, once confirmed."""
-    await _erase(run.system, await chosen(run.system, run.args), run.args)
 
 
 async def prune(run: VerbRun) -> None:
@@ -61,8 +56,10 @@ async def erase_project(run: VerbRun) -> None:
     run.tell({"project": name, "dry_run": args.dry_run, **asdict(going)}, f"{done}: {told}")
 
 
-async def _erase(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> None:
-    """Erase sessions, having said how much is remembered of them and whether that goes too."""
+async def delete(run: VerbRun) -> None:
+    """Delete sessions permanently, having said how much is remembered of them and whether that goes too."""
+    memory, args = run.system, run.args
+    records = await chosen(memory, args)
     keep_memory = bool(records) and _keeps_memory(args)
     is_asked = not (args.yes or args.dry_run)
     going = [await memory.deleting(record.id) for record in records if is_asked or args.dry_run]
