@@ -266,31 +266,27 @@ def _hooks(failures: Failures) -> Iterator[Finding]:
 
 async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
     command = f"{_REINDEX} --embed"
-    is_free = setup.config.embedding.model.startswith("local/")
 
     async def embed() -> str:
         async with _open(setup) as memory:
             return f"created for {how_many(await memory.memory().embed_memories(), 'memory')}"
 
+    mend = embed if setup.config.embedding.model.startswith("local/") else None
     try:
         if open_embedder(setup.config.embedding, setup.config.providers) is None:
             return  # the check of models says what would bring one
         async with _open(setup) as memory:
             stats = await memory.memory().vector_stats(ask=SENSITIVITIES)
-    except UnsupportedOperation:
-        return
-    except ChatbotError:
-        return  # `models` has reported it
+    except (UnsupportedOperation, ChatbotError):
+        return  # `models` has reported the latter
     except StoreError as error:
-        yield Finding("vectors", "bad", str(error), command, embed if is_free else None)
+        yield Finding("vectors", "bad", str(error), command, mend)
         return
     if stats.model and stats.model != setup.config.embedding.model:
         what = f"made by {stats.model}, but {setup.config.embedding.model} is configured"
-        yield Finding("vectors", "bad", what, command, embed if is_free else None)
+        yield Finding("vectors", "bad", what, command, mend)
     elif stats.missing:
-        yield Finding(
-            "vectors", "note", f"{how_many(stats.missing, 'row')} without a vector", command, embed if is_free else None
-        )
+        yield Finding("vectors", "note", f"{how_many(stats.missing, 'row')} without a vector", command, mend)
     else:
         yield Finding("vectors", "ok", f"{stats.embedded:,}, of {stats.model or 'no model yet'}")
 
@@ -300,32 +296,23 @@ def _open(setup: Setup) -> MemorySystem:
 
 
 async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
-    """Check every configured model. Calls a model only with `network`."""
-    async with open_model(setup.config.model, setup.config.providers) as model:
-        try:
-            await model.check()
-            told = f", answered: {await _answers(setup, model)}" if network else ""
-            yield Finding("model", "ok", f"{model.name}{told}")
-        except (ModelError, BudgetExceeded) as error:
-            yield Finding("model", "bad", str(error), command_in(str(error), _choosing(setup, "model", "name")))
-    for finding in (await _extractor(setup), await _embedder(setup)):
-        if finding is not None:
-            yield finding
-
-
-async def _extractor(setup: Setup) -> Finding | None:
-    """Check the model of `[extraction]`, if it is used and is not the chat model."""
-    settings = setup.config.extraction
-    own = settings_of_model(setup.config.model, settings)
-    if own is None or not (settings.enabled or settings.summaries):
-        return None
-    async with open_model(own, setup.config.providers) as model:
-        try:
-            await model.check()
-        except ModelError as error:
-            remedy = command_in(str(error), _choosing(setup, "extraction", "model"))
-            return Finding("extraction", "bad", str(error), remedy)
-    return Finding("extraction", "ok", model.name)
+    """Check every configured model. Calls the chat model only with `network`."""
+    extraction = setup.config.extraction
+    own = settings_of_model(setup.config.model, extraction) if extraction.enabled or extraction.summaries else None
+    for subject, place, settings in (
+        ("model", "name", setup.config.model),
+        *([("extraction", "model", own)] if own is not None else []),
+    ):
+        async with open_model(settings, setup.config.providers) as model:
+            try:
+                await model.check()
+                is_asked = network and subject == "model"
+                told = f", answered: {await _answers(setup, model)}" if is_asked else ""
+                yield Finding(subject, "ok", f"{model.name}{told}")
+            except (ModelError, BudgetExceeded) as error:
+                yield Finding(subject, "bad", str(error), command_in(str(error), _choosing(setup, subject, place)))
+    if (finding := await _embedder(setup)) is not None:
+        yield finding
 
 
 def _choosing(setup: Setup, *place: str) -> str:
@@ -453,15 +440,9 @@ async def telemetry(settings: TelemetrySettings, edit: str, *, network: bool) ->
     except ConfigError as error:
         yield Finding(_SUBJECT, "bad", str(error), command_in(str(error), edit))
         return
+    sent = f"spans and metrics go to {settings.endpoint}{', which accepts them' if network else ''}"
+    exports = [sent] * bool(settings.endpoint) + ["chatbot serve offers /metrics"] * settings.prometheus
     if refused:
         yield Finding(_SUBJECT, "bad", without_secrets(f"{settings.endpoint} did not accept data: {refused}"), edit)
     else:
-        yield Finding(_SUBJECT, "ok", without_secrets("; ".join(_exports(settings, is_taken=network))))
-
-
-def _exports(settings: TelemetrySettings, *, is_taken: bool) -> list[str]:
-    sent = f"spans and metrics go to {settings.endpoint}{', which accepts them' if is_taken else ''}"
-    return [
-        *([sent] if settings.endpoint else []),
-        *(["chatbot serve offers /metrics"] if settings.prometheus else []),
-    ]
+        yield Finding(_SUBJECT, "ok", without_secrets("; ".join(exports)))
