@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -23,22 +22,6 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.records import parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
-
-
-@dataclass(frozen=True, slots=True)
-class ConsideredRow:
-    """A memory that was considered; `row` is None if it is deleted or hidden from the caller."""
-
-    id: str
-    row: Observation | None
-    score: float
-    parts: dict[str, float]
-    verdict: str
-
-    @property
-    def is_injected(self) -> bool:
-        """True if the model saw it."""
-        return self.verdict in IN_PROMPT
 
 
 @router.get("/c/{session_id}/why")
@@ -83,19 +66,18 @@ def _moment(text: str) -> datetime:
         raise SessionNotFound("no such turn") from None
 
 
-async def _considered(access: IdentityAccess, memory: dict[str, Any]) -> list[ConsideredRow]:
-    """Return all memories that the prompt held or that were considered, the former first."""
+async def _considered(access: IdentityAccess, memory: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return all memories that the prompt held or that were considered, the former first.
+
+    The row of one that is deleted, or hidden from the caller, is None.
+    """
     looked_at = {str(each["id"]): each for each in memory.get("considered", [])}
     found = outcomes(memory)
     rows = await _rows(access, list(found))
     return [
-        ConsideredRow(
-            id=each,
-            row=rows.get(each),
-            score=looked_at[each]["score"] if each in looked_at else 1.0,
-            parts=looked_at[each]["parts"] if each in looked_at else {},
-            verdict=verdict,
-        )
+        {"score": 1.0, "parts": {}}
+        | looked_at.get(each, {})
+        | {"id": each, "row": rows.get(each), "verdict": verdict, "is_injected": verdict in IN_PROMPT}
         for each, verdict in found.items()
     ]
 
