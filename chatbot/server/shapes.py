@@ -134,7 +134,7 @@ def _shaped(hint: Any) -> Any:
 
 def _docstrings(kind: type) -> dict[str, str]:
     """The docstrings of its fields, also of those that it inherits."""
-    found = {}
+    found: dict[str, str] = {}
     for base in (each for each in kind.__mro__ if each.__module__.startswith("chatbot.")):
         [declared] = ast.parse(inspect.getsource(base)).body
         lines = declared.body if isinstance(declared, ast.ClassDef) else []
