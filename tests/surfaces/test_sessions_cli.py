@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.cli import arguments
-from chatbot.cli.sessions import grammar
+from chatbot.cli import arguments, verbs
 from chatbot.memory import MemorySystem
 from chatbot.transfer import KINDS
 from chatbot.transfer.exports import SUFFIXES
@@ -255,8 +254,8 @@ def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> Non
 
 
 def test_what_the_grammar_offers_is_what_there_is() -> None:
-    assert grammar.SOURCES == KINDS
-    assert tuple(SUFFIXES) == grammar.EXPORTS
+    assert verbs.SOURCES == KINDS
+    assert tuple(SUFFIXES) == verbs.EXPORTS
     help_text = arguments.build_parser().format_help()
     assert "sessions" in help_text
 

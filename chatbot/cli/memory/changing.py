@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from chatbot.operations import OPERATIONS, PurgeResult
 from chatbot.stores.access import SENSITIVITIES, Guard, default_visibility
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
+from chatbot.stores.query import status_now
 from chatbot.stores.records import is_session_id
 
 
@@ -55,16 +57,34 @@ async def change_memory(run: VerbRun) -> None:
     show(run, operation, await operation.run(run.context, "cli", given), given)
 
 
+async def confirm_memory(run: VerbRun) -> None:
+    """Mark memories as correct."""
+    await _change_those(run, "confirm", lambda status: status == "active")
+
+
+async def restore_memory(run: VerbRun) -> None:
+    """Bring memories back."""
+    replaced = {
+        each: (await run.context.memories.row(each)).superseded_by
+        for each in [await run.id(each) for each in run.args.ids]
+    }
+    await _change_those(run, "restore", lambda status: status != "active")
+    current = {row.id for row in await run.context.memories.get([*filter(None, replaced.values())], count_use=False)}
+    for old, new in replaced.items():
+        if new in current:
+            warn(f"two are active now, {old} and {new}, which replaced it; to swap them: memory supersede {new} {old}")
+
+
 async def forget_memory(run: VerbRun) -> None:
     """Hide memories; several only after confirmation, on a terminal."""
     args = run.args
-    operation = OPERATIONS["forget_memory"]
-    ids = (await given_of(run, operation.at("cli").values(), SENSITIVITIES))["ids"]
+    ids = await _those(run, "forget", lambda status: status != "deleted")
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
         say_observations([await run.memories.row(each, ask=SENSITIVITIES) for each in ids])
         if not is_sure("forget these? undo with `restore`;"):
             raise InvalidValue("nothing was forgotten")
-    if not args.dry_run:
+    operation = OPERATIONS["forget_memory"]
+    if ids and not args.dry_run:
         await operation.run(run.context, "cli", {"ids": ids})
     show_changed(run, operation.gives, [ids], dry_run=args.dry_run)
 
@@ -122,6 +142,28 @@ async def _edited(run: VerbRun, observation_id: str) -> dict[str, str]:
         return {"narrative": await asyncio.to_thread(edited, row.narrative or row.user_text)}
     title, _, narrative = (await asyncio.to_thread(edited, f"{row.title}\n{row.narrative}".strip())).partition("\n")
     return {"title": title, "narrative": narrative.strip()}
+
+
+async def _change_those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> None:
+    operation = OPERATIONS[run.args.operation]
+    ids = await _those(run, verb, fits)
+    if ids:
+        await operation.run(run.context, "cli", {"ids": ids})
+    show_changed(run, operation.gives, [ids])
+
+
+async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
+    """The ids on the command line to which `verb` can be done by their status; of the others we warn."""
+    operation = OPERATIONS[run.args.operation]
+    given: dict[str, Any] = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
+    ids = []
+    for each in given["ids"]:
+        status = status_now(await run.memories.row(each, ask=SENSITIVITIES), datetime.now(UTC))
+        if fits(status):
+            ids.append(each)
+        else:
+            warn(f"nothing to {verb}: {each} is {status}")
+    return ids
 
 
 async def _session_id(run: VerbRun, text: str) -> str:
