@@ -186,8 +186,6 @@ class Operation(Struct, frozen=True):
     """The verb, such as `memory tasks add`."""
     http: str = ""
     """The method and the path."""
-    body: str = ""
-    """The name of the JSON body in the OpenAPI document, and what it is."""
     tool: str = ""
     """The name of the tool."""
     model: bool = True
@@ -296,36 +294,24 @@ def fields_of(fields: type) -> list[Parameter]:
 
 @lru_cache
 def _parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
-    return tuple(_parameters(function))
-
-
-def _parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
     _, *signature = inspect.signature(function).parameters.values()
     shown = {each.name: each.annotation for each in signature}
     hints = get_type_hints(SimpleNamespace(__annotations__=shown), function.__globals__, include_extras=True)
+    found: list[Parameter] = []
     for each in signature:
         if each.kind is each.VAR_KEYWORD:
-            yield from fields_of(get_args(hints[each.name])[0])
+            found += fields_of(get_args(hints[each.name])[0])
         else:
             positional = each.kind is each.POSITIONAL_OR_KEYWORD
-            yield _parameter(each.name, hints[each.name], each.default, is_positional=positional)
+            found.append(_parameter(each.name, hints[each.name], each.default, is_positional=positional))
+    return tuple(found)
 
 
 def _parameter(name: str, hint: Any, default: Any, *, is_positional: bool = False) -> Parameter:
-    kind, about = _unwrapped(hint)
-    kinds = [each for each in get_args(kind) if each is not type(None)] if _is_union(kind) else [kind]
-    return Parameter(name, kinds[0], default, about or About(""), _is_union(kind), is_positional)
-
-
-def _unwrapped(hint: Any) -> tuple[Any, About | None]:
-    """The type without what is said about it."""
-    if get_origin(hint) is not Annotated:
-        return hint, None
-    kind, *others = get_args(hint)
-    marks = tuple(each for each in others if not isinstance(each, About))
-    about = next((each for each in others if isinstance(each, About)), None)
-    return (Annotated[(kind, *marks)] if marks else kind), about
-
-
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) in {Union, UnionType}
+    kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    about = next((each for each in marks if isinstance(each, About)), About(""))
+    others = tuple(each for each in marks if each is not about)
+    kind = Annotated[(kind, *others)] if others else kind
+    is_nullable = get_origin(kind) in {Union, UnionType}
+    kinds = [each for each in get_args(kind) if each is not type(None)] if is_nullable else [kind]
+    return Parameter(name, kinds[0], default, about, is_nullable, is_positional)

@@ -17,6 +17,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.errors import SessionExpired, SessionNotFound, WrongAgent
+from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
+from chatbot.memory.erasure import Erasure
+from chatbot.memory.memory import Memory
+from chatbot.memory.people import Person, Task
+from chatbot.memory.reading import Hit
+from chatbot.memory.session_search import SessionHit
+from chatbot.memory.standing import Profile
+from chatbot.memory.writing import AddResult
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.operation import (
     About,
@@ -25,6 +33,7 @@ from chatbot.operation import (
     Future,
     Id,
     IdCursor,
+    ItemT,
     KeyCursor,
     Kind,
     Limit,
@@ -54,15 +63,7 @@ from chatbot.stores.query import EVERY, Order, Progress, Version, check_limit
 from chatbot.stores.records import TranscriptEntry, micros, moment
 
 if TYPE_CHECKING:
-    from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
-    from chatbot.memory.erasure import Erasure
-    from chatbot.memory.memory import Memory
-    from chatbot.memory.people import Person, Task
     from chatbot.memory.projects import Project, ProjectContent
-    from chatbot.memory.reading import Hit
-    from chatbot.memory.session_search import SessionHit
-    from chatbot.memory.standing import Profile
-    from chatbot.memory.writing import AddResult
 
 OPERATIONS = OperationTable()
 reads, adds = partial(OPERATIONS.declares, "reads"), partial(OPERATIONS.declares, "adds")
@@ -107,6 +108,12 @@ class Context(Struct, frozen=True):
     def is_open(self, record: SessionRecord) -> bool:
         """Return whether the caller may know of a session: tools do not know of sensitive ones."""
         return self.writer != "tool" or record.sensitivity == "public"
+
+    async def closed(self) -> list[str]:
+        """Return the ids of sessions that the caller may not know of."""
+        if self.writer != "tool":
+            return []
+        return [each.id for each in await self.sessions.list_sessions(wanted=lambda each: not self.is_open(each))]
 
     async def session(self, session_id: str) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller."""
@@ -180,7 +187,7 @@ class WantedSessions(TypedDict, total=False):
 
     after: Annotated[Past | None, About("last used at or after this time")]
     before: Annotated[Past | None, About("last used before this time")]
-    of_agent: Annotated[Line | None, About("of this agent", cli="agent", http="agent")]
+    agent_id: Annotated[Line | None, About("of this agent", cli="agent", http="agent")]
     project: Annotated[Line | None, About("of this project; - for none")]
     title: Annotated[Line, About("with this text in the title")]
     min_messages: Annotated[Count, About("with at least this many messages")]
@@ -214,7 +221,6 @@ Ids = Annotated[Sequence[Id], About("id of the memory", http="memory_id")]
 One = Annotated[Id, About("id of the memory", cli="id", http="memory_id")]
 TaskId = Annotated[Id, About("id of the task", cli="id")]
 FactOne = Annotated[FactId, About("id of the fact", cli="id")]
-_TITLED = "Titled: The title of a session."
 _Title = Annotated[Title, About("title; empty: the next message names it", usual={"http": ""})]
 OneProject = Annotated[Name, About("name of the project")]
 IntoProject = Annotated[Name, About("project to move to; - for none")]
@@ -266,8 +272,7 @@ async def search_memories(
     )
     if count_use:
         await context.memories.note_use([hit.observation.id for hit in hits[:limit]])
-    more = len(hits) > limit
-    return ListPage(hits[:limit], str(offset + limit) if more else None, offset + limit if more else None)
+    return _by_rank(hits, offset, limit)
 
 
 @reads(
@@ -292,8 +297,6 @@ async def recall_memories(
 
     Best first; then what was said later about the same things.
     """
-    from chatbot.memory.reading import Hit
-
     found = await context.memories.recall(
         query, limit=limit, as_of=as_of, known_at=known_at, ask=("public", *ask), **wanted
     )
@@ -337,9 +340,7 @@ async def list_memories(
             return ListPage(rows, cursor)
 
 
-@reads(
-    cli="memory get", http="GET /v1/memories/{memory_id}", examples=("get 0195a1b2-c3d4", "get 0195a1b2-c3d4 --json")
-)
+@reads(cli="memory get", http="GET /v1/memories/{memory_id}")
 async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observation]:
     """Show memories in full.
 
@@ -348,7 +349,7 @@ async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observat
     return [await context.memories.row(each, ask=("public", *ask)) for each in ids]
 
 
-@reads(tool="memory_get", first=True, gives="observations", brief="Read memories in full.")
+@reads(tool="memory_get", first=True, gives="observations")
 async def read_memories(context: Context, ids: Ids) -> MemoryRows:
     """Read memories in full.
 
@@ -366,14 +367,7 @@ class MemoryRows(Struct, frozen=True):
     missing: Sequence[str]
 
 
-@reads(
-    cli="memory timeline",
-    http="GET /v1/memories/{memory_id}/timeline",
-    tool="memory_timeline",
-    gives="timeline",
-    brief="What was noted around one.",
-    examples=("timeline 0195a1b2-c3d4 --before 3 --after 3",),
-)
+@reads(cli="memory timeline", http="GET /v1/memories/{memory_id}/timeline", tool="memory_timeline", gives="timeline")
 async def get_timeline(
     context: Context,
     anchor: One,
@@ -393,13 +387,7 @@ async def get_timeline(
     )
 
 
-@reads(
-    cli="memory history",
-    http="GET /v1/memories/{memory_id}/history",
-    tool="memory_history",
-    gives="versions",
-    brief="What replaced what.",
-)
+@reads(cli="memory history", http="GET /v1/memories/{memory_id}/history", tool="memory_history", gives="versions")
 async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> list[Version]:
     """Show what a memory replaced, and its changes.
 
@@ -412,7 +400,6 @@ async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> l
 @adds(
     cli="memory add",
     http="POST /v1/memories",
-    body="Draft: What is to be remembered: a title, a narrative or a fact is needed.",
     tool="memory_write",
     first=True,
     brief="Remember what matters later. Search first.",
@@ -443,7 +430,7 @@ async def remember(
     return await context.memories.remember(title, source=context.writer, **draft)
 
 
-@changes(http="PUT /v1/memories/by-key/{key}", body="Keyed: What is to be remembered under the key.")
+@changes(http="PUT /v1/memories/by-key/{key}")
 async def put_memory(
     context: Context,
     key: Annotated[Name, About("key of your own")],
@@ -461,7 +448,6 @@ async def put_memory(
 @changes(
     cli="memory edit",
     http="PATCH /v1/memories/{memory_id}",
-    body="Change: Fields to set to other values; those that are not given stay.",
     examples=("edit 0195a1b2-c3d4 --tag house --tag may", "edit 0195a1b2-c3d4 --expires never --meta colour=null"),
 )
 async def change_memory(context: Context, memory_id: One, **fields: Unpack[Change]) -> AddResult:
@@ -477,7 +463,6 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
 @changes(
     cli="memory supersede",
     http="POST /v1/memories/{memory_id}/supersede",
-    body="Successor: The memory that takes the place of another.",
     tool="memory_supersede",
     first=True,
     gives="superseded by",
@@ -539,7 +524,6 @@ async def restore_memory(context: Context, ids: Ids) -> None:
 @destroys(
     cli="memory purge",
     http="POST /v1/memories/purge",
-    body="PurgeTarget: What to delete: exactly one of the first three.",
     gives="purged",
     examples=("purge 0195a1b2-c3d4 --yes", "purge --session 0195a1b2-c3d4 --dry-run", "purge --person Anna"),
 )
@@ -595,7 +579,6 @@ class PurgeResult(Struct, frozen=True):
     http="GET /v1/people",
     tool="memory_people",
     gives="people",
-    brief="People, with other names and facts.",
     examples=("people ada", 'people alias "Ada Lovelace" "Countess of Lovelace"'),
 )
 async def list_people(
@@ -614,7 +597,7 @@ async def list_people(
     return part_of(found, _name_key, cursor=cursor, limit=limit, total=len(found))
 
 
-@adds(http="POST /v1/people", body="Alias: Two names of one person.")
+@adds(http="POST /v1/people")
 async def add_alias(
     context: Context,
     name: Annotated[Name, About("one name of the person")],
@@ -640,7 +623,6 @@ class Alias(Struct, frozen=True):
     http="GET /v1/tasks",
     tool="task_list",
     gives="tasks",
-    brief="Tasks; by default open ones.",
     examples=(
         "tasks --all",
         'tasks add "Book the service" --due 2026-05-01 --project home',
@@ -674,10 +656,8 @@ async def list_tasks(
 @adds(
     cli="memory tasks add",
     http="POST /v1/tasks",
-    body="NewTask: A task to add.",
     tool="task_add",
     gives="task",
-    brief="Note something to be done.",
     examples=('tasks add "Book the service" --priority high',),
 )
 async def add_task(
@@ -690,13 +670,7 @@ async def add_task(
     return await context.memories.add_task(title, source=context.writer, **details)
 
 
-@changes(
-    http="PATCH /v1/tasks/{task_id}",
-    body="TaskChange: What to set; the rest stays.",
-    tool="task_update",
-    gives="task",
-    brief="Change a task, or tick it off.",
-)
+@changes(http="PATCH /v1/tasks/{task_id}", tool="task_update", gives="task")
 async def change_task(context: Context, task_id: TaskId, **changed: Unpack[TaskChange]) -> Task:
     """Change a task, or tick it off.
 
@@ -728,7 +702,6 @@ async def cancel_task(context: Context, task_id: TaskId) -> Task:
     http="GET /v1/facts",
     tool="memory_facts",
     gives="facts",
-    brief="Facts with exactly these parts.",
     examples=("facts --subject Ada", "facts add Ada lives-in London --confidence 0.8"),
 )
 async def list_facts(
@@ -763,10 +736,8 @@ async def list_facts(
 @adds(
     cli="memory facts add",
     http="POST /v1/facts",
-    body="NewFact: A fact to add.",
     tool="memory_state",
     gives="fact",
-    brief="Note a fact.",
     examples=("facts add Ada lives-in London",),
 )
 async def state_fact(
@@ -798,7 +769,7 @@ async def retract_fact(context: Context, fact_id: FactOne, *, purge: Purge = Fal
     await (context.memories.purge_fact if purge else context.memories.retract_fact)(fact_id)
 
 
-@destroys(cli="memory facts purge", gives="purged", examples=("facts purge 0195a1b2-c3d4 --yes",))
+@destroys(cli="memory facts purge", gives="purged")
 async def purge_fact(context: Context, fact_id: FactOne) -> None:
     """Delete a fact permanently."""
     await context.memories.purge_fact(fact_id)
@@ -819,8 +790,6 @@ async def show_profile(
     The profile is what was stated as such; the standing questions are answered by what memory holds about home, work,
     health and so on. They come with all of the profile.
     """
-    from chatbot.memory.standing import Profile
-
     memories, asked = context.memories, ("public", *ask)
     if history and key:
         return Profile([line for line in await memories.profile_history(key) if line.sensitivity in asked])
@@ -905,7 +874,6 @@ async def list_sessions(
     http="GET /v1/sessions/search",
     tool="session_search",
     gives="sessions",
-    brief="Which sessions spoke of something.",
     examples=("search bicycle --after 90d", "search tax return --all --json"),
 )
 async def search_sessions(
@@ -920,33 +888,26 @@ async def search_sessions(
 
     Which sessions speak of something, best first, each with the line that says so.
     """
-    begin = int(cursor or 0)
-    end = begin + limit if limit else EVERY
+    begin, limit = int(cursor or 0), limit or EVERY
     chosen = filter_of(wanted)
     found = await context.sessions.search_sessions(
         query,
-        limit=end + 1,
+        limit=begin + limit + 1,
         wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
-        exclude=[*([context.own.id] if context.own else []), *await _closed(context)],
+        exclude=[*([context.own.id] if context.own else []), *await context.closed()],
         progress=context.progress,
     )
-    more = len(found) > end
-    return ListPage(found[begin:end], str(end) if more else None, end if more else None)
+    return _by_rank(found[begin:], begin, limit)
 
 
-async def _closed(context: Context) -> list[str]:
-    """Return the ids of sessions that the caller may not know of."""
-    if context.writer != "tool":
-        return []
-    return [each.id for each in await context.sessions.list_sessions(wanted=lambda each: not context.is_open(each))]
+def _by_rank(found: Sequence[ItemT], begin: int, limit: int) -> ListPage[ItemT]:
+    """Return the page of at most `limit` items, of which one more was asked for; `begin` were before it."""
+    end = begin + limit if len(found) > limit else None
+    return ListPage(found[:limit], None if end is None else str(end), end)
 
 
 @reads(
-    cli="sessions show",
-    tool="session_read",
-    gives="entries",
-    brief="Read the end of a session.",
-    examples=("show 0195a1b2", 'show "tax return" --last 4'),
+    cli="sessions show", tool="session_read", gives="entries", examples=("show 0195a1b2", 'show "tax return" --last 4')
 )
 async def read_session(
     context: Context,
@@ -974,9 +935,7 @@ class Entries(Struct, frozen=True):
 
 @reads(cli="sessions compare", http="GET /v1/sessions/{session_id}/comparison", examples=("compare 0195a1b2 0195b7aa",))
 async def compare_sessions(
-    context: Context,
-    session_id: OneSession,
-    other: Annotated[SessionId, About("session to compare it with")],
+    context: Context, session_id: OneSession, other: Annotated[SessionId, About("session to compare it with")]
 ) -> SessionComparison:
     """Compare two sessions.
 
@@ -998,7 +957,7 @@ class SessionComparison(Struct, frozen=True):
     right: Entries
 
 
-@adds(http="POST /v1/sessions", body=_TITLED, right="chat")
+@adds(http="POST /v1/sessions", right="chat")
 async def begin_session(context: Context, *, title: _Title = "") -> SessionRecord:
     """Begin a session.
 
@@ -1020,12 +979,7 @@ async def get_session(context: Context, session_id: OneSession) -> SessionRecord
     return session.record
 
 
-@changes(
-    cli="sessions rename",
-    http="PATCH /v1/sessions/{session_id}",
-    body=_TITLED,
-    examples=('rename 0195a1b2 "tax return"',),
-)
+@changes(cli="sessions rename", http="PATCH /v1/sessions/{session_id}", examples=('rename 0195a1b2 "tax return"',))
 async def rename_session(context: Context, session_id: OneSession, title: _Title) -> SessionRecord:
     """Rename a session.
 
@@ -1039,7 +993,6 @@ async def rename_session(context: Context, session_id: OneSession, title: _Title
 @changes(
     cli="sessions mark",
     http="PUT /v1/sessions/{session_id}/sensitivity",
-    body="Marked: How sensitive a session is.",
     examples=("mark 0195a1b2 private", 'mark "tax return" public'),
 )
 async def mark_session(
@@ -1058,7 +1011,6 @@ async def mark_session(
     cli="sessions move",
     memories=True,
     http="PUT /v1/sessions/{session_id}/project",
-    body="Into: The project to move to.",
     examples=("move 0195a1b2 house", 'move "tax return" -'),
 )
 async def move_session(context: Context, session_id: OneSession, project: IntoProject) -> SessionRecord:
@@ -1072,10 +1024,7 @@ async def move_session(context: Context, session_id: OneSession, project: IntoPr
 
 
 @changes(
-    cli="sessions pin",
-    http="PUT /v1/sessions/{session_id}/pin",
-    body="Pinned: Whether a session is pinned.",
-    examples=("pin 0195a1b2", 'pin "tax return" --undo'),
+    cli="sessions pin", http="PUT /v1/sessions/{session_id}/pin", examples=("pin 0195a1b2", 'pin "tax return" --undo')
 )
 async def pin_session(
     context: Context, session_id: OneSession, *, undo: Annotated[bool, About("unpin it")] = False
@@ -1092,7 +1041,6 @@ async def pin_session(
 @adds(
     cli="sessions fork",
     http="POST /v1/sessions/{session_id}/fork",
-    body=_TITLED,
     examples=("fork 0195a1b2 --at 6", 'fork "tax return" --title "another try"'),
 )
 async def fork_session(
@@ -1154,7 +1102,6 @@ async def list_projects(context: Context) -> list[Project]:
     cli="projects rename",
     memories=True,
     http="PATCH /v1/projects/{project}",
-    body="Renamed: The name of a project.",
     examples=("rename house home", "rename house -"),
 )
 async def rename_project(
@@ -1205,18 +1152,9 @@ async def erase_project(
 
 def filter_of(wanted: WantedSessions) -> SessionFilter:
     """Return the filter that these fields stand for. At doors that do not ask, archived sessions are among them."""
-    from chatbot.memory import SessionFilter
-
-    is_archived = wanted.get("archived") or (None if wanted.get("with_archived", True) else False)
-    return SessionFilter(
-        after=wanted.get("after"),
-        before=wanted.get("before"),
-        agent_id=wanted.get("of_agent"),
-        project=wanted.get("project"),
-        title=wanted.get("title", ""),
-        min_messages=wanted.get("min_messages", 0),
-        is_archived=is_archived,
-    )
+    fields: dict[str, Any] = {**wanted}
+    is_only, is_any = fields.pop("archived", False), fields.pop("with_archived", True)
+    return SessionFilter(is_archived=is_only or (None if is_any else False), **fields)
 
 
 async def _with_transcript(context: Context, session_id: str) -> SessionHandle:

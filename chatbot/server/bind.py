@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Response
@@ -106,14 +107,13 @@ _IN_BODY = {
 }
 
 
-_bodies: dict[tuple[str, frozenset[str]], type[RequestBody]] = {}
-"""Models of bodies by name and fields: FastAPI would rename two of one name."""
-
-
+@cache
 def body_of(operation: Operation) -> type[RequestBody]:
-    """The model of an operation's body, for routes that take several of them."""
-    path = operation.http.split()[1]
-    return _body(operation, {name: each for name, each in operation.at("http").items() if f"{{{name}}}" not in path})
+    """The model of an operation's body, by which all routes that take it know it."""
+    name = re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
+    given = {name: each for name, each in operation.at("http").items() if f"{{{name}}}" not in operation.http}
+    fields: dict[str, Any] = {name: _field(operation, each) for name, each in given.items()}
+    return create_model(name, __base__=_MadeBody, __doc__=_sentence(operation.summary), **fields)
 
 
 def given_in(operation: Operation, body: RequestBody) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
         parameters.append(_parameter("expected", AnyVersionHere))
     parameters += [_parameter(name, _in_path(each)) for name, each in in_path.items()]
     if in_body:
-        model = _body(operation, in_body)
+        model = body_of(operation)
         is_optional = operation.effect == "adds" and not any(_is_needed(each) for each in in_body.values())
         kind = Annotated[model | None, Body()] if is_optional else Annotated[model, Body()]
         parameters.append(_parameter("body", kind, None if is_optional else REQUIRED))
@@ -283,18 +283,6 @@ class _MadeBody(RequestBody):
     """A body made from an operation: it has no source in which pydantic could look for docstrings."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
-
-
-def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[RequestBody]:
-    """Return the model of a body; operations with the same name and fields share it."""
-    name, _, words = operation.body.partition(": ")
-    name = name or re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
-    place = name, frozenset(parameters)
-    if place not in _bodies:
-        fields: dict[str, Any] = {key: _field(operation, each) for key, each in parameters.items()}
-        described = words or _sentence(operation.summary)
-        _bodies[place] = create_model(name, __base__=_MadeBody, __doc__=described, **fields)
-    return _bodies[place]
 
 
 def _field(operation: Operation, parameter: Parameter) -> tuple[Any, Any]:
