@@ -933,30 +933,6 @@ class Entries(Struct, frozen=True):
     first: int
 
 
-@reads(cli="sessions compare", http="GET /v1/sessions/{session_id}/comparison", examples=("compare 0195a1b2 0195b7aa",))
-async def compare_sessions(
-    context: Context, session_id: OneSession, other: Annotated[SessionId, About("session to compare it with")]
-) -> SessionComparison:
-    """Compare two sessions.
-
-    How many entries both have in common at the beginning, and what follows in each.
-    """
-    left, right = [(await _with_transcript(context, each)).record for each in (session_id, other)]
-    compared = await context.sessions.compare_sessions(left.id, right.id)
-    first = compared.common + 1
-    return SessionComparison(
-        compared.common, Entries(left, compared.left, first), Entries(right, compared.right, first)
-    )
-
-
-class SessionComparison(Struct, frozen=True):
-    """Number of entries two sessions have in common at the beginning, and the entries that follow in each."""
-
-    common: int
-    left: Entries
-    right: Entries
-
-
 @adds(http="POST /v1/sessions", right="chat")
 async def begin_session(context: Context, *, title: _Title = "") -> SessionRecord:
     """Begin a session.

@@ -8,10 +8,8 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.errors import ChatbotError, SessionError, SessionNotFound
@@ -115,14 +113,6 @@ class MemorySystem(SessionOpening):
         async with self._catalog.making(record) as draft:
             await source.copy_to(draft, entries=at)
         return self._handle(record, self._stores_of(record))
-
-    async def compare_sessions(self, left: str, right: str) -> Comparison:
-        """Return the common beginning of two sessions, and how each continues."""
-        said = [
-            await (await self.load_session(session_id, any_agent=True)).transcript_read_all()
-            for session_id in (left, right)
-        ]
-        return compare(*said)
 
     async def adopt_session(
         self,
@@ -351,21 +341,6 @@ class MemorySystem(SessionOpening):
         for store in stores:
             await store.aclose()
         await self._catalog.aclose()
-
-
-class Comparison(Struct, frozen=True):
-    """`common` is the number of equal entries at the beginning; `left` and `right` are the others of each session."""
-
-    common: int
-    left: tuple[TranscriptEntry, ...]
-    right: tuple[TranscriptEntry, ...]
-
-
-def compare(left: Sequence[TranscriptEntry], right: Sequence[TranscriptEntry]) -> Comparison:
-    """Compare entries by role and text, not by time."""
-    same = takewhile(lambda pair: is_same(*pair), zip(left, right, strict=False))
-    common = sum(1 for _ in same)
-    return Comparison(common, tuple(left[common:]), tuple(right[common:]))
 
 
 def is_same(left: TranscriptEntry, right: TranscriptEntry) -> bool:

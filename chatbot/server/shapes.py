@@ -84,23 +84,6 @@ class Entry(Shape):
     at: datetime
 
 
-class Comparison(Shape):
-    """Comparison of two sessions."""
-
-    common: int
-    """Number of entries that both have in common at the beginning."""
-    left: list[Entry]
-    """Entries that follow in the first session."""
-    right: list[Entry]
-    """Entries that follow in the second session."""
-
-    @classmethod
-    def of(cls, item: operations.SessionComparison) -> Self:
-        """Override `Shape`."""
-        left, right = ([Entry.of(entry) for entry in part.rows] for part in (item.left, item.right))
-        return cls(common=item.common, left=left, right=right)
-
-
 class MemoryRecord(Shape):
     """A memory."""
 
@@ -454,6 +437,5 @@ SHAPES: dict[Any, type[Shape]] = {
     SessionRecord: Session,
     session_search.SessionHit: SessionHit,
     Erasure: Deletion,
-    operations.SessionComparison: Comparison,
 }
 """The shape of each type; pydantic serializes all others."""

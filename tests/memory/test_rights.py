@@ -183,7 +183,6 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
     "rename_session": ("write", "curate", lambda p: p.memory.rename_session(p.session.id, "Wells")),
     "archive_session": ("write", "curate", lambda p: p.memory.archive_session(p.session.id)),
     "fork_session": ("write", "curate", lambda p: p.memory.fork_session(p.session.id)),
-    "compare_sessions": ("read", "read", lambda p: p.memory.compare_sessions(p.session.id, p.session.id)),
     "adopt_session": ("write", "write", lambda p: p.memory.adopt_session(_new(p), [])),
     "reorder_sessions": ("", "", lambda p: p.memory.reorder_sessions()),
     "delete_session": ("erase", "erase", lambda p: p.memory.delete_session(p.session.id)),

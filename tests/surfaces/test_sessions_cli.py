@@ -141,7 +141,6 @@ def test_what_is_closed_to_the_identity_does_not_exist() -> None:
         fails(4, "no session matches", action, session[:12])
         fails(4, "no session matches", action, "tax return")
     fails(4, "no session has the id", "rename", session, "mine")
-    fails(4, "no session has the id", "compare", session, session)
     for words in (("why", session), ("usage", session), ("ask", "-r", session, "And?")):
         assert command.run(*words).returncode == 4
     assert ok("delete", "--all", "--yes") == "nothing to delete\n"
@@ -158,7 +157,7 @@ def test_a_search_says_how_to_go_on() -> None:
     assert ok("search", "nothing", "of", "the", "kind") == "no session matches\n"
 
 
-def test_a_fork_ends_where_it_is_told_to_and_is_compared() -> None:
+def test_a_fork_ends_where_it_is_told_to() -> None:
     make("source", said=4)
     fork = from_json("fork", "source", "--at", "2", "--title", "fork")
     assert len(from_json("show", "fork")["entries"]) == 2
@@ -166,9 +165,6 @@ def test_a_fork_ends_where_it_is_told_to_and_is_compared() -> None:
     assert "now called 'spoon'" in ok("rename", "fork", "spoon")
     ok("rename", "spoon", "fork")
     assert fork["parent"]
-    compared = from_json("compare", "fork", "source")
-    assert (compared["common"], compared["left"], [entry["number"] for entry in compared["right"]]) == (2, [], [3, 4])
-    assert "the same so far: 2 entries" in ok("compare", "fork", "source")
     fails(2, "has 4", "fork", "source", "--at", "5")
 
 

@@ -17,7 +17,7 @@ from chatbot.cli.memory.tables import (
     say_timeline,
 )
 from chatbot.cli.output import Columns, age, printable, say, say_columns, say_json, say_table, shortener, warn
-from chatbot.cli.sessions.command import entries_json, say_compared, say_entries, say_found, say_sessions
+from chatbot.cli.sessions.command import entries_json, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person, Task
 from chatbot.memory.projects import Project, ProjectContent
@@ -25,7 +25,7 @@ from chatbot.memory.reading import Hit
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
-from chatbot.operations import Alias, Entries, SessionComparison
+from chatbot.operations import Alias, Entries
 from chatbot.stores.access import SENSITIVITIES, project_words
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation, Triple
@@ -73,8 +73,6 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
         _say_part(operation, result, is_first="cursor" not in given)
     elif isinstance(result, Entries):
         say_entries(result)
-    elif isinstance(result, SessionComparison):
-        say_compared(result)
     elif isinstance(result, list):
         _say_list(operation, result, given)
     else:
@@ -107,9 +105,6 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return item.as_json()
         case Entries():
             return item.session.as_json() | {"entries": entries_json(item)}
-        case SessionComparison(common, left, right):
-            sessions = [left.session.as_json(), right.session.as_json()]
-            return {"sessions": sessions, "common": common, "left": entries_json(left), "right": entries_json(right)}
         case Version():
             # An event can be about several observations: here it is about this one.
             events = [

@@ -10,10 +10,9 @@ from chatbot.cli.bind import OF_OPERATIONS, OF_SESSIONS
 from chatbot.cli.memory.command import VerbRun, run_operation
 from chatbot.cli.output import SESSION_HEAD, printable, progress, say, say_hit, say_table, session_rows
 from chatbot.memory import SessionRecord
-from chatbot.operations import OPERATIONS, Entries, SessionComparison
+from chatbot.operations import OPERATIONS, Entries
 from chatbot.options import Options, Setup
-from chatbot.stores.fields import how_many
-from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import format_time
 
 if TYPE_CHECKING:
     from chatbot.memory.session_search import SessionHit
@@ -49,17 +48,7 @@ def say_entries(read: Entries) -> None:
     marked = f" · {read.session.sensitivity}" if read.session.sensitivity != "public" else ""
     say(f"# {printable(read.session.title) or 'untitled'}\n{read.session.id}{marked}")
     for number, entry in enumerate(read.rows, read.first):
-        say(f"\n{_headed(entry, number)}\n\n{printable(entry.content)}")
-
-
-def say_compared(compared: SessionComparison) -> None:
-    """The common beginning in a line, then what follows it in each."""
-    say(f"the same so far: {how_many(compared.common, 'entry')}")
-    for mark, part in (("<", compared.left), (">", compared.right)):
-        say(f"\n{mark} {part.session.id} {printable(part.session.title)}: {len(part.rows)} more")
-        for number, entry in enumerate(part.rows, part.first):
-            said = f"{_headed(entry, number)}\n{printable(entry.content)}"
-            say("\n".join(f"{mark} {line}" for line in said.splitlines()))
+        say(f"\n### {number} {entry.role} — {format_time(entry.at)}\n\n{printable(entry.content)}")
 
 
 def entries_json(read: Entries) -> list[dict[str, Any]]:
@@ -68,7 +57,3 @@ def entries_json(read: Entries) -> list[dict[str, Any]]:
         {"number": number, "role": entry.role, "at": format_time(entry.at), "content": entry.content}
         for number, entry in enumerate(read.rows, read.first)
     ]
-
-
-def _headed(entry: TranscriptEntry, number: int) -> str:
-    return f"### {number} {entry.role} — {format_time(entry.at)}"

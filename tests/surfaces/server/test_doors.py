@@ -37,7 +37,7 @@ _WITHOUT_BODY = """
     GET /v1/responses/{response}, GET /v1/sessions, GET /v1/sessions/search, GET /v1/sessions/{session_id},
     DELETE /v1/sessions/{session_id}, GET /v1/sessions/{session_id}/attachments,
     GET /v1/sessions/{session_id}/attachments/{name}, GET /v1/sessions/{session_id}/chat,
-    DELETE /v1/sessions/{session_id}/chat, GET /v1/sessions/{session_id}/comparison,
+    DELETE /v1/sessions/{session_id}/chat,
     GET /v1/sessions/{session_id}/deletion, GET /v1/sessions/{session_id}/files,
     GET /v1/sessions/{session_id}/files/{name}, GET /v1/sessions/{session_id}/messages,
     DELETE /v1/sessions/{session_id}/messages, GET /v1/sessions/{session_id}/receipts,
@@ -83,7 +83,6 @@ _OF_A_USER = """
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
     **{route: {"user": "alice"} for route in routes_in(_OF_A_USER)},
     ("GET", "/v1/memories/recall"): {"q": "anything"},
-    ("GET", "/v1/sessions/{session_id}/comparison"): {"other": "{session_id}"},
 }
 """Parameters that a route needs; ids stand in braces."""
 
