@@ -13,7 +13,7 @@ import re
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from operator import itemgetter
@@ -85,6 +85,7 @@ _LABEL = (
 _FOR_WHAT = r"(?:\s(?:for|of|on|to|at)(?:\s[\w.@'-]+){1,5}?)?"
 _PASSWORD = r"(?:pass(?:word|wd|phrase|code|wort)|(?<![a-z])pwd|(?<=_)pass\b)"  # noqa: S105 -- the word, not one
 _MARK = r"""["'`*_]{0,3}"""
+_NESTED = r"""(?:[\[{]\s*(?:["']?[\w.-]{1,40}["']?\s*:\s*)?){0,3}"""
 _PLACEHOLDER = r"(?!\$\{|\$[A-Z_]+\b|\{\{|<|%[A-Z]|\*{3}|\[redacted)"
 _SPOKEN_OF = (
     r"(?!\d[\d-]*\W+(?:or\s\w+\s)?(?:char|digit|letter|symbol|day|week|month|year|bit|time))"
@@ -155,10 +156,15 @@ _OURS: tuple[Mapping[str, Any], ...] = (
     {
         "id": "password",
         "keywords": ["passw", "passp", "passc", "pwd", "_pass"],
-        "regex": rf"""(?i){_PASSWORD}{_MARK}{_FOR_WHAT}\s*[:=]\s*{_MARK}\s?{_PLACEHOLDER}"""
+        "regex": rf"""(?i){_PASSWORD}{_MARK}{_FOR_WHAT}\s*[:=]\s*{_PLACEHOLDER}{_NESTED}{_MARK}\s?{_PLACEHOLDER}"""
         r"""(?=[^\s"',;]*[\d!@#$%^&*?])([^\s"',;]{4,})""",
     },
 )
+
+
+_BY_NAME = frozenset({"authorization", "cookie", "password", "pin", "told-key"})
+"""Rules for a secret that stands behind its name."""
+_NAMES = frozenset(keyword for rule in _OURS if rule["id"] in _BY_NAME for keyword in rule["keywords"])
 
 
 class SecretRule:
@@ -305,15 +311,15 @@ def redact(text: str) -> tuple[str, tuple[str, ...]]:
     return found, kinds
 
 
-def _redact(text: str) -> tuple[str, tuple[str, ...]]:
+def _redact(text: str, only: Collection[str] = ()) -> tuple[str, tuple[str, ...]]:
     if len(text) < 8:
         return text, ()
     kinds: list[str] = []
-    if "://" in text:
+    if "://" in text and not only:
         text, count = _URL_PASSWORD.subn(r"\1:[redacted: url-password]", text)
         kinds += ["url-password"] * bool(count)
     for rule in candidates(text.lower()):
-        if secrets := rule.find(text):
+        if (not only or rule.id in only) and (secrets := rule.find(text)):
             kinds.append(rule.id)
             for secret in sorted(secrets, key=len, reverse=True):
                 text = _without(text, secret, f"[redacted: {rule.id}]")
@@ -328,21 +334,34 @@ def _without(text: str, secret: str, mark: str) -> str:
 
 
 def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
-    """Redact every text in mappings, lists and texts, including keys of mappings."""
+    """Redact every text in mappings, lists and texts, including keys of mappings.
+
+    A value is replaced as a whole where a key above it, such as `password`, names it as a secret.
+    """
     if not _may_hold_any("\n".join(_texts_in(value))):
         return value, ()
     kinds: list[str] = []
 
-    def clean(part: Any) -> Any:
+    def clean(part: Any, names: tuple[str, ...] = ()) -> Any:
+        if isinstance(part, Mapping):
+            return {clean(key): clean(inner, (*names, *_naming(key))) for key, inner in part.items()}
+        if isinstance(part, list | tuple):
+            return type(part)(clean(each, names) for each in part)
         if isinstance(part, str):
             part, found = redact(part)
             kinds.extend(found)
-            return part
-        if isinstance(part, Mapping):
-            return {clean(key): clean(inner) for key, inner in part.items()}
-        return type(part)(map(clean, part)) if isinstance(part, list | tuple) else part
+        for name in names if isinstance(part, str | int) else ():
+            if found := _redact(f"{name}: {part}", _BY_NAME)[1]:
+                kinds.extend(found)
+                return f"[redacted: {', '.join(found)}]"
+        return part
 
     return clean(value), tuple(dict.fromkeys(kinds))
+
+
+def _naming(key: object) -> tuple[str, ...]:
+    """Return the key, if it may name a secret."""
+    return (key,) if isinstance(key, str) and any(name in key.lower() for name in _NAMES) else ()
 
 
 def _may_hold_any(text: str) -> bool:
