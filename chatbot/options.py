@@ -40,7 +40,6 @@ from chatbot.tools.toolbox import load as load_tools
 
 if TYPE_CHECKING:
     from chatbot.embedding import Embedder
-    from chatbot.memory.memorability import Memorability
     from chatbot.messages import Usage
     from chatbot.telemetry.telemetry import Telemetry
 
@@ -239,13 +238,6 @@ class Setup(Struct, frozen=True):
         )
         remedy = f'set [agents.{self.agent}] memory = ["basic_session", "observations"]'
         return f"this chat keeps nothing: {what}; to keep it, {remedy}"
-
-    def exchange_gate(self) -> Memorability | None:
-        """Return the gate for exchanges; None where the agent remembers none. Raises `ConfigError`."""
-        from chatbot.hooks.capture import exchange_gate
-
-        wanted = self.agent_settings.remember_exchanges
-        return exchange_gate(self.config.hooks, beside=self.settings.plugins_beside) if wanted else None
 
     def clearance(self, asked: Clearance | None = None) -> Clearance:
         """Return what a caller may see: what the identity allows, or less. Raises `ConfigError` for more."""
