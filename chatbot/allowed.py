@@ -185,7 +185,7 @@ def needing_trust(
     return {
         name: value
         for name, place, value in _leaves(table)
-        if not (_is_harmless(place, value, is_weakest=is_weakest) or _is_model_of(providers, place, value))
+        if not _is_harmless(place, value, is_weakest=is_weakest, providers=providers)
     }
 
 
@@ -195,13 +195,9 @@ def is_harmless_model(name: str, providers: Collection[str]) -> bool:
 
 
 def is_allowed(path: Path, table: Mapping[str, Any], *, is_weakest: bool = True) -> bool:
-    """Return True if the user trusts the file with its current settings."""
-    return _known().get(_place(path)) == _digest(needing_trust(table, is_weakest=is_weakest))
-
-
-def is_trusted(path: Path, table: Mapping[str, Any]) -> bool:
-    """Return True if the file sets what needs trust and is allowed to: trusting one that sets nothing means nothing."""
-    return bool(needing_trust(table)) and is_allowed(path, table)
+    """Return True if the file sets what needs trust, and the user trusts it with its current settings."""
+    found = needing_trust(table, is_weakest=is_weakest)
+    return bool(found) and _known().get(_place(path)) == _digest(found)
 
 
 def check(
@@ -261,15 +257,13 @@ def _leaves(value: Any, name: str = "", place: Place = ()) -> Iterator[tuple[str
         yield name, place, value
 
 
-def _is_harmless(place: Place, value: Any, *, is_weakest: bool) -> bool:
+def _is_harmless(place: Place, value: Any, *, is_weakest: bool, providers: frozenset[str]) -> bool:
     form = _form(place)
     if form is None or isinstance(form, dict):
         return form is not None and value == {}  # an empty table
+    if form is _is_model:
+        return _is_model(value, providers)
     return form(value) and (is_weakest or form is not _nothing)
-
-
-def _is_model_of(providers: frozenset[str], place: Place, value: Any) -> bool:
-    return _form(place) is _is_model and _is_model(value, providers)
 
 
 def _check_names(path: Path, table: Mapping[str, Any]) -> None:

@@ -79,7 +79,7 @@ class Settings:
         is_own = Path.cwd() == user_config_path("chatbot").resolve()
         if found == Path(FILE_NAME) and not (is_asked_for or is_own):
             check_found(found, file, f"review it, then run `chatbot config trust`, or pass --config {found}")
-            is_chosen = allowed.is_trusted(found, file)
+            is_chosen = allowed.is_allowed(found, file)
             mine = read_toml(own) if own.is_file() else {}
             beneath = {name: mine[name] for name in _BENEATH if name in mine}
         settings = cls(found, file, _from_environment(environ), flags or {}, is_chosen=is_chosen)
