@@ -41,11 +41,7 @@ Limit = Annotated[int, "Limit"]
 """Size of a page."""
 Count = Annotated[int, "Count"]
 RankCursor = Annotated[str, "RankCursor"]
-"""Number of items before the page, in a list by rank."""
-KeyCursor = Annotated[str, "KeyCursor"]
-"""The key of the last item of the page before; on the command line how many came before."""
-NameCursor = Annotated[str, "NameCursor"]
-"""Key cursor whose key is built from a name."""
+"""Number of items before the page."""
 IdCursor = Annotated[str, "IdCursor"]
 """The id that the page before ended with."""
 TimeCursor = Annotated[str, "TimeCursor"]
@@ -74,27 +70,15 @@ class ListPage(Struct, Generic[ItemT], frozen=True):
     rows: Sequence[ItemT]
     next_cursor: str | None = None
     """Cursor of the next page; None at the end."""
-    end: int | None = None
-    """Number of items before the next page, for lists counted by place."""
     total: int | None = None
 
-
-def part_of(
-    items: Sequence[ItemT], key: Callable[[ItemT], str], *, cursor: str | None, limit: int, total: int | None = None
-) -> ListPage[ItemT]:
-    """The page of a list that begins behind the item with that key, or behind so many; a limit of 0 takes all.
-
-    Raises `NoSuchPage` for a key that is not there.
-    """
-    begin = 0
-    if cursor is not None:
-        keys = [] if cursor.isdecimal() else [key(item) for item in items]
-        if not cursor.isdecimal() and cursor not in keys:
-            raise NoSuchPage(cursor)
-        begin = keys.index(cursor) + 1 if keys else int(cursor)
-    end = begin + limit if check_limit(limit) else len(items)
-    more = end < len(items)
-    return ListPage(items[begin:end], key(items[end - 1]) if more else None, end if more else None, total)
+    @classmethod
+    def by_rank(
+        cls, found: Sequence[ItemT], limit: int, *, before: int = 0, total: int | None = None
+    ) -> ListPage[ItemT]:
+        """Return the page of the first `limit` items of these, after `before` others; a limit of 0 takes all."""
+        has_more = len(found) > check_limit(limit) > 0
+        return cls(found[: limit or None], str(before + limit) if has_more else None, total)
 
 
 REQUIRED: Any = inspect.Parameter.empty

@@ -7,7 +7,6 @@ add an operation is to add a function here, and its tests.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -33,15 +32,12 @@ from chatbot.operation import (
     Future,
     Id,
     IdCursor,
-    ItemT,
-    KeyCursor,
     Kind,
     Limit,
     Line,
     ListPage,
     Metadata,
     Name,
-    NameCursor,
     NoSuchPage,
     OperationTable,
     Past,
@@ -53,7 +49,6 @@ from chatbot.operation import (
     TimeCursor,
     Title,
     Tokens,
-    part_of,
 )
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
 from chatbot.stores.base import TranscriptStore
@@ -272,7 +267,7 @@ async def search_memories(
     )
     if count_use:
         await context.memories.note_use([hit.observation.id for hit in hits[:limit]])
-    return _by_rank(hits, offset, limit)
+    return ListPage.by_rank(hits, limit, before=offset)
 
 
 @reads(
@@ -586,7 +581,7 @@ async def list_people(
     query: Annotated[Query, About("a part of the name", cli="text", http="q")] = "",
     *,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
-    cursor: Annotated[NameCursor | None, About("start after this result", tool=None)] = None,
+    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     ask: Ask = (),
 ) -> ListPage[Person]:
     """List people.
@@ -594,7 +589,8 @@ async def list_people(
     Most mentioned first, each with facts about the person.
     """
     found = await context.memories.people(query, ask=("public", *ask))
-    return part_of(found, _name_key, cursor=cursor, limit=limit, total=len(found))
+    begin = int(cursor or 0)
+    return ListPage.by_rank(found[begin:], limit, before=begin, total=len(found))
 
 
 @adds(http="POST /v1/people")
@@ -640,7 +636,7 @@ async def list_tasks(
     surface: Annotated[Line | None, About('"startup": those brought up then', cli=None)] = None,
     scope: Annotated[TaskScope | None, About("with this scope", cli=None, http=None)] = None,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
-    cursor: Annotated[KeyCursor | None, About("start after this result", tool=None)] = None,
+    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     ask: Ask = (),
 ) -> ListPage[Task]:
     """List tasks.
@@ -650,7 +646,8 @@ async def list_tasks(
     found = await context.memories.tasks(
         statuses=list(dict.fromkeys(statuses)), surface=surface, project=project, scope=scope, ask=("public", *ask)
     )
-    return part_of(found, lambda task: task.id, cursor=cursor, limit=limit, total=len(found))
+    begin = int(cursor or 0)
+    return ListPage.by_rank(found[begin:], limit, before=begin, total=len(found))
 
 
 @adds(
@@ -711,7 +708,7 @@ async def list_facts(
     predicate: Annotated[Line | None, About("with exactly that predicate")] = None,
     object: Annotated[Line | None, About("with exactly that object")] = None,  # noqa: A002 - the third part
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
-    cursor: Annotated[KeyCursor | None, About("start after this result", tool=None)] = None,
+    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     as_of: AsOf = None,
     known_at: KnownAt = None,
     ask: Ask = (),
@@ -720,17 +717,17 @@ async def list_facts(
 
     Newest first.
     """
-    reach = limit + 1 if limit and cursor is None else EVERY
+    begin = int(cursor or 0)
     found = await context.memories.query_facts(
         subject=subject,
         predicate=predicate,
         object=object,
-        limit=reach,
+        limit=begin + limit + 1 if limit else EVERY,
         ask=("public", *ask),
         as_of=as_of,
         known_at=known_at,
     )
-    return part_of(found, lambda fact: fact.id, cursor=cursor, limit=limit)
+    return ListPage.by_rank(found[begin:], limit, before=begin)
 
 
 @adds(
@@ -888,22 +885,16 @@ async def search_sessions(
 
     Which sessions speak of something, best first, each with the line that says so.
     """
-    begin, limit = int(cursor or 0), limit or EVERY
+    begin = int(cursor or 0)
     chosen = filter_of(wanted)
     found = await context.sessions.search_sessions(
         query,
-        limit=begin + limit + 1,
+        limit=begin + limit + 1 if limit else EVERY,
         wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
         exclude=[*([context.own.id] if context.own else []), *await context.closed()],
         progress=context.progress,
     )
-    return _by_rank(found[begin:], begin, limit)
-
-
-def _by_rank(found: Sequence[ItemT], begin: int, limit: int) -> ListPage[ItemT]:
-    """Return the page of at most `limit` items, of which one more was asked for; `begin` were before it."""
-    end = begin + limit if len(found) > limit else None
-    return ListPage(found[:limit], None if end is None else str(end), end)
+    return ListPage.by_rank(found[begin:], limit, before=begin)
 
 
 @reads(
@@ -1152,7 +1143,3 @@ def place_of(cursor: str) -> tuple[datetime, str]:
         return moment(int(at)), session_id
     except ValueError:
         raise NoSuchPage(cursor) from None
-
-
-def _name_key(person: Person) -> str:
-    return hashlib.sha256(person.name.encode()).hexdigest()[:16]

@@ -247,7 +247,7 @@ def _changed(operation: Operation, rows: Sequence[Observation], given: Mapping[s
 def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one for each type
     """Return the result of an operation as an answer, by its type."""
     match result:
-        case ListPage(rows, next_cursor, _, total):
+        case ListPage(rows, next_cursor, total):
             is_paged = "cursor" in operation.at("tool") and next_cursor
             more = {"total": total} if total is not None else {}
             return listed(

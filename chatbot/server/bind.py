@@ -86,8 +86,7 @@ _ANYWHERE: dict[Any, Any] = {
     kinds.Title: Annotated[str, Field(max_length=LONGEST_TITLE)],
     kinds.Metadata: dict[str, Any],
     kinds.RankCursor: Annotated[str, Field(pattern=RANK)],
-    kinds.NameCursor: Annotated[str, Field(pattern="^[0-9a-f]{16}$")],
-    **dict.fromkeys((kinds.KeyCursor, kinds.IdCursor), Annotated[str, Field(pattern=request_values.ID)]),
+    kinds.IdCursor: Annotated[str, Field(pattern=request_values.ID)],
     kinds.TimeCursor: Annotated[str, Field(pattern=f"^{_TIME}~{request_values.ID[1:]}")],
 }
 _IN_QUERY = {

@@ -10,17 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot.memory import SessionHandle
 from chatbot.server import request_values
-from chatbot.server.request_values import ID
 from chatbot.stores.records import TranscriptEntry
 
 Item = TypeVar("Item")
 
 _CURSOR = "`next_cursor` of the page before."
-RANK = "^[0-9]{1,3}$"
+RANK = "^[0-9]{1,6}$"
 """The cursor of a list by rank: how many came before."""
 
 Limit = Annotated[request_values.Limit, Query(description="Maximum results.")]
-IdCursor = Annotated[str | None, Query(pattern=ID, description=_CURSOR)]
+RankCursor = Annotated[str | None, Query(pattern=RANK, description=_CURSOR)]
 EntryCursor = Annotated[str | None, Query(pattern="^[1-9][0-9]{0,7}$", description=_CURSOR)]
 SessionId = Annotated[str, Path(max_length=100, description="The session's id.")]
 

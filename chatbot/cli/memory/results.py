@@ -120,7 +120,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
 def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> None:
     if part.rows:
         _table_of(part.rows[0])(part.rows)
-    following = str(part.end or part.next_cursor or "").rpartition("~")[2]  # of a time and an id, the id
+    following = (part.next_cursor or "").rpartition("~")[2]  # of a time and an id, the id
     if following:
         say(f"more: --page-after {following}")
     elif not part.rows:
