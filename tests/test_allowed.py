@@ -326,7 +326,7 @@ def test_a_file_that_is_asked_for_or_the_users_own_needs_no_trust(monkeypatch: p
         ("[model]\nnmae = 1", "did you mean 'name'"),
         ("[memory.observations]\nttl_day = 1", "did you mean 'ttl_days'"),
         ("[hooks.inject]\npriorty = 1", "did you mean 'priority'"),
-        ("[memory.basic_sesion]\nkv_cap = 1", "no store is called 'basic_sesion': did you mean 'basic_session'"),
+        ("[memory.basic_sesion]\nkv_cap = 1", r"memory.basic_sesion.kv_cap: did you mean 'basic_session'\?"),
         ("[hooks.injct]\nenabled = true", r"it sets hooks.injct.enabled: did you mean 'inject'\? review it"),
     ],
 )
