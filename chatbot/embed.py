@@ -27,7 +27,7 @@ from chatbot.chat.attached import ChatMessage, asked_in, spoken
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
-from chatbot.config import AgentSettings, Table
+from chatbot.config import AgentSettings
 from chatbot.config_layers import FILE_NAME, Settings
 from chatbot.hooks.capture import exchange_gate, keep_run, mark_milestones
 from chatbot.hooks.hook import plan_hook
@@ -309,21 +309,17 @@ def open_memory(
     alone, and what is kept in none in all. Open with `async with`, or call `aclose`. Raises `ConfigError`,
     `IdentityError` or `InvalidValue`.
     """
-    flags: Table = {} if identity is None else {"identity": identity}
-    is_address = isinstance(place, str) and "://" in place
-    if is_address:
-        settings = Settings(None, {}, {}, {**flags, "storage": {"url": place}})
+    if isinstance(place, str) and "://" in place:
+        settings = Settings(None, {"storage": {"url": place}}, {}, {})
     else:
         file = Path(place or "").resolve() / FILE_NAME
-        settings = Settings.read(file, flags=flags) if place and file.is_file() else Settings(file, {}, {}, flags)
+        settings = Settings.read(file) if place and file.is_file() else Settings(file, {}, {}, {})
     setup = Setup.resolve(Options(identity=identity, agent=agent, project=project, settings=settings))
-    namespace = "" if user is None else user_namespace(user)
-    observations = None if place is None else setup.observation_store()
     system = setup.open_memory(
         ephemeral=place is None,
-        observations=observations,
+        observations=None if place is None else setup.observation_store(),
         clearance=clearance,
-        namespace=namespace,
+        namespace="" if user is None else user_namespace(user),
         project=project,
     )
     return AgentMemory(system, setup)
