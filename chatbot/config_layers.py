@@ -64,9 +64,7 @@ class Settings:
         self._flags = flags
 
     @classmethod
-    def read(
-        cls, path: Path | None = None, *, environ: Mapping[str, str] = os.environ, flags: Table | None = None
-    ) -> Settings:
+    def read(cls, path: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Settings:
         """Read the file at `path`, or the first one found, and the environment. Raises `ConfigError`.
 
         Also raises it for an untrusted file in the current folder that names code or a place (see `allowed`).
@@ -82,7 +80,7 @@ class Settings:
             is_chosen = allowed.is_allowed(found, file)
             mine = read_toml(own) if own.is_file() else {}
             beneath = {name: mine[name] for name in _BENEATH if name in mine}
-        settings = cls(found, file, _from_environment(environ), flags or {}, is_chosen=is_chosen)
+        settings = cls(found, file, _from_environment(environ), {}, is_chosen=is_chosen)
         settings._own = (own, beneath)
         return settings
 

@@ -102,10 +102,7 @@ class Setup(Struct, frozen=True):
     def resolve(cls, options: Options | None = None) -> Setup:
         """Read the configuration and the identity that it names. Raises `ConfigError` or `IdentityError`."""
         options = options or Options()
-        flags = options.as_table()
-        settings = (
-            options.settings.with_flags(flags) if options.settings else Settings.read(options.config, flags=flags)
-        )
+        settings = (options.settings or Settings.read(options.config)).with_flags(options.as_table())
         owners = settings.combined()
         root = _identities(settings, owners)
         identity = load_identity(root, owners.identity, owners.nameable_providers)

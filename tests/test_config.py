@@ -34,9 +34,9 @@ from chatbot.stores.plugins import STORES, check_settings, load, settings_of
 SHIPPED = Path(__file__).parents[1] / "config.toml"
 
 
-def _config(text: str = "", environ: dict[str, str] | None = None, **flags: object) -> Config:
+def _config(text: str = "", environ: dict[str, str] | None = None) -> Config:
     Path("config.toml").write_text(text, encoding="utf-8")
-    return Settings.read(Path("config.toml"), environ=environ or {}, flags=flags).combined()
+    return Settings.read(Path("config.toml"), environ=environ or {}).combined()
 
 
 def test_without_any_file_the_defaults_hold() -> None:
@@ -49,7 +49,7 @@ def test_flags_beat_the_environment_beats_the_identity_beats_the_file() -> None:
     Path("config.toml").write_text('[model]\nname = "file"\nseed = 1\ntop_p = 0.1\nretries = 1', encoding="utf-8")
     identity = {"model": {"name": "identity", "seed": 2, "top_p": 0.2}}
     environ = {"CHATBOT_MODEL__NAME": "environment", "CHATBOT_MODEL__SEED": "3"}
-    settings = Settings.read(environ=environ, flags={"model": {"name": "flag"}})
+    settings = Settings.read(environ=environ).with_flags({"model": {"name": "flag"}})
     model = settings.with_identity(identity, Path("identity.toml")).combined().model
     assert (model.name, model.seed, model.top_p, model.retries) == ("flag", 3, 0.2, 1)
 
