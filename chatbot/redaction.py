@@ -16,38 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-_LONG = 16
 _LOCKED = ("door", "gate", "alarm", "lock", "locker", "access", "safe", "entry", "security", "unlock")
-_SHORT = frozenset(
-    [
-        "curl-auth-header",
-        "curl-auth-user",
-        "dropbox-api-token",
-        "generic-api-key",
-        "pin",
-        "hashicorp-tf-password",
-        "jwt-base64",
-        "kubernetes-secret-yaml",
-        "linkedin-client-id",
-        "nuget-config-password",
-        "private-key",
-        "slack-app-token",
-        "slack-legacy-token",
-        "slack-legacy-workspace-token",
-        "sumologic-access-id",
-        "authorization",
-        "cookie",
-        "unended-private-key",
-        "command-password",
-        "password",
-    ]
-)
-"""Rules that may find something in a text whose words are all shorter than `_LONG`."""
 _WHOLE = frozenset({"jwt-base64", "microsoft-teams-webhook"})
 """Rules whose groups are only parts of the secret."""
 _TRANSLATED = {
@@ -218,13 +191,8 @@ class SecretRule:
 
 
 def candidates(lowered: str) -> Sequence[SecretRule]:
-    """The rules that may find something in a text, given in lower case.
-
-    Most need a word of sixteen characters, which few sentences hold: those are spared the search for their keywords.
-    """
-    is_long = max(map(len, lowered.split()), default=0) >= _LONG
-    found = [rule for keyword, those in _by_keyword(is_long) if keyword in lowered for rule in those]
-    return [rule for _, rule in sorted(set(found), key=itemgetter(0))]
+    """The rules that may find something in a text, given in lower case."""
+    return list(dict.fromkeys(rule for keyword, rule in _keyed() if keyword in lowered))
 
 
 @cache
@@ -256,13 +224,8 @@ def _rule_of(text: str) -> SecretRule | None:
 
 
 @cache
-def _by_keyword(is_long: bool) -> tuple[tuple[str, tuple[tuple[int, SecretRule], ...]], ...]:  # noqa: FBT001 -- the key of a cache
-    found: dict[str, list[tuple[int, SecretRule]]] = {}
-    for place, rule in enumerate(rules()):
-        if is_long or rule.id in _SHORT:
-            for keyword in rule.keywords:
-                found.setdefault(keyword, []).append((place, rule))
-    return tuple((keyword, tuple(those)) for keyword, those in found.items())
+def _keyed() -> tuple[tuple[str, SecretRule], ...]:
+    return tuple((keyword, rule) for rule in rules() for keyword in rule.keywords)
 
 
 @cache
