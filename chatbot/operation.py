@@ -179,7 +179,7 @@ class Operation(Struct, frozen=True):
     gives: str = ""
     """The key of the result in JSON. Of an operation that returns nothing, a word for each id that it was about."""
     brief: str = ""
-    """Description for models, where it is not the first line of the docstring."""
+    """Description for models; by default the summary."""
     examples: tuple[str, ...] = ()
     right: Right = "read"
     memories: bool = False
@@ -193,7 +193,7 @@ class Operation(Struct, frozen=True):
     @property
     def summary(self) -> str:
         """The first line of the docstring, without its full stop."""
-        return (inspect.getdoc(self.function) or "").partition("\n")[0].removesuffix(".")
+        return _summary(self.function)
 
     @property
     def description(self) -> str:
@@ -234,7 +234,7 @@ def briefs_of(operations: Iterable[Operation]) -> Iterator[str]:
         ]
         rest = f"[{', '.join(others)}]" if others else ""
         given = ", ".join(filter(None, [*needed, rest]))
-        yield f"{operation.tool}({given}): {operation.brief or operation.summary}"
+        yield f"{operation.tool}({given}): {operation.brief}"
 
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
@@ -264,11 +264,15 @@ class OperationTable:
         """Declare an operation by its effect. Keywords are the fields of `Operation`."""
 
         def declare(function: FunctionT) -> FunctionT:
-            operation = Operation(function, effect, **{"right": _RIGHTS[effect], **doors})
+            operation = Operation(function, effect, **{"right": _RIGHTS[effect], "brief": _summary(function), **doors})
             self._operations[operation.name] = operation
             return function
 
         return declare
+
+
+def _summary(function: Callable[..., Any]) -> str:
+    return (function.__doc__ or "").partition("\n")[0].removesuffix(".")
 
 
 def fields_of(fields: type) -> list[Parameter]:

@@ -16,14 +16,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.errors import SessionExpired, SessionNotFound, WrongAgent
-from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
-from chatbot.memory.erasure import Erasure
-from chatbot.memory.memory import Memory
-from chatbot.memory.people import Person, Task
-from chatbot.memory.reading import Hit
-from chatbot.memory.session_search import SessionHit
-from chatbot.memory.standing import Profile
-from chatbot.memory.writing import AddResult
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.operation import (
     About,
@@ -58,7 +50,15 @@ from chatbot.stores.query import EVERY, Order, Progress, Version, check_limit
 from chatbot.stores.records import TranscriptEntry, micros, moment
 
 if TYPE_CHECKING:
+    from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
+    from chatbot.memory.erasure import Erasure
+    from chatbot.memory.memory import Memory
+    from chatbot.memory.people import Person, Task
     from chatbot.memory.projects import Project, ProjectContent
+    from chatbot.memory.reading import Hit
+    from chatbot.memory.session_search import SessionHit
+    from chatbot.memory.standing import Profile
+    from chatbot.memory.writing import AddResult
 
 OPERATIONS = OperationTable()
 reads, adds = partial(OPERATIONS.declares, "reads"), partial(OPERATIONS.declares, "adds")
@@ -182,7 +182,7 @@ class WantedSessions(TypedDict, total=False):
 
     after: Annotated[Past | None, About("last used at or after this time")]
     before: Annotated[Past | None, About("last used before this time")]
-    agent_id: Annotated[Line | None, About("of this agent", cli="agent", http="agent")]
+    agent_id: Annotated[Line | None, About("of this agent", cli="agent", http="agent", tool="of_agent")]
     project: Annotated[Line | None, About("of this project; - for none")]
     title: Annotated[Line, About("with this text in the title")]
     min_messages: Annotated[Count, About("with at least this many messages")]
@@ -292,6 +292,8 @@ async def recall_memories(
 
     Best first; then what was said later about the same things.
     """
+    from chatbot.memory.reading import Hit
+
     found = await context.memories.recall(
         query, limit=limit, as_of=as_of, known_at=known_at, ask=("public", *ask), **wanted
     )
@@ -787,6 +789,8 @@ async def show_profile(
     The profile is what was stated as such; the standing questions are answered by what memory holds about home, work,
     health and so on. They come with all of the profile.
     """
+    from chatbot.memory.standing import Profile
+
     memories, asked = context.memories, ("public", *ask)
     if history and key:
         return Profile([line for line in await memories.profile_history(key) if line.sensitivity in asked])
@@ -1119,6 +1123,8 @@ async def erase_project(
 
 def filter_of(wanted: WantedSessions) -> SessionFilter:
     """Return the filter that these fields stand for. At doors that do not ask, archived sessions are among them."""
+    from chatbot.memory import SessionFilter
+
     fields: dict[str, Any] = {**wanted}
     is_only, is_any = fields.pop("archived", False), fields.pop("with_archived", True)
     return SessionFilter(is_archived=is_only or (None if is_any else False), **fields)
