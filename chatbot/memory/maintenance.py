@@ -11,10 +11,9 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
@@ -22,9 +21,9 @@ from chatbot.memory.memorability import content
 from chatbot.memory.merging import Key, digest, groups, kinship, may_be_merged, negations, portions
 from chatbot.memory.policy import (
     Deed,
+    Fate,
     Kind,
     MaintenanceReport,
-    RowDecision,
     covered_types,
     crowded,
     days_since,
@@ -53,12 +52,6 @@ _COMMITTED_AT_ONCE = 32
 _ERASED_AT_ONCE = 2_000
 _DAYS_TO_GATHER = (7, 30)
 """Days to collect rows before erasing, which rewrites the journal: as long as they were kept, within these bounds."""
-
-
-class RunPosition(Struct, frozen=True):
-    """The last active row that the last run read; work without reading always covers all rows."""
-
-    active: str | None = None
 
 
 class Run:
@@ -90,31 +83,30 @@ class Run:
         self._looked_at = 0
         self._is_done = True
 
-    async def go(self, place: RunPosition) -> tuple[MaintenanceReport, RunPosition]:
-        """Do what is due, reading rows from `place` on; return the report and where the next run continues."""
+    async def go(self, place: str | None) -> tuple[MaintenanceReport, str | None]:
+        """Do what is due, reading rows behind the row `place`; return the report and the last row that was read.
+
+        Work without reading always covers all rows.
+        """
         if self._is_first or not self._dry_run:
             await self._consolidate()
             for rule in self._policy.rules:
                 await self._retire(rule)
             await self._erase()
-        active, next_active = await self._rows(place.active)
-        await self._take(active, self._crowd, self._compress, self._summarize)
+        rows, after = await self._rows(place)
+        for step in (self._crowd, self._compress, self._summarize):
+            rows = [row for row in rows if row.id not in self._gone]
+            if rows and not self._is_late():
+                await step(rows)
         on_time = not self._is_late()
         report = MaintenanceReport(
             deeds=tuple(self._deeds),
             dry_run=self._dry_run,
             looked_at=self._looked_at,
-            finished=on_time and self._is_done and next_active is None,
+            finished=on_time and self._is_done and after is None,
             seconds=time.monotonic() - self._begun,
         )
-        return report, RunPosition(next_active) if on_time else place
-
-    async def _take(self, rows: list[Observation], *steps: Step) -> None:
-        """Run the steps in order, each on the remaining rows."""
-        for step in steps:
-            rows = [row for row in rows if row.id not in self._gone]
-            if rows and not self._is_late():
-                await step(rows)
+        return report, after if on_time else place
 
     async def _states(self, wanted: Filter, most: int | None = None) -> list[RowState]:
         """Return the states of the rows that fit, oldest first, without reading the rows."""
@@ -181,7 +173,7 @@ class Run:
         """Delete and archive rows past the retention of a rule."""
         for fate, days, statuses in fates(rule):
             rows = await self._kept_for(days, rule, statuses)
-            await self._carry_out(outlived([row for row in rows if row.id not in self._gone], fate, days))
+            await self._carry_out(fate, outlived([row for row in rows if row.id not in self._gone], fate, days))
 
     async def _kept_for(self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]) -> list[RowState]:
         """Return the rows of the rule that were untouched for so many days."""
@@ -199,16 +191,13 @@ class Run:
         return list(rows.values())
 
     async def _crowd(self, rows: Sequence[Observation]) -> None:
-        await self._carry_out(crowded(rows, self._policy))
+        await self._carry_out("archive", crowded(rows, self._policy))
 
-    async def _carry_out(self, sentences: Iterable[RowDecision]) -> None:
+    async def _carry_out(self, fate: Fate, deeds: Iterable[Deed]) -> None:
         await self._do(
-            (
-                Deed(each.fate, part, each.why),
-                Event(kind=each.fate, at=self._view.now, ids=part, who=WHO, why=each.why),
-            )
-            for each in sentences
-            for part in _parts(each.ids)
+            (replace(deed, ids=part), Event(kind=fate, at=self._view.now, ids=part, who=WHO, why=deed.why))
+            for deed in deeds
+            for part in _parts(deed.ids)
         )
 
     async def _compress(self, rows: Sequence[Observation]) -> None:
@@ -379,4 +368,3 @@ def _ended_at(row: RowState) -> datetime:
 
 
 Change = tuple[Deed, Event]
-Step = Callable[[Sequence[Observation]], Awaitable[None]]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from chatbot.config import StandingSettings
     from chatbot.embedding import Embedder
     from chatbot.memory.meaning import Billing, Meaning
-    from chatbot.memory.upkeep import UpkeepFile
+    from chatbot.memory.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class SessionOpening(AsyncResource, Observable):
         self._terms = SessionTerms.of(self.where, self._cache_root())
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
-        self._upkeep: UpkeepFile | None = None
+        self._upkeep: Upkeep | None = None
         self._turn_orders: WeakValueDictionary[str, TurnOrder] = WeakValueDictionary()
 
     @property

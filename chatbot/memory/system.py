@@ -297,14 +297,14 @@ class MemorySystem(SessionOpening):
         `part` limits it to one part. The rows are those of the first of `stores` that keeps observations. Does nothing,
         and reports that, if another process is running it, or did less than `unless_within` ago.
         """
-        from chatbot.memory.upkeep import UpkeepFile, Wish, maintain, not_due
+        from chatbot.memory.upkeep import Upkeep, Wish, not_due
 
         self.caller.check("curate")
-        self._upkeep = self._upkeep or UpkeepFile(self.backend)
-        if not self._upkeep.may_be_due(part, self._clock(), unless_within):
-            return not_due(dry_run=dry_run)
-        wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
-        report = await maintain(self._scope(stores), self._upkeep, policy, wish)
+        self._upkeep = self._upkeep or Upkeep(self.backend)
+        wish = Wish(policy, part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
+        if not self._upkeep.may_be_due(wish, self._clock()):
+            return not_due(wish)
+        report = await self._upkeep.run(self._scope(stores), wish)
         for deed, rows in () if report.dry_run else report.counts().items():
             count("maintained", rows, deed=deed)
         return report
