@@ -27,6 +27,7 @@ from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log, Shelf
+from chatbot.stores.loops import in_thread
 from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.log import FileLog
@@ -64,18 +65,6 @@ if TYPE_CHECKING:
 Engine = TypeVar("Engine", bound="LoggedObservations")
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
-Blocking = Callable[Concatenate[Engine, Given], Answer]
-Operation = Callable[Concatenate[Engine, Given], Coroutine[Any, Any, Answer]]
-
-
-def in_thread(operation: Blocking[Engine, Given, Answer]) -> Operation[Engine, Given, Answer]:
-    """Make a blocking method an operation of the contract, which runs in a thread."""
-
-    @wraps(operation)
-    async def hop(self: Engine, /, *args: Given.args, **named: Given.kwargs) -> Answer:
-        return await asyncio.to_thread(operation, self, *args, **named)
-
-    return hop
 
 
 def reading(
