@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -110,7 +111,7 @@ class MemorySystem(SessionOpening):
         old = source.record
         record = self._new_record(old.store_types, agent_id or old.agent_id, title or old.title, old.id)
         record = replace(record, clearance=old.clearance, sensitivity=old.sensitivity, project=old.project)
-        async with self._catalog.making(record) as draft:
+        async with self._drafting(record) as draft:
             await source.copy_to(draft, entries=at)
         return self._handle(record, self._stores_of(record))
 
@@ -136,12 +137,17 @@ class MemorySystem(SessionOpening):
         record = replace(record, namespace=self.caller.namespace, principal=self.caller.principal)
         if self.caller.project is not None:
             record = replace(record, project=self.caller.project)
+        async with self._drafting(record) as draft:
+            await draft.take_in(entries, key_values, receipts, attachments)
+        return self._handle(record, self._stores_of(record))
+
+    @asynccontextmanager
+    async def _drafting(self, record: SessionRecord) -> AsyncIterator[SessionHandle]:
+        """Make a session that is whole or not there, filled within the block."""
         stores = self._stores_of(record)
-        async with self._catalog.making(record) as draft:
-            order = TurnOrder(self._catalog.place_of(draft).lease("turn"))
-            handle = self._handle(record, stores, ref=draft, turn_order=order)
-            await handle.take_in(entries, key_values, receipts, attachments)
-        return self._handle(record, stores)
+        async with self._catalog.making(record) as ref:
+            order = TurnOrder(self._catalog.place_of(ref).lease("turn"))
+            yield self._handle(record, stores, ref=ref, turn_order=order, caller=self.caller.raised("write"))
 
     def new_record(
         self,
