@@ -31,7 +31,6 @@ from chatbot.stores.row_events import Event, Outcome
 if TYPE_CHECKING:
     from chatbot.memory.system import MemorySystem
 
-WORKING_MEMORY = "working_memory"
 SUMMARY_KEYS = ("episode_summary", "episode_told")
 """Keys of summaries of a transcript; missing ones are recreated."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
@@ -57,7 +56,7 @@ class SessionHandle:
     An operation that none of its stores offers raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_catalog", "_clock", "_environment", "_known", "_looked", "_ref", "_stores", "caller", "turn_order")
+    __slots__ = ("_catalog", "_environment", "_known", "_looked", "_ref", "_stores", "caller", "turn_order")
 
     def __init__(
         self,
@@ -77,7 +76,6 @@ class SessionHandle:
         self._ref = ref
         self._stores = stores
         self._catalog = catalog
-        self._clock = environment.clock
         self._looked = 0.0
         self.turn_order = turn_order
         """Held during a turn: turns of one session run one after another, across processes."""
@@ -113,19 +111,12 @@ class SessionHandle:
         return Memory(self._scope())
 
     def _scope(self) -> Scope:
-        store = self._keeper(ObservationStore)
         own = self.record
         caller = replace(self.caller, sensitivity=self.caller.at_least(own.sensitivity), project=own.project)
-        return Scope(
-            store,
-            caller,
-            self._environment,
-            self.agent_id,
-            self.id,
-            self._ancestors,
-            answering=lambda: self.turn_order.answering,
-            looked=self._as_of,
+        scope = Scope(
+            self._keeper(ObservationStore), caller, self._environment, self.agent_id, self.id, self._ancestors
         )
+        return replace(scope, answering=lambda: self.turn_order.answering, looked=self._as_of)
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` if the holder lacks the right for this session, `ClosedResource` if it is closed."""
@@ -224,7 +215,7 @@ class SessionHandle:
 
     async def kv_set(self, key: str, value: str) -> None:
         """Keep `value` as the newest entry. Durable on return. Raises `InvalidValue` for an empty key."""
-        await self._keeper(KeyValueStore, "write").kv_set(self._ref, KeyValue(key, value, self._clock()))
+        await self._keeper(KeyValueStore, "write").kv_set(self._ref, KeyValue(key, value, self._environment.clock()))
 
     async def kv_delete(self, key: str) -> bool:
         """Remove `key`; return whether it existed. Durable on return."""
@@ -236,11 +227,11 @@ class SessionHandle:
 
     async def working_memory_read(self) -> str:
         """The value of the key `working_memory`; empty if it was never set."""
-        return await self.kv_get(WORKING_MEMORY) or ""
+        return await self.kv_get("working_memory") or ""
 
     async def transcript_append(self, role: str, content: str) -> TranscriptEntry:
         """Add an entry at the end, stamped with the present moment, and return it. Durable on return."""
-        entry = TranscriptEntry(role, content, self._clock())
+        entry = TranscriptEntry(role, content, self._environment.clock())
         await self.transcript_extend([entry])
         return entry
 
@@ -297,7 +288,7 @@ class SessionHandle:
 
         With `instead_of`, only if it still has that title.
         """
-        now = self._clock()
+        now = self._environment.clock()
         await self._change(
             "write",
             lambda record: record.renamed(title).used(now) if instead_of in {None, record.title} else record,
@@ -305,7 +296,7 @@ class SessionHandle:
 
     async def pin(self, *, undo: bool = False) -> None:
         """Pin the session, so that lists for people show it first, or unpin it. Durable on return."""
-        now = self._clock()
+        now = self._environment.clock()
         await self._change("write", lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now))
 
     async def mark(self, sensitivity: Sensitivity) -> None:
@@ -494,7 +485,7 @@ class SessionHandle:
 
     async def _note_used(self) -> None:
         """Record last use at most once a minute per session: more often would cost a write per message."""
-        now = self._clock()
+        now = self._environment.clock()
         if self._catalog.used_last != self.id or now - self.record.used_at > _NOTED_FOR:
             self.record = self.record.used(now)
             await self._catalog.note_used(self.id, now)
