@@ -36,7 +36,7 @@ from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match, Progress, best_matches
-from chatbot.stores.span import Span, span
+from chatbot.stores.span import span
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.vectors import Vector, unit
 
@@ -99,10 +99,6 @@ class Meaning(AsyncResource):
         self._has_written = False
         self._beginning = threading.Lock()
 
-    async def check(self) -> None:
-        """Raise `OtherEmbedder` where another model made the vectors, `UnsupportedOperation` where none are kept."""
-        await self._store.missing_vectors(self._everything(), model=self._embedder.name, limit=0)
-
     async def embed_missing(self, *, most: int | None = None, progress: Callable[[int], None] | None = None) -> int:
         """Embed rows that have no vector, newest first, a batch at a time; return how many.
 
@@ -123,15 +119,11 @@ class Meaning(AsyncResource):
                 stuck.update(row.id for row in rows)
         return done
 
-    async def embed_all(self, progress: Progress | None = None) -> int:
-        """Embed every row without a vector of this embedder; return how many. For `reindex --embed`."""
-        try:
-            return await self._embed_gaps(progress)
-        except OtherEmbedder:
-            return await self.embed_again(progress)
-
-    async def embed_again(self, progress: Progress | None = None) -> int:
-        """Make all vectors again with this embedder; return how many. For `reindex --all`."""
+    async def embed_all(self, progress: Progress | None = None, *, anew: bool = False) -> int:
+        """Embed every row without a vector of this embedder, with `anew` all rows; return how many."""
+        if not anew:
+            with suppress(OtherEmbedder):
+                return await self._embed_gaps(progress)
         await self._store.forget_vectors()
         self._has_gaps = True
         return await self._embed_gaps(progress)
@@ -185,14 +177,11 @@ class Meaning(AsyncResource):
         """Factor of the cosines of questions and rows."""
         return self._embedder.scale
 
-    async def nearest_to(
-        self, view: View, vectors: Sequence[Vector], wanted: Filter | None = None, *, limit: int = 200
-    ) -> list[Match]:
+    async def nearest_to(self, view: View, vectors: Sequence[Vector], wanted: Filter, *, limit: int) -> list[Match]:
         """The rows that are most like any of the vectors of a question, with the best cosine as score."""
         try:
             found = [
-                (each, await self._store.nearest(view, each, wanted or Filter(), model=self.model, limit=limit))
-                for each in vectors
+                (each, await self._store.nearest(view, each, wanted, model=self.model, limit=limit)) for each in vectors
             ]
         except (ChatbotError, StoreError) as error:
             self.pause(error)
@@ -314,8 +303,8 @@ class Meaning(AsyncResource):
 
     async def _billed(self, work: Awaitable[tuple[list[T], Usage]], texts: int) -> list[T]:
         """Await one call of the embedder for so many texts, as a span and on the bill."""
-        begun = time.monotonic()
-        with self._span() as noted:
+        begun, model = time.monotonic(), {"model": self._embedder.name, "server": self._embedder.server}
+        with span("call", operation="embeddings", purpose="embed", **model) as noted:
             found, usage = await work
             noted.note(usage=usage)
         if self._bill is not None:
@@ -323,10 +312,6 @@ class Meaning(AsyncResource):
         if len(found) != texts:
             raise ModelError(f"{self._embedder.name} gave {len(found)} vectors for {texts} texts")
         return found
-
-    def _span(self) -> Span:
-        model = {"model": self._embedder.name, "server": self._embedder.server}
-        return span("call", operation="embeddings", purpose="embed", **model)
 
     def _everything(self) -> View:
         asked = frozenset({"public"} if self._embedder.sends_away else SENSITIVITIES)

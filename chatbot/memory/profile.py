@@ -139,33 +139,33 @@ class Profiles(MemoryWrites, ScopedOperations):
 
         Raises `UnknownObservation` if there is none.
         """
-        key = key.casefold()
-        found = [line for line in await self.profile(ask=SENSITIVITIES) if key in (line.key, line.id)]
-        if not found:
-            raise _unknown(key)
-        for line in found:
+        lines = lines_at(await self._rows_of(key), self.scope.clock())
+        if not lines:
+            raise UnknownObservation(f"the key {key!r:.80} has no value now")
+        for line in lines:
             await self.update(line.id, metadata={PINNED: True if pinned else None})
-        return [line.id for line in found]
+        return [line.id for line in lines]
 
     async def profile_forget(self, key: str) -> list[str]:
         """Forget all values of a key, present and former; `restore` brings them back. `key` may be the id of a line.
 
         Raises `UnknownObservation` if there is none. The exchange stays: purge it to erase what was said.
         """
-        scope, key = self.scope, key.casefold()
-        rows = [row for row in await line_rows(scope, SENSITIVITIES) if key in (row.metadata.get(LINE), row.id)]
-        if not rows:
-            raise _unknown(key)
+        rows = await self._rows_of(key)
         await self.forget(*(row.id for row in rows))
         return [row.id for row in rows]
 
     async def profile_history(self, key: str) -> list[Line]:
         """Return all values that a key had, oldest first, each with its dates. Raises `UnknownObservation`."""
-        scope, key = self.scope, key.casefold()
-        rows = [row for row in await line_rows(scope, SENSITIVITIES) if row.metadata.get(LINE) == key]
+        return sorted(all_lines(await self._rows_of(key)), key=lambda line: (line.valid_from, line.known_at))
+
+    async def _rows_of(self, key: str) -> list[Observation]:
+        """Return all values of a key, or the line of that id. Raises `UnknownObservation` if there is none."""
+        key = key.casefold()
+        rows = [row for row in await line_rows(self.scope, SENSITIVITIES) if key in (row.metadata.get(LINE), row.id)]
         if not rows:
-            raise _unknown(key)
-        return sorted(all_lines(rows), key=lambda line: (line.valid_from, line.known_at))
+            raise UnknownObservation(f"the profile has no key {key!r:.80}")
+        return rows
 
     async def profile_learn(self, stated: Iterable[tuple[str, str]], source: str, said_at: datetime) -> list[AddResult]:
         """Set keys to values that a model extracted from the exchange `source` of that time.
@@ -358,7 +358,3 @@ def _value(value: str) -> str:
     if not value:
         raise InvalidValue("the value is empty: use `forget` to remove a key")
     return value
-
-
-def _unknown(key: str) -> UnknownObservation:
-    return UnknownObservation(f"the profile has no key {key!r:.80}")

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.scope import Scope
@@ -85,7 +85,7 @@ class _Candidate(Struct):
     about: float = 0.0
     matches: int = 0
     remembered: tuple[float, str] = (0.0, "")
-    entries: Sequence[TranscriptEntry] = field(default_factory=tuple)
+    entries: Sequence[TranscriptEntry] = ()
 
 
 async def search(
@@ -156,17 +156,21 @@ async def _learn(
     unread: dict[str, Exception],
 ) -> dict[str, tuple[int, ...]]:
     """Read sessions that have changed, and keep their terms."""
-    read = [(session.id, stamp, await _entries(session, unread)) for session, stamp in changed]
-    return await asyncio.to_thread(_keep, [each for each in read if each[2] is not None], asked, known)
+    read = [
+        (session.id, stamp, entries)
+        for session, stamp in changed
+        if (entries := await _entries(session, unread)) is not None
+    ]
+    return await asyncio.to_thread(_keep, read, asked, known)
 
 
 def _keep(
-    read: Sequence[tuple[str, str, Sequence[TranscriptEntry] | None]], asked: Sequence[str], known: SessionTerms
+    read: Sequence[tuple[str, str, Sequence[TranscriptEntry]]], asked: Sequence[str], known: SessionTerms
 ) -> dict[str, tuple[int, ...]]:
     answers: dict[str, tuple[int, ...]] = {}
     rows: list[Row] = []
     for session, stamp, entries in read:
-        spoken = [entry.content for entry in entries or () if entry.role in SPOKEN]
+        spoken = [entry.content for entry in entries if entry.role in SPOKEN]
         held = Counter(term for text in spoken for term in set(terms(text)))
         answers[session] = tuple(held[term] for term in asked)
         if stamp:

@@ -23,7 +23,7 @@ from chatbot.memory.profile_lines import CATEGORY, SENTENCE, Line, is_sentence
 from chatbot.memory.reading import Need, Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.writing import AddResult
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.observation import KIND, LINE, TYPES, Observation, is_own
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
@@ -119,10 +119,11 @@ class StandingQuestions(Profiles):
     async def sum_up(self, answer: StandingAnswer, sentence: str) -> AddResult:
         """Store a model's summary of an answer in place of the former one."""
         anywhere = type(self)(replace(self.scope, session_id=None))  # it belongs to no session
+        where = f" in {fold(self.caller.project)}" if self.caller.project else ""
         made = {KIND: SENTENCE, LINE: answer.question, _MADE_OF: answer.made_of}
         sources = [row.id for row in answer.rows]
         kept = await anywhere.upsert(
-            f"standing: {answer.question}",
+            f"standing{where}: {answer.question}",
             sentence,
             category=CATEGORY,
             metadata=made,

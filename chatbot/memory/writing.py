@@ -112,7 +112,7 @@ class MemoryWrites(ScopedOperations):
 
         Raises `InvalidValue`.
         """
-        row, _, redacted, _ = _row(self.scope, draft)
+        row, _, redacted, _ = _drafted(self.scope, draft)
         return row, redacted
 
     @sets(Change, "`update` cannot set")
@@ -209,7 +209,9 @@ async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = Fals
     events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
     for number, draft in enumerate(drafts):
         try:
-            events[number] = _event(scope, draft)
+            row, (old, gone), redacted, warning = _drafted(scope, draft)
+            event = Event(kind="add", at=row.updated_at, row=row, supersedes=old, forgets=gone, who=scope.agent_id)
+            events[number] = (event, redacted, warning)
         except StoreError as error:
             if not keep_going:
                 raise
@@ -224,13 +226,7 @@ async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = Fals
     return kept
 
 
-def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
-    row, (supersedes, forgets), redacted, warning = _row(scope, draft)
-    event = Event(kind="add", at=row.updated_at, row=row, supersedes=supersedes, forgets=forgets, who=scope.agent_id)
-    return event, redacted, warning
-
-
-def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
+def _drafted(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
     """Return the row of a draft, the rows that it replaces, the kinds of removed secrets, and a warning."""
     now = scope.clock()
     given = {
