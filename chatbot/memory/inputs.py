@@ -76,7 +76,7 @@ def _parameters(inputs: Callable[..., object]) -> dict[str, inspect.Parameter]:
         hints |= vars(each).get("__annotations__", {})
     names, defaults = inputs.__struct_fields__, inputs.__struct_defaults__
     values = [*[inspect.Parameter.empty] * (len(names) - len(defaults)), *defaults]
-    found = {}
+    found: dict[str, inspect.Parameter] = {}
     for name, value in zip(names, values, strict=True):
         kind = _OF_EITHER if name in inputs.__match_args__ else inspect.Parameter.KEYWORD_ONLY
         default = inspect.Parameter.empty if value is NODEFAULT else value

@@ -100,8 +100,8 @@ class Profiles(MemoryWrites, ScopedOperations):
         `InvalidValue` for an empty or too long one, for a secret, or a time in the future.
         """
         scope = self.scope
-        stated = ProfileValue(_key(key), _value(value), also=also)
-        if kinds := _secrets(stated):
+        stated = ProfileValue(key, value, also)
+        if kinds := stated.secrets:
             raise InvalidValue(f"{key!r:.80} would hold a secret ({', '.join(kinds)}): secrets are not kept")
         now = scope.clock()
         return await _state(scope, stated, by=_BY_PERSON, said_at=now, since=since, sensitivity=sensitivity)
@@ -183,8 +183,8 @@ class Profiles(MemoryWrites, ScopedOperations):
         named: set[str] = set()
         for key, value in stated:
             with suppress(InvalidValue):
-                each = ProfileValue(_key(key), _value(value), also=key.casefold() in named)
-                if said_at > scope.clock() or _secrets(each):
+                each = ProfileValue(key, value, key.casefold() in named)
+                if said_at > scope.clock() or each.secrets:
                     continue
                 named.add(each.key)
                 if is_in_words(each.value, said):
@@ -232,16 +232,35 @@ class Profiles(MemoryWrites, ScopedOperations):
 
 
 class ProfileValue(Struct, frozen=True):
-    """A value of a key; with `also`, beside those that the key has."""
+    """A value of a key; with `also`, beside those that the key has. Raises `InvalidValue`."""
 
     key: str
     value: str
     also: bool = False
 
+    def __post_init__(self) -> None:
+        key, value = one_line(self.key, "the key").casefold(), one_line(self.value, "the value")
+        if not key or len(key) > LONGEST_KEY:
+            raise InvalidValue(f"the key {self.key!r:.80} must have 1 to {LONGEST_KEY} characters")
+        if not value:
+            raise InvalidValue("the value is empty: use `forget` to remove a key")
+        structs.force_setattr(self, "key", key)
+        structs.force_setattr(self, "value", value)
+
     @property
     def title(self) -> str:
         """The statement as a prompt shows it."""
         return f"{self.key}: {self.value}"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The kinds of secrets in it."""
+        return redact(self.title)[1]
+
+    @property
+    def held(self) -> dict[str, Any]:
+        """The value as the metadata of its row keep it."""
+        return {"value": self.value} | ({ALSO: True} if self.also else {})
 
 
 def is_in_words(value: str, said: str) -> bool:
@@ -273,14 +292,14 @@ async def _state(
         return await _again(scope, same)
     replaced = [] if stated.also else lines
     later = next((line for line in replaced if line.said_at > said_at), None)
-    held = {"value": stated.value, "since": format_time(since or said_at), "known": format_time(now), "by": by}
+    held = {"since": format_time(since or said_at), "known": format_time(now), "by": by}
     pinned = {PINNED: True} if any(line.pinned for line in replaced) else {}
     draft = Draft(
         title=stated.title,
         type="identity",
         category=CATEGORY,
         subject=stated.key,
-        metadata={KIND: LINE, LINE: stated.key, HELD: held | _beside(stated)} | pinned,
+        metadata={KIND: LINE, LINE: stated.key, HELD: stated.held | held} | pinned,
         source=CATEGORY,
         sensitivity=sensitivity or _strictest(lines),
         created_at=said_at,
@@ -303,7 +322,7 @@ async def _proposed(scope: Scope, stated: ProfileValue) -> AddResult:
         title=f"proposed: {stated.title}",
         category=CATEGORY,
         subject=stated.key,
-        metadata={KIND: PROPOSED, LINE: stated.key, HELD: {"value": stated.value} | _beside(stated)},
+        metadata={KIND: PROPOSED, LINE: stated.key, HELD: stated.held},
         source="tool",
     )
     [kept] = await keep(scope, [draft])
@@ -327,34 +346,12 @@ async def _again(scope: Scope, line: Line) -> AddResult:
     return AddResult("exact_dup", line.id, f"{line.key} is {line.value} already")
 
 
-def _beside(stated: ProfileValue) -> dict[str, bool]:
-    return {ALSO: True} if stated.also else {}
-
-
 def _strictest(lines: Iterable[Line]) -> Sensitivity:
     """Return the highest sensitivity of a key's values."""
     return max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public")
-
-
-def _secrets(stated: ProfileValue) -> tuple[str, ...]:
-    return tuple(redact(stated.title)[1])
 
 
 def _begin_alike(one: str, other: str) -> bool:
     length = max(1, min(len(one), len(other), _BEGINNING))
     is_number = one.isdecimal() and other.isdecimal()
     return one == other if is_number else one[:length] == other[:length]
-
-
-def _key(key: str) -> str:
-    name = one_line(key, "the key").casefold()
-    if not name or len(name) > LONGEST_KEY:
-        raise InvalidValue(f"the key {key!r:.80} must have 1 to {LONGEST_KEY} characters")
-    return name
-
-
-def _value(value: str) -> str:
-    value = one_line(value, "the value")
-    if not value:
-        raise InvalidValue("the value is empty: use `forget` to remove a key")
-    return value

@@ -353,13 +353,6 @@ class Scope(Struct, frozen=True):
             if after is None or len(found) >= limit:
                 return found
 
-    async def bar(self, marks: Sequence[Mark]) -> None:
-        """Keep rows with these marks out of imports. Durable on return.
-
-        On a full disk this only warns: erasing makes room.
-        """
-        await bar(self.environment.tombstones, marks, self.clock())
-
     async def unsaid(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
         """Remove deleted exchanges and captures from the summaries of their sessions.
 
@@ -405,7 +398,7 @@ class Scope(Struct, frozen=True):
 
 
 async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime) -> None:
-    """Write marks to the tombstones, so that no import restores these rows; a failure is logged."""
+    """Keep rows with these marks out of imports. Durable on return; a full disk only warns, as erasing makes room."""
     try:
         if tombstones is not None and marks:
             await asyncio.to_thread(tombstones.add, marks, at)
