@@ -20,7 +20,6 @@ KILLS = {
     "append": 400,
     "compact": 400,
     "long": 100,
-    "long in database": 100,
     "share": 120,
     "kv": 300,
     "create": 150,
@@ -43,12 +42,8 @@ CUTS = {
 
 
 @pytest.mark.timeout(300 * TIMES)
-@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "long", "long in database", "create", "delete"))
-def test_a_killed_process_loses_nothing_that_was_acknowledged(
-    request: pytest.FixtureRequest, scenario: str, tmp_path: Path
-) -> None:
-    if "database" in scenario:
-        request.getfixturevalue("postgres")
+@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "long", "create", "delete"))
+def test_a_killed_process_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path) -> None:
     tries = rounds(KILLS[scenario], least=3) * TIMES
     assert _drive("kill", scenario, tries, tmp_path) > tries // 8  # or the children never got to work
 

@@ -22,9 +22,8 @@ KILLS = {
     "use": 25,
     "purge": 50,
     "snapshot": 40,
-    "maintain": 25,
+    "maintain": 40,
     "correct": 30,
-    "retire": 25,
 }
 
 
