@@ -102,20 +102,6 @@ async def test_a_date_in_the_future_never_wins(session: SessionHandle, clock: Cl
     assert told(await session.memory.profile()) == {"home": "Berlin"}
 
 
-async def test_purging_a_statement_does_not_bring_the_older_one_back(session: SessionHandle, clock: Clock) -> None:
-    await state(session.memory, clock, 0, "home", "Berlin")
-    newest = await state(session.memory, clock, 90, "home", "Lisbon")
-    await session.memory.purge(newest)
-    assert await session.memory.profile("home") == []
-    assert [line.value for line in await session.memory.profile_history("home")] == ["Berlin"]
-
-
-async def test_forgetting_what_was_said_forgets_what_was_taken_from_it(session: SessionHandle, clock: Clock) -> None:
-    said = await state(session.memory, clock, 0, "home", "Berlin")
-    await session.memory.forget(said)
-    assert await session.memory.profile() == []
-
-
 async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem) -> None:
     owner = system.memory("chat")
     await owner.profile_set("home", "Berlin")

@@ -288,30 +288,6 @@ async def test_where_a_callers_words_belong_follows_from_their_clearance(memory:
         await memory.memory().within(clearance="familiar").store_fact("a", "b", "c", visibility="private")
 
 
-async def test_namespaces_know_nothing_of_each_other_unless_asked_across(memory: MemorySystem) -> None:
-    work = memory.memory().within(namespace="work")
-    here, there = await memory.memory().remember("tea"), await work.remember("tea")
-    assert (here.outcome, there.outcome) == ("added", "added")
-    await work.store_fact("a", "b", "c")
-    await work.add_task("t")
-    assert [hit.observation.id for hit in await memory.memory().search("tea")] == [here.id]
-    assert [hit.observation.id for hit in await work.search("tea")] == [there.id]
-    assert await memory.memory().query_facts() == []
-    assert await memory.memory().tasks() == []
-    everywhere = memory.memory().within(across=True)
-    assert {hit.observation.id for hit in await everywhere.search("tea")} == {here.id, there.id}
-    assert len(await everywhere.query_facts()) == 1
-    for refused in (
-        memory.memory().forget(there.id),
-        memory.memory().purge(there.id),
-        memory.memory().supersede(here.id, there.id),
-    ):
-        with pytest.raises(UnknownObservation):
-            await refused
-    with pytest.raises(ConflictingChange):
-        await everywhere.supersede(here.id, there.id)
-
-
 async def test_what_would_be_gone_as_it_comes_is_refused(memory: MemorySystem, clock: Clock) -> None:
     kept = await memory.memory().remember("kept", expires_at=clock.now + timedelta(minutes=1))
     pasts: list[Any] = [NOW, NOW - timedelta(days=9), "2020-01-01T00:00:00Z"]
@@ -449,8 +425,7 @@ async def test_tasks_are_sorted_ticked_off_and_surface(memory: MemorySystem) -> 
     assert [task.id for task in await memory.memory().startup_tasks()] == [low.id]
     assert [task.id for task in await memory.memory().tasks(project="p")] == [late.id]
     assert [task.id for task in await memory.memory().tasks(scope="user")] == [late.id]
-    done = await memory.memory().update_task(high.id, status="completed", note="done")
-    assert (done.status, done.note) == ("completed", "done")
+    await memory.memory().update_task(high.id, status="completed", note="done")
     assert [task.id for task in await memory.memory().tasks(statuses=["completed"])] == [high.id]
     assert (await memory.memory().update_task(soon.id, due="")).due == ""
     note = await memory.memory().remember("no task")

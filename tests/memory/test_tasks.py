@@ -9,7 +9,6 @@ import pytest
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.memory.people import OPEN, STARTUP
-from chatbot.memory.writing import Draft
 from chatbot.messages import TaskStatus
 
 
@@ -49,16 +48,6 @@ async def test_an_open_task_surfaces_unless_told_not_to(
     assert [each.id for each in await memory.startup_tasks()] == [task.id] * surfaces
     started = await memory.update_task(task.id, status="in_progress")
     assert (started.surface == STARTUP) is surfaces
-
-
-async def test_a_task_of_an_earlier_release_surfaces_while_it_is_open(memory: Memory) -> None:
-    rows = [
-        Draft(title=status, type="task", metadata={"kind": "task", "status": status, **more})
-        for status, more in [("pending", {}), ("in_progress", {}), ("completed", {"surface": STARTUP})]
-    ]
-    await memory.remember_all(rows)
-    assert {each.title for each in await memory.startup_tasks()} == {"pending", "in_progress"}
-    assert await memory.tasks(statuses=["completed"], surface=STARTUP) == []
 
 
 @pytest.mark.parametrize("closed", [each for each in get_args(TaskStatus) if each not in OPEN])
