@@ -26,6 +26,13 @@ KILLS = {
     "fork": 80,
     "delete": 120,
     "erase": 25,
+    "remember": 40,
+    "import": 15,
+    "use": 25,
+    "purge": 50,
+    "snapshot": 40,
+    "maintain": 40,
+    "correct": 30,
 }
 CUTS = {
     "append": 12,
@@ -42,7 +49,7 @@ CUTS = {
 
 
 @pytest.mark.timeout(300 * TIMES)
-@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "long", "create", "delete"))
+@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "long", "create", "delete", "remember", "purge"))
 def test_a_killed_process_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path) -> None:
     tries = rounds(KILLS[scenario], least=3) * TIMES
     assert _drive("kill", scenario, tries, tmp_path) > tries // 8  # or the children never got to work
