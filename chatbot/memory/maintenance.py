@@ -38,7 +38,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.consolidation import Decay
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import Observation, RowState, Status
-from chatbot.stores.query import MOST_AT_ONCE, FactFilter, Filter
+from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.row_events import Event
 
 logger = logging.getLogger(__name__)
@@ -124,24 +124,17 @@ class Run:
 
     async def _rows(self, after: str | None) -> tuple[list[Observation], str | None]:
         """Return the next rows to read, oldest first, and the row to continue after; None at the end."""
-        wanted = self._read()
-        rows: list[Observation] = []
-        while wanted is not None and (room := self._policy.rows_per_run - len(rows)) > 0:
-            try:
-                page = await self._scope.store.find(
-                    self._view, wanted, order="created", ascending=True, limit=room, after=after
-                )
-            except UnknownObservation:  # it was erased meanwhile
-                if after is None:
-                    raise
-                after = None
-                continue
-            rows += page.rows
-            after = page.after
+        wanted, most = self._read(), self._policy.rows_per_run
+        if wanted is None:
+            return [], None
+        try:
+            rows = await self._scope.rows(wanted, view=self._view, limit=most, ascending=True, after=after)
+        except UnknownObservation:  # it was erased meanwhile
             if after is None:
-                break
+                raise
+            return await self._rows(None)
         self._looked_at += len(rows)
-        return rows, after
+        return rows, rows[-1].id if len(rows) == most else None
 
     def _read(self) -> Filter | None:
         """Return the filter of active rows to read, as their texts or order matter; None for no rows."""
@@ -254,14 +247,10 @@ class Run:
 
     async def _with_facts(self, ids: Sequence[str]) -> set[str]:
         """Return the rows from which facts were taken."""
-        found: set[str] = set()
-        left = frozenset(ids)
-        while left:
-            page = await self._scope.store.facts(self._view, FactFilter(sources=left), limit=MOST_AT_ONCE)
-            sources = {fact.source for fact in page if fact.source is not None}
-            found |= sources
-            left = left - sources if len(page) == MOST_AT_ONCE else frozenset()
-        return found
+        facts = (
+            await self._scope.store.facts(self._view, FactFilter(sources=frozenset(ids)), limit=EVERY) if ids else ()
+        )
+        return {fact.source for fact in facts if fact.source is not None}
 
     async def _erase(self) -> None:
         """Erase all deleted and expired rows at once, when the oldest of them have waited long enough."""
@@ -292,18 +281,9 @@ class Run:
 
     async def _sources_among(self, ids: Sequence[str], merged_into: Mapping[str, str]) -> set[str]:
         """Return the rows that are sources of existing rows, other than of the summary that replaces them."""
-        kept: tuple[Status, ...] = ("active", "superseded", "archived", "compressed")
-        needed: set[str] = set()
-        after = None
-        while ids:
-            page = await self._scope.store.find(
-                self._view, Filter(derived_from=tuple(ids), statuses=kept), limit=MOST_AT_ONCE, after=after
-            )
-            needed.update(each for row in page.rows for each in row.derived_from if merged_into.get(each) != row.id)
-            after = page.after
-            if after is None:
-                break
-        return needed
+        wanted = Filter(derived_from=tuple(ids), statuses=("active", "superseded", "archived", "compressed"))
+        rows = await self._scope.rows(wanted, view=self._view) if ids else ()
+        return {each for row in rows for each in row.derived_from if merged_into.get(each) != row.id}
 
     async def _do(self, changes: Iterable[Change]) -> None:
         """Make the changes that the store allows, or only report them in a dry run."""

@@ -157,25 +157,18 @@ class People(Facts):
         found = []
         for group, named in by_group.items():
             names = {fold(facet.value): facet.value for facet in named}
-            others = {key: name for key, name in groups.get(group, {}).items() if key not in names}
-            if not any(wanted in key for key in names | others):
+            names |= {key: name for key, name in groups.get(group, {}).items() if key not in names}
+            if not any(wanted in key for key in names):
                 continue
-            first, *rest = names.values()
-            stated = [
+            first, *others = names.values()
+            about = [
                 fact
-                for name in (*names.values(), *others.values())
+                for name in names.values()
                 for fact in await scope.store.facts(view, FactFilter(subject=name), limit=EVERY)
-                if fold(fact.predicate) != ALIAS
             ]
-            found.append(
-                Person(
-                    first,
-                    (*rest, *others.values()),
-                    sum(facet.count for facet in named),
-                    max(facet.last_at for facet in named),
-                    tuple(stated),
-                )
-            )
+            stated = tuple(fact for fact in about if fold(fact.predicate) != ALIAS)
+            mentions, last = sum(facet.count for facet in named), max(facet.last_at for facet in named)
+            found.append(Person(first, tuple(others), mentions, last, stated))
         return sorted(found, key=lambda person: (-person.mention_count, fold(person.name)))
 
     async def add_alias(self, name: str, alias: str) -> str:

@@ -24,7 +24,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import AccessDenied, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
-from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
+from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import SessionRecord, format_time
 
 
@@ -141,15 +141,8 @@ async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
         return Counter()
     scope = structs.replace(scope, across=True, erasing=True)  # the caller leaves out other namespaces
     facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY)
-    found = Counter(fact.namespace for fact in facts)
-    after = None
-    while True:
-        wanted = Filter(statuses=STATUSES)
-        page = await scope.store.states(scope.view(SENSITIVITIES), wanted, limit=MOST_AT_ONCE, after=after)
-        found.update(row.namespace for row in page)
-        if len(page) < MOST_AT_ONCE:
-            return found
-        after = page[-1].id
+    rows = await scope.store.states(scope.view(SENSITIVITIES), Filter(statuses=STATUSES), limit=EVERY)
+    return Counter(each.namespace for each in (*facts, *rows))
 
 
 async def _exported(memory: MemorySystem, record: SessionRecord) -> dict[str, Any]:
