@@ -60,8 +60,6 @@ class SessionHit(Struct, frozen=True):
     number: int | None = None
     observation: str | None = None
     """Id of the memory, if one was found."""
-    matches: int = 0
-    """Number of entries of the session that contain any of the words."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the hit as JSON values."""
@@ -74,7 +72,6 @@ class SessionHit(Struct, frozen=True):
             "at": format_time(self.at),
             "line": self.line,
             "ranges": [list(each) for each in self.ranges],
-            "matches": self.matches,
         }
 
 
@@ -83,7 +80,6 @@ class _Candidate(Struct):
 
     session: SessionHandle
     about: float = 0.0
-    matches: int = 0
     remembered: tuple[float, str] = (0.0, "")
     entries: Sequence[TranscriptEntry] = ()
 
@@ -142,11 +138,7 @@ async def _candidates(
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
     held_by = [{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))]
     scores = score_sessions(held_by)
-    return {
-        session.id: _Candidate(session, scores[session.id], max(counts.get(session.id, ()), default=0))
-        for session in sessions
-        if session.id in scores
-    }
+    return {session.id: _Candidate(session, scores[session.id]) for session in sessions if session.id in scores}
 
 
 async def _learn(
@@ -269,13 +261,13 @@ def _hit(
         if row is None:
             return None
         line, ranges = snippet(row.text(), wanted)
-        return SessionHit(record, score + own, MEMORY, line, ranges, row.created_at, None, row.id, each.matches)
+        return SessionHit(record, score + own, MEMORY, line, ranges, row.created_at, observation=row.id)
     if number == 0:
         line, ranges = _shown(record.title, wanted)
-        return SessionHit(record, score + own, TITLE, line, ranges, record.created_at, matches=each.matches)
+        return SessionHit(record, score + own, TITLE, line, ranges, record.created_at)
     entry = each.entries[number - 1]
     line, ranges = _shown(entry.content, wanted)
-    return SessionHit(record, score + own, entry.role, line, ranges, entry.at, number, None, each.matches)
+    return SessionHit(record, score + own, entry.role, line, ranges, entry.at, number)
 
 
 def _shown(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:

@@ -417,8 +417,6 @@ class SessionHit(Shape):
     """Number of the entry, counted from 1; null if the match is not in an entry."""
     observation: str | None
     """The id of the memory, if it is one."""
-    matches: int
-    """Number of entries that contain any of the words."""
 
 
 SHAPES: dict[Any, type[Shape]] = {
