@@ -324,10 +324,6 @@ class Tasks(MemoryWrites):
         priorities = _WORDS["priority"]
         return sorted(found, key=lambda task: (priorities.index(task.priority), task.due or "9999"))
 
-    async def startup_tasks(self) -> list[Task]:
-        """Return the tasks to bring up when a session begins."""
-        return await self.tasks(surface=STARTUP)
-
     async def _take_up(self, known_id: str, given: dict[str, str]) -> None:
         """Turn the memory with these words into an open task; if it is one already, update its `given` fields."""
         scope = self.scope

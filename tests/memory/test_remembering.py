@@ -46,9 +46,7 @@ async def test_a_repeat_keeps_the_higher_importance_that_it_was_given(memory: Me
 
 
 def open_memory(home: Path | None, clock: Clock, cache: Path, **given: Any) -> MemorySystem:
-    caps = given.pop("caps", {})
-    settings = {"observations": {"cache": str(cache)} | caps, "in_memory": caps}
-    return MemorySystem(home, clock=clock, settings=settings, **given)
+    return MemorySystem(home, clock=clock, settings={"observations": {"cache": str(cache)}}, **given)
 
 
 @pytest.fixture(params=["files", "in memory"])
@@ -422,7 +420,7 @@ async def test_tasks_are_sorted_ticked_off_and_surface(memory: MemorySystem) -> 
     soon = await memory.memory().add_task("soon", due="2026-04-01", surface="")
     high = await memory.memory().add_task("high", priority="high", surface="")
     assert [task.title for task in await memory.memory().tasks()] == ["high", "soon", "late", "low"]
-    assert [task.id for task in await memory.memory().startup_tasks()] == [low.id]
+    assert [task.id for task in await memory.memory().tasks(surface="startup")] == [low.id]
     assert [task.id for task in await memory.memory().tasks(project="p")] == [late.id]
     assert [task.id for task in await memory.memory().tasks(scope="user")] == [late.id]
     await memory.memory().update_task(high.id, status="completed", note="done")

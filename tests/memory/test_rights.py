@@ -115,7 +115,6 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "add_task": ("write", "write", lambda p: p.memories.add_task("Paint the gate")),
     "update_task": ("write", "curate", lambda p: p.memories.update_task(p.task, status="completed")),
     "tasks": ("read", "read", lambda p: p.memories.tasks()),
-    "startup_tasks": ("read", "read", lambda p: p.memories.startup_tasks()),
     "move": ("", "", lambda p: p.memories.move("well", session_id=p.session.id)),
     "summarize_session": ("write", "write", lambda p: p.memories.summarize_session("Asked", session_id=p.session.id)),
     "session_summaries": ("read", "read", lambda p: p.memories.session_summaries()),

@@ -45,7 +45,7 @@ async def test_an_open_task_surfaces_unless_told_not_to(
     memory: Memory, given: dict[str, Any], *, surfaces: bool
 ) -> None:
     task = await memory.add_task("Prune the roses", **given)
-    assert [each.id for each in await memory.startup_tasks()] == [task.id] * surfaces
+    assert [each.id for each in await memory.tasks(surface=STARTUP)] == [task.id] * surfaces
     started = await memory.update_task(task.id, status="in_progress")
     assert (started.surface == STARTUP) is surfaces
 
@@ -55,7 +55,7 @@ async def test_a_closed_task_surfaces_no_more_until_it_is_opened_again(memory: M
     task = await memory.add_task("Prune the roses", surface=STARTUP)
     assert (await memory.update_task(task.id, status=closed, surface=STARTUP)).surface == ""
     assert await _surface(memory, task.id) is None
-    assert await memory.startup_tasks() == []
+    assert await memory.tasks(surface=STARTUP) == []
     assert (await memory.update_task(task.id, note="half done")).surface == ""
     assert (await memory.update_task(task.id, status="pending")).surface == STARTUP
     assert await _surface(memory, task.id) == STARTUP

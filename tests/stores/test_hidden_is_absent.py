@@ -162,7 +162,6 @@ READS: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "people": lambda memories, _: memories.people(ask=ASK),
     "query_facts": lambda memories, _: memories.query_facts(ask=ASK),
     "tasks": lambda memories, _: memories.tasks(ask=ASK),
-    "startup_tasks": lambda memories, _: memories.startup_tasks(),
     "session_summaries": lambda memories, _: memories.session_summaries(ask=ASK),
     "profile": _profile,
     "standing": lambda memories, _: memories.standing(),

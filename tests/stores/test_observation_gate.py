@@ -460,8 +460,6 @@ async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[s
     found["vector_stats"] = seen if counted.embedded + counted.missing == len(seen) else {"miscounted"}
     [batch] = await memories.search_batch(["zebra"], limit=1000, ask=ask)
     found["search_batch"] = seen | {hit.observation.id for hit in batch}
-    asked = view.asked == {"public"}
-    found["startup_tasks"] = {task.id for task in await memories.startup_tasks()} if asked else seen
     anchors = sorted(seen)[:1]
     found["timeline"] = {
         row.id for each in anchors for row in await memories.timeline(each, before=1000, after=1000, ask=ask)
@@ -488,7 +486,7 @@ async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[s
 
 READING = {
     "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
-    "startup_tasks", "timeline", "history", "resolve", "recall", "row",
+    "timeline", "history", "resolve", "recall", "row",
     "search_batch", "every", "like", "vector_stats",
     "standing", "profile", "profile_for", "profile_proposals", "profile_history",
 }  # fmt: skip
