@@ -55,39 +55,40 @@ _DAYS_TO_GATHER = (7, 30)
 
 
 class Run:
-    """One run over the rows that `scope` sees. `erased_at` is the last known time of erasing.
+    """One run over the rows that `scope` sees, a `whole` one over all of them, in as many rounds as it is asked for.
 
-    A `whole` run is one of a series over all rows; if that is dry, only the `first` reports work without reading.
+    `erased_at` is the last known time of erasing.
     """
 
     def __init__(
-        self,
-        scope: Scope,
-        policy: MaintenanceSettings,
-        *,
-        dry_run: bool = False,
-        whole: bool = False,
-        first: bool = True,
-        erased_at: datetime | None = None,
+        self, scope: Scope, policy: MaintenanceSettings, *, dry_run: bool, whole: bool, erased_at: datetime | None
     ) -> None:
         self._scope = scope.everywhere()
         self._view = self._scope.view(SENSITIVITIES)
         self._policy = policy
         self._dry_run = dry_run
         self._is_whole = whole
-        self._is_first = first
         self.erased_at = erased_at
-        self._deeds: list[Deed] = []
+        self.deeds: list[Deed] = []
         self._gone: set[str] = set()
-        self._begun = time.monotonic()
+        self._started = self._begun = time.monotonic()
         self._looked_at = 0
-        self._is_done = True
+        self._is_first = self._is_done = True
+        self.is_finished = False
+        """True if the last round left nothing to do."""
 
-    async def go(self, place: str | None) -> tuple[MaintenanceReport, str | None]:
-        """Do what is due, reading rows behind the row `place`; return the report and the last row that was read.
+    def report(self) -> MaintenanceReport:
+        """Return what was done so far."""
+        seconds, looked_at = time.monotonic() - self._started, self._looked_at
+        done = {"dry_run": self._dry_run, "finished": self.is_finished}
+        return MaintenanceReport(deeds=tuple(self.deeds), looked_at=looked_at, seconds=seconds, **done)
 
-        Work without reading always covers all rows.
+    async def go(self, place: str | None) -> str | None:
+        """Do what is due in one round, reading rows behind the row `place`; return the last row that was read.
+
+        Work without reading always covers all rows, and is done once in a dry run.
         """
+        self._begun, self._is_done = time.monotonic(), True
         if self._is_first or not self._dry_run:
             await self._consolidate()
             for rule in self._policy.rules:
@@ -99,14 +100,8 @@ class Run:
             if rows and not self._is_late():
                 await step(rows)
         on_time = not self._is_late()
-        report = MaintenanceReport(
-            deeds=tuple(self._deeds),
-            dry_run=self._dry_run,
-            looked_at=self._looked_at,
-            finished=on_time and self._is_done and after is None,
-            seconds=time.monotonic() - self._begun,
-        )
-        return report, after if on_time else place
+        self._is_first, self.is_finished = False, on_time and self._is_done and after is None
+        return after if on_time else place
 
     async def _states(self, wanted: Filter, most: int | None = None) -> list[RowState]:
         """Return the states of the rows that fit, oldest first, without reading the rows."""
@@ -277,7 +272,7 @@ class Run:
             self.erased_at = self._view.now
             some = ids[:_ERASED_AT_ONCE]
             ids = tuple(await self._scope.store.purge(self._view, some, who=WHO, why=why, alone=True))
-        self._deeds.append(Deed("erase", ids, why))
+        self.deeds.append(Deed("erase", ids, why))
 
     async def _sources_among(self, ids: Sequence[str], merged_into: Mapping[str, str]) -> set[str]:
         """Return the rows that are sources of existing rows, other than of the summary that replaces them."""
@@ -291,7 +286,7 @@ class Run:
             if self._is_late():
                 break
             done = [deed for deed, _ in some] if self._dry_run else await self._commit(some)
-            self._deeds += done
+            self.deeds += done
             self._gone.update(each for deed in done if deed.kind != "consolidate" for each in deed.ids)
 
     async def _commit(self, changes: Sequence[Change]) -> list[Deed]:

@@ -158,14 +158,3 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
                 for deed in self.deeds
             ],
         }
-
-
-def together(reports: Sequence[MaintenanceReport]) -> MaintenanceReport:
-    """Return the report of several runs as one."""
-    return MaintenanceReport(
-        deeds=tuple(deed for report in reports for deed in report.deeds),
-        dry_run=reports[-1].dry_run,
-        looked_at=sum(report.looked_at for report in reports),
-        finished=reports[-1].finished,
-        seconds=sum(report.seconds for report in reports),
-    )

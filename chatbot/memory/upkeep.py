@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings
 from chatbot.memory.maintenance import Run
-from chatbot.memory.policy import MaintenanceReport, Part, only, together
+from chatbot.memory.policy import MaintenanceReport, Part, only
 from chatbot.memory.scope import Scope
 from chatbot.stores.backend import Document, Place
 
@@ -87,18 +87,15 @@ class Upkeep:
     async def _runs(self, scope: Scope, wish: Wish) -> MaintenanceReport:
         policy = only(wish.policy or MaintenanceSettings(), wish.part)
         place = None if wish.whole else self._last_run(wish.part).place
-        reports: list[MaintenanceReport] = []
+        run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, erased_at=self._erased_at)
         while True:
-            first, erased = not reports, self._erased_at
-            run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, first=first, erased_at=erased)
-            report, after = await run.go(place)
-            reports.append(report)
+            done, after = len(run.deeds), await run.go(place)
             self._erased_at = run.erased_at
             if not wish.dry_run:
                 await self._keep(wish.part, LastRun(scope.clock(), after))
-            is_stuck = after == place and (wish.dry_run or not report.deeds)
-            if report.finished or is_stuck or not wish.whole:
-                return together(reports)
+            is_stuck = after == place and (wish.dry_run or len(run.deeds) == done)
+            if run.is_finished or is_stuck or not wish.whole:
+                return run.report()
             place = after
 
     async def _keep(self, part: Part, run: LastRun) -> None:

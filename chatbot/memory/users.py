@@ -7,7 +7,7 @@ A user is a namespace, see `chatbot.memory.scope`; these operations act on the n
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,17 +61,17 @@ async def users_in(memory: MemorySystem) -> list[User]:
     if user_of(memory.caller.namespace) is not None:
         raise AccessDenied("a user may not list the others")
     rows = await _rows_by_namespace(memory)
-    sessions: dict[str, list[SessionRecord]] = {}
+    sessions: defaultdict[str, list[SessionRecord]] = defaultdict(list)
     for record in await memory.sessions_anywhere():
-        sessions.setdefault(record.namespace, []).append(record)
+        sessions[record.namespace].append(record)
     inside = f"{memory.caller.namespace}/" if memory.caller.namespace else ""
     return [
         User(
             name,
             user_of(name),
             rows[name],
-            len(sessions.get(name, ())),
-            max((record.used_at for record in sessions.get(name, ())), default=None),
+            len(sessions[name]),
+            max((record.used_at for record in sessions[name]), default=None),
         )
         for name in sorted({*rows, *sessions})
         if name and name.startswith(inside)
