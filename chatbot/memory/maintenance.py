@@ -79,9 +79,10 @@ class Run:
 
     def report(self) -> MaintenanceReport:
         """Return what was done so far."""
-        seconds, looked_at = time.monotonic() - self._started, self._looked_at
-        done = {"dry_run": self._dry_run, "finished": self.is_finished}
-        return MaintenanceReport(deeds=tuple(self.deeds), looked_at=looked_at, seconds=seconds, **done)
+        looked, took = self._looked_at, time.monotonic() - self._started
+        return MaintenanceReport(
+            deeds=tuple(self.deeds), dry_run=self._dry_run, looked_at=looked, finished=self.is_finished, seconds=took
+        )
 
     async def go(self, place: str | None) -> str | None:
         """Do what is due in one round, reading rows behind the row `place`; return the last row that was read.
