@@ -290,8 +290,7 @@ class SessionHandle:
         """
         now = self._environment.clock()
         await self._change(
-            "write",
-            lambda record: record.renamed(title).used(now) if instead_of in {None, record.title} else record,
+            "write", lambda record: record.renamed(title).used(now) if instead_of in {None, record.title} else record
         )
 
     async def pin(self, *, undo: bool = False) -> None:

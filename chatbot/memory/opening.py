@@ -152,11 +152,7 @@ class SessionOpening(AsyncResource, Observable):
         return self._handle(record, stores)
 
     async def load_session(
-        self,
-        session_id: str,
-        agent_id: str | None = None,
-        *,
-        any_agent: bool = False,
+        self, session_id: str, agent_id: str | None = None, *, any_agent: bool = False
     ) -> SessionHandle:
         """Load a session; reads no other.
 
@@ -285,11 +281,7 @@ class SessionOpening(AsyncResource, Observable):
         return record
 
     async def _find_open(
-        self,
-        wanted: Callable[[SessionRecord], bool],
-        limit: int | None,
-        *,
-        behind: str | None = None,
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None, *, behind: str | None = None
     ) -> list[SessionRecord]:
         is_open = self._opening()
         return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, behind=behind)

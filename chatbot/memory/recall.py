@@ -229,12 +229,7 @@ async def _candidates(
 
 
 def judged(
-    rows: Sequence[RowScore],
-    profile: ScoringProfile,
-    limit: int,
-    exclude: frozenset[str],
-    *,
-    need: Need = "",
+    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str], *, need: Need = ""
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 

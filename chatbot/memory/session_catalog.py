@@ -315,8 +315,16 @@ class TurnOrder:
     async def take(self, reads: Callable[[], Sequence[object]] = tuple) -> None:
         """Take the order, and make the reads of `Store.turn_reads` along with it."""
         await self.here.acquire()
+        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
         try:
-            await self._take(reads)
+            while not await self._attempt(reads):
+                if time.monotonic() > give_up:
+                    raise StoreBusy(
+                        f"another process has been taking a turn in this session for {self._patience_s:g} s: "
+                        "wait for it, or end it"
+                    )
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_PAUSE_S)
         except BaseException:
             self.here.release()
             raise
@@ -329,17 +337,6 @@ class TurnOrder:
             await to_its_end(asyncio.to_thread(self.let_go))
         finally:
             self.here.release()
-
-    async def _take(self, reads: Callable[[], Sequence[object]]) -> None:
-        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
-        while not await self._attempt(reads):
-            if time.monotonic() > give_up:
-                raise StoreBusy(
-                    f"another process has been taking a turn in this session for {self._patience_s:g} s: "
-                    "wait for it, or end it"
-                )
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
     async def _attempt(self, reads: Callable[[], Sequence[object]]) -> bool:
         attempt = asyncio.ensure_future(asyncio.to_thread(self._try, reads()))

@@ -98,13 +98,7 @@ class StandingQuestions(Profiles):
                 continue
             need: Need = "" if scope.meaning is None else "sure" if asked.pinned else "unsure"
             moment = Recall(
-                asked.question,
-                limit=2 * _MOST,
-                need=need,
-                statements=True,
-                as_of=as_of,
-                known_at=known_at,
-                ask=ask,
+                asked.question, limit=2 * _MOST, need=need, statements=True, as_of=as_of, known_at=known_at, ask=ask
             )
             hits = (await recollected(scope, moment, Filter(types=_TYPES))).hits
             if need and max((hit.row.evidence for hit in hits), default=0.0) < _LEAST:

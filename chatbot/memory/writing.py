@@ -17,14 +17,7 @@ from chatbot.memory.profile_lines import forget_with
 from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.messages import CONCEPTS
 from chatbot.redaction import redact_all
-from chatbot.stores.access import (
-    SENSITIVITIES,
-    Clearance,
-    Sensitivity,
-    Visibility,
-    default_visibility,
-    is_stricter,
-)
+from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared
 from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
