@@ -157,15 +157,11 @@ class Meaning(AsyncResource):
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement | None]:
         """Judge each text; None for one without words, and for all if nothing can judge now."""
-        made = await self._made(texts, self._judged)
+        made = await self._made(texts, lambda asked: self._in_batches(asked, self._judged))
         return [made.get(text) for text in texts]
 
     async def _judged(self, texts: Sequence[str]) -> list[Judgement | None]:
-        found: list[Judgement | None] = []
-        for at in range(0, len(texts), self._embedder.batch):
-            part = texts[at : at + self._embedder.batch]
-            found += await self._within(self._embedder.judge(part)) or [None] * len(part)
-        return found
+        return [*await self._embedder.judge(texts)] or [None] * len(texts)
 
     @property
     def has_gaps(self) -> bool:
@@ -271,20 +267,20 @@ class Meaning(AsyncResource):
                     async with asyncio.timeout(_GAPS_S):
                         await self.embed_missing(most=_GAPS)
             new = [text for text in texts if text not in self._asked_before]
-            made = await self._batched(new, embed=self._embedder.embed_questions)
+            made = await self._in_batches(new, self._embedded)
             vectors = self._asked_before | dict(zip(new, made, strict=True))
             self._asked_before = dict([*vectors.items()][-_MOST_ASKED:])
             return [vectors[text] for text in texts]
         finally:
             self._asking -= 1
 
-    async def _batched(
-        self, texts: Sequence[str], *, embed: Callable[[Sequence[str]], Awaitable[tuple[list[T], Usage]]]
-    ) -> list[T]:
+    async def _embedded(self, texts: Sequence[str]) -> list[list[Vector]]:
+        return await self._billed(self._embedder.embed_questions(texts), len(texts))
+
+    async def _in_batches(self, texts: Sequence[str], work: Callable[[Sequence[str]], Awaitable[list[T]]]) -> list[T]:
         found: list[T] = []
         for at in range(0, len(texts), self._embedder.batch):
-            some = texts[at : at + self._embedder.batch]
-            found += await self._within(self._billed(embed(some), len(some)))
+            found += await self._within(work(texts[at : at + self._embedder.batch]))
         return found
 
     async def _within(self, work: Awaitable[T]) -> T:

@@ -96,7 +96,7 @@ WRONG = (ValueError("a"), OSError(28, "full"), KeyError("a"), TimeoutError(), Me
 async def test_an_embedder_may_raise_anything_and_memory_is_found_by_words_and_closed(
     method: str, tmp_path: Path
 ) -> None:
-    for error in WRONG * 2:
+    for error in WRONG:
         async with MemorySystem(tmp_path / type(error).__name__, embedder=Raising(method, error)) as memory:
             await memory.memory().remember("the boat is blue")
             assert [hit.observation.title for hit in await memory.memory().search("boat")] == ["the boat is blue"]

@@ -358,6 +358,16 @@ async def test_a_standing_question_is_answered_newest_first_by_what_its_person_s
     assert await owner.standing(pinned=True) == []
 
 
+async def test_a_sentence_about_an_answer_is_kept_for_its_project(asked: MemorySystem, clock: Clock) -> None:
+    none, house = (asked.cleared_for(project=name).memory("chat") for name in ("-", "house"))
+    await say(none, clock, 0, "I live in Gent.")
+    await say(house, clock, 1, "I live on the third floor.")
+    await none.sum_up(await answer(none), "You live in Gent.")
+    await house.sum_up(await answer(house), "You live high up in Gent.")
+    assert (await answer(none)).sentence == "You live in Gent."
+    assert (await answer(house)).sentence == "You live high up in Gent."
+
+
 @pytest.mark.parametrize("deed", ["purge", "forget", "update"])
 async def test_a_sentence_about_an_answer_is_shown_while_that_is_the_same_and_goes_with_what_it_was_made_of(
     asked: MemorySystem, clock: Clock, tmp_path: Path, deed: str
