@@ -23,8 +23,7 @@ from chatbot.config_layers import Settings, parse_toml
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.hooks.hook import plan_hook
 from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
-from chatbot.memory.opening import SystemOptions
-from chatbot.memory.scope import Caller, Tell, utc_now
+from chatbot.memory.scope import Caller, SystemOptions, Tell, utc_now
 from chatbot.memory.scoring import PROFILES
 from chatbot.memory.system import MemorySystem
 from chatbot.models.provider import check_providers

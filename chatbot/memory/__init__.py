@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chatbot.memory.handle import SessionHandle
     from chatbot.memory.memory import Memory
-    from chatbot.memory.opening import SystemOptions
     from chatbot.memory.people import Person, Task
     from chatbot.memory.reading import Hit
     from chatbot.memory.recall import RankedMemory, Recollection
-    from chatbot.memory.scope import Caller
+    from chatbot.memory.scope import Caller, SystemOptions
     from chatbot.memory.session_catalog import SessionFilter
     from chatbot.memory.system import MemorySystem
     from chatbot.memory.writing import AddResult, Draft
@@ -25,11 +24,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "chatbot.memory.handle": ("SessionHandle",),
     "chatbot.memory.memory": ("Memory",),
-    "chatbot.memory.opening": ("SystemOptions",),
     "chatbot.memory.people": ("Person", "Task"),
     "chatbot.memory.reading": ("Hit",),
     "chatbot.memory.recall": ("RankedMemory", "Recollection"),
-    "chatbot.memory.scope": ("Caller",),
+    "chatbot.memory.scope": ("Caller", "SystemOptions"),
     "chatbot.memory.session_catalog": ("SessionFilter",),
     "chatbot.memory.system": ("MemorySystem",),
     "chatbot.memory.writing": ("AddResult", "Draft"),

@@ -211,7 +211,7 @@ class MemoryReads(ScopedOperations):
                 view,
                 [text] if text else [],
                 filtered,
-                profile=scope.environment.profiles["search"],
+                profile=scope.environment.options.profiles["search"],
                 limit=(offset + limit) * _CANDIDATES,
                 reach=offset + limit,
                 vectors=vector,
@@ -237,10 +237,8 @@ class MemoryReads(ScopedOperations):
         from chatbot.memory.recall import recollected
 
         scope = self.scope
-        if asked.profile not in scope.environment.profiles:
-            raise InvalidValue(
-                f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, scope.environment.profiles)}"
-            )
+        if asked.profile not in (known := scope.environment.options.profiles):
+            raise InvalidValue(f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, known)}")
         recollection = await recollected(scope, asked, await self._filter(asked))
         scope.retrieved("recall", [each.id for each in recollection.hits])
         return recollection

@@ -53,10 +53,11 @@ from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from uuid import UUID
 
     from chatbot.config import StandingSettings
-    from chatbot.memory.meaning import Meaning
+    from chatbot.memory.meaning import Billing, Meaning
     from chatbot.memory.origins import Mark, Tombstones
 
 CHOICES = "choices"
@@ -247,18 +248,33 @@ def standing_questions() -> Sequence[StandingSettings]:
     return Config().questions
 
 
+class SystemOptions(Struct, frozen=True, kw_only=True):
+    """Advanced settings of a memory system."""
+
+    observations: str | None = None
+    """Store of memories without a session; by default `observations`, or `in_memory` without a home."""
+    plugins_beside: Path | None = None
+    """Folder to search for plug-ins."""
+    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
+    """Profiles of ranking: `search`, `recent`, `inject` and custom ones."""
+    questions: Callable[[], Sequence[StandingSettings]] = standing_questions
+    """Returns the standing questions."""
+    bill: Billing | None = None
+    """Called after each call of the embedder, to bill it."""
+    tell: Tell | None = None
+    """Called after each operation."""
+    project: str = ""
+    """Project of new sessions of a caller that is not in a project."""
+
+
 class Environment(Struct, frozen=True):
-    """Clock, ids, encoders and listeners that all callers of one memory share."""
+    """Clock, ids, options and encoders that all callers of one memory share."""
 
     clock: Callable[[], datetime] = utc_now
     new_id: Callable[[], UUID] = new_id
-    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
-    questions: Callable[[], Sequence[StandingSettings]] = standing_questions
-    """Returns the standing questions."""
+    options: SystemOptions = SystemOptions()
     meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
     """Search of a store's rows by meaning, or None."""
-    tell: Tell | None = None
-    """Listener to each operation."""
     erase_quotes: EraseQuotes | None = None
     """Removes what sessions keep of deleted exchanges."""
     tombstones: Tombstones | None = None
@@ -375,9 +391,8 @@ class Scope(Struct, frozen=True):
     def _tell(self, action: Literal["update", "retrieve"], operation: str, ids: Iterable[str]) -> None:
         found = tuple(ids)
         count(action, len(found), operation=operation)
-        if self.environment.tell is not None:
-            event = MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock())
-            self.environment.tell(event)
+        if (tell := self.environment.options.tell) is not None:
+            tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock()))
 
     async def attempt(self, events: Sequence[Event]) -> list[Outcome]:
         """Make the changes that are allowed, and note the new versions."""

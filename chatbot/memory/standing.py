@@ -93,7 +93,7 @@ class StandingQuestions(Profiles):
         from chatbot.memory.recall import recollected
 
         scope, answers = self.scope, []
-        for asked in scope.environment.questions():
+        for asked in scope.environment.options.questions():
             if pinned and not asked.pinned:
                 continue
             need: Need = "" if scope.meaning is None else "sure" if asked.pinned else "unsure"

@@ -10,7 +10,7 @@ import pytest
 
 from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
-from chatbot.memory.opening import SystemOptions
+from chatbot.memory.scope import SystemOptions
 from chatbot.stores.errors import StoreError, UnsafePath
 from chatbot.stores.files import opened
 from tests.command import ok, project, run

@@ -11,8 +11,8 @@ import pytest
 from chatbot.config import StandingSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.opening import SystemOptions
 from chatbot.memory.profile_lines import Line, past_asked
+from chatbot.memory.scope import SystemOptions
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS

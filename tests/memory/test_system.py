@@ -10,7 +10,7 @@ import pytest
 
 from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.opening import SystemOptions
+from chatbot.memory.scope import SystemOptions
 from chatbot.stores import (
     DamagedFile,
     InvalidValue,

@@ -9,7 +9,7 @@ from hypothesis import settings
 from sqlite_engine import NAME, SqliteObservations
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.opening import SystemOptions
+from chatbot.memory.scope import SystemOptions
 from chatbot.stores.access import View
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.testing.log_contract import LogContract
