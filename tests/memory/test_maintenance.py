@@ -191,20 +191,13 @@ async def test_a_digest_takes_250_tokens_at_most_and_says_everything(
     assert (len(rows) < len(texts)) is (length < 250)
 
 
-async def test_a_second_run_does_nothing(memory: Maintained) -> None:
+async def test_a_second_run_does_nothing_nor_does_one_after_the_clock_jumped_back(memory: Maintained) -> None:
     await memory.alike(3)
     await memory.keep("something else")
     first = await memory.after(10)
     assert first.deeds
     before = (memory.home / "observations.jsonl").read_bytes()
     assert not (await memory.after(0)).deeds
-    assert (memory.home / "observations.jsonl").read_bytes() == before
-
-
-async def test_a_clock_that_jumped_back_changes_nothing(memory: Maintained) -> None:
-    await memory.keep("something")
-    await memory.after(10)
-    before = (memory.home / "observations.jsonl").read_bytes()
     report = await memory.after(-5_000, unless_within=timedelta(days=1))
     assert (report.skipped, report.deeds) == ("", ())
     assert (memory.home / "observations.jsonl").read_bytes() == before

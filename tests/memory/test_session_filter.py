@@ -98,14 +98,6 @@ async def test_an_archived_session_is_not_offered_and_still_there(memory: Memory
     assert await _titles(memory, is_archived=False) == ["new", "old"]
 
 
-async def test_archiving_outlives_the_index(memory: MemorySystem, days: Clock, memory_home: Path) -> None:
-    [session] = await _make(memory, days, "put away")
-    await memory.archive_session(session.id)
-    for name in ("sessions.json", "sessions.journal.jsonl"):
-        (memory_home / name).unlink(missing_ok=True)
-    assert await _titles(memory, is_archived=True) == ["put away"]
-
-
 async def test_a_fork_can_end_at_any_entry(memory: MemorySystem, days: Clock) -> None:
     [source] = await _make(memory, days, "source")
     for number in range(1, 6):
