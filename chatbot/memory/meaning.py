@@ -161,7 +161,8 @@ class Meaning(AsyncResource):
         return [made.get(text) for text in texts]
 
     async def _judged(self, texts: Sequence[str]) -> list[Judgement | None]:
-        return [*await self._embedder.judge(texts)] or [None] * len(texts)
+        judged: list[Judgement | None] = [*await self._embedder.judge(texts)]
+        return judged or [None for _ in texts]
 
     @property
     def has_gaps(self) -> bool:

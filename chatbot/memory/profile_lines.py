@@ -149,7 +149,8 @@ def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], 
 
 def _before(every: Sequence[Line], found: Sequence[Line]) -> list[Line]:
     """Return the last former value of each of these keys."""
-    lines, former = [], sorted((each for each in every if each.valid_to), key=lambda each: each.valid_from)
+    lines: list[Line] = []
+    former = sorted((each for each in every if each.valid_to), key=lambda each: each.valid_from)
     for line in found:
         lines += [each for each in former if each.key == line.key and fold(each.value) != fold(line.value)][-1:]
     return lines

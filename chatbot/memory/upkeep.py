@@ -100,7 +100,8 @@ class Upkeep:
 
     async def _keep(self, part: Part, run: LastRun) -> None:
         """Record the state for the next run; a run of all parts counts for each part."""
-        self._known = replace(self._known, **dict.fromkeys(_parts(part), run))
+        runs: dict[str, LastRun] = dict.fromkeys(_parts(part), run)
+        self._known = replace(self._known, **runs)
         written = msgspec.json.encode(self._known)
         await asyncio.to_thread(self._document.change, lambda _: written, durable=False)
 

@@ -141,8 +141,10 @@ async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
         return Counter()
     scope = structs.replace(scope, across=True, erasing=True)  # the caller leaves out other namespaces
     facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY)
+    found = Counter(fact.namespace for fact in facts)
     rows = await scope.store.states(scope.view(SENSITIVITIES), Filter(statuses=STATUSES), limit=EVERY)
-    return Counter(each.namespace for each in (*facts, *rows))
+    found.update(row.namespace for row in rows)
+    return found
 
 
 async def _exported(memory: MemorySystem, record: SessionRecord) -> dict[str, Any]:
