@@ -200,12 +200,7 @@ class SessionOpening(AsyncResource, Observable):
         self.caller.check("read")
         every = await self._catalog.find(lambda _: True)
         await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
-        wanted = replace(wanted or SessionFilter(), limit=None)
-        if wanted.looks_inside or wanted.behind is not None:
-            chosen = await self.choose_sessions(wanted)
-        else:
-            is_open = self._opening()
-            chosen = [record for record in every if is_open(record) and wanted.fits(record)]
+        chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None))
         sessions = [
             handle for record in chosen if record.id not in exclude and (handle := self._openable(record)) is not None
         ]
