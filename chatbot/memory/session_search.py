@@ -134,31 +134,22 @@ async def _candidates(
     for begin in range(0, len(changed), _BATCH):
         if len(changed) > _BATCH:  # fewer take no time
             progress(begin, len(changed))
-        counts |= await _learn(changed[begin : begin + _BATCH], asked, known, unread)
+        read = [
+            (session.id, stamp, entries)
+            for session, stamp in changed[begin : begin + _BATCH]
+            if (entries := await _entries(session, unread)) is not None
+        ]
+        counts |= await asyncio.to_thread(_keep, read, asked, known)
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
     held_by = [{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))]
     scores = score_sessions(held_by)
     return {session.id: _Candidate(session, scores[session.id]) for session in sessions if session.id in scores}
 
 
-async def _learn(
-    changed: Sequence[tuple[SessionHandle, str]],
-    asked: Sequence[str],
-    known: SessionTerms,
-    unread: dict[str, Exception],
-) -> dict[str, tuple[int, ...]]:
-    """Read sessions that have changed, and keep their terms."""
-    read = [
-        (session.id, stamp, entries)
-        for session, stamp in changed
-        if (entries := await _entries(session, unread)) is not None
-    ]
-    return await asyncio.to_thread(_keep, read, asked, known)
-
-
 def _keep(
     read: Sequence[tuple[str, str, Sequence[TranscriptEntry]]], asked: Sequence[str], known: SessionTerms
 ) -> dict[str, tuple[int, ...]]:
+    """Keep the terms of sessions that have changed; return how many entries hold each of those asked for."""
     answers: dict[str, tuple[int, ...]] = {}
     rows: list[Row] = []
     for session, stamp, entries in read:
