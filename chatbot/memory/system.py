@@ -273,10 +273,7 @@ class MemorySystem(SessionOpening):
     async def _forks_of(self, session_id: str) -> list[str]:
         """Return the direct and indirect forks of a session that are open to the caller."""
         forks = (await self._with_forks([session_id]))[1:]
-        if not forks:
-            return []
-        is_open = self._opening()
-        found = await self._catalog.find(lambda record: record.id in forks and is_open(record))
+        found = await self._find_open(lambda record: record.id in forks, None) if forks else []
         return sorted((record.id for record in found), key=forks.index)
 
     def _may_know(self, record: SessionRecord) -> bool:
