@@ -105,8 +105,7 @@ class Facts(ScopedOperations):
 
     async def retract_fact(self, fact_id: str) -> None:
         """Retract a fact; the journal keeps it until it is erased. Raises `UnknownObservation` if there is none."""
-        scope = self.scope
-        await scope.commit(Event(kind="retract", at=scope.clock(), ids=(fact_id,), who=scope.agent_id))
+        await self.scope.change("retract", fact_id)
 
 
 ALIAS = "also known as"

@@ -42,7 +42,7 @@ from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
-from chatbot.stores.row_events import HELD, Event
+from chatbot.stores.row_events import HELD
 from chatbot.stores.text.analysis import terms
 
 LONGEST_KEY = 60
@@ -309,11 +309,11 @@ async def _state(
     )
     kept = await _kept(scope, draft)
     if later is not None and kept.outcome == "added":
-        await scope.commit(Event(kind="supersede", at=now, ids=(kept.id,), by=later.id, who=scope.agent_id))
+        await scope.change("supersede", kept.id, by=later.id)
     elif kept.outcome == "added":
         for line in replaced[1:]:
             with suppress(StoreError):  # a value that may not be replaced stays beside it
-                await scope.commit(Event(kind="supersede", at=now, ids=(line.id,), by=kept.id, who=scope.agent_id))
+                await scope.change("supersede", line.id, by=kept.id)
     return kept
 
 
@@ -340,7 +340,7 @@ async def _kept(scope: Scope, draft: Draft) -> AddResult:
 async def _again(scope: Scope, line: Line) -> AddResult:
     """Count a value that was stated again."""
     try:
-        await scope.commit(Event(kind="mention", at=scope.clock(), ids=(line.id,), who=scope.agent_id))
+        await scope.change("mention", line.id)
     except StoreError as error:
         return AddResult("skipped", line.id, str(error))
     return AddResult("exact_dup", line.id, f"{line.key} is {line.value} already")

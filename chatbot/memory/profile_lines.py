@@ -20,7 +20,7 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import IMPORTED, KIND, LINE, PROFILE, Observation, Status, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
-from chatbot.stores.row_events import HELD, Event
+from chatbot.stores.row_events import HELD
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
 
@@ -282,4 +282,4 @@ async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
     wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
     rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
     if lines := [row.id for row in rows if is_sentence(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
-        await scope.commit(Event(kind="delete", at=scope.clock(), ids=tuple(lines), who=scope.agent_id))
+        await scope.change("delete", *lines)

@@ -49,7 +49,7 @@ from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
 from chatbot.stores.records import check_time
-from chatbot.stores.row_events import Event, Outcome
+from chatbot.stores.row_events import Event, Kind, Outcome
 from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
@@ -400,6 +400,10 @@ class Scope(Struct, frozen=True):
         if self.made is not None:
             self.made.update({outcome.id: outcome.version for outcome in outcomes if outcome.version})
         return outcomes
+
+    async def change(self, kind: Kind, *ids: str, by: str | None = None) -> None:
+        """Make one change of these rows, now and in the agent's name; raises the error if it is refused."""
+        await self.commit(Event(kind=kind, at=self.clock(), ids=ids, by=by, who=self.agent_id))
 
     async def commit(self, *events: Event) -> list[Outcome]:
         """Make changes; raises the error of the first that was refused."""

@@ -23,7 +23,7 @@ from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared
 from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
 from chatbot.stores.query import EVERY, FactFilter
 from chatbot.stores.records import check_time, format_time, parse_time
-from chatbot.stores.row_events import Event, Outcome
+from chatbot.stores.row_events import Event
 from chatbot.stores.text.analysis import terms
 
 DEFAULT_TYPE: Type = "discovery"
@@ -134,38 +134,32 @@ class MemoryWrites(ScopedOperations):
         Raises `UnknownObservation`, or `ConflictingChange`: both must be active, of one visibility and without
         conflict in their metadata, and no cycle may arise.
         """
-        scope = self.scope
-        await scope.commit(Event(kind="supersede", at=scope.clock(), ids=(old,), by=new, who=scope.agent_id))
+        await self.scope.change("supersede", old, by=new)
 
     async def confirm(self, *ids: str) -> None:
         """Mark observations as correct. Raises `UnknownObservation` if none exists."""
-        await self._change("confirm", ids)
+        await self.scope.change("confirm", *ids)
 
     async def forget(self, *ids: str) -> None:
         """Hide observations; `restore` brings them back. Supersede changed ones instead."""
         rows = await self._named(ids)
-        await self._change("delete", ids)
+        await self.scope.change("delete", *ids)
         if any(row.type == "exchange" for row in rows):
             await forget_with(self.scope, ids)
         await self.scope.unsaid(rows)
 
     async def archive(self, *ids: str) -> None:
         """Archive observations: they are kept but not recalled."""
-        await self._change("archive", ids)
+        await self.scope.change("archive", *ids)
 
     async def restore(self, *ids: str) -> None:
         """Make observations active again, whatever their status, except those purged."""
-        await self._change("restore", ids)
+        await self.scope.change("restore", *ids)
 
     async def _named(self, ids: Sequence[str]) -> list[Observation]:
         """Return the observations with these ids, whatever their status, that the caller may name."""
         scope = self.scope
         return await scope.store.get(scope.acting(SENSITIVITIES), ids, current=False)
-
-    async def _change(self, kind: Any, ids: Sequence[str]) -> Outcome:
-        scope = self.scope
-        [outcome] = await scope.commit(Event(kind=kind, at=scope.clock(), ids=tuple(ids), who=scope.agent_id))
-        return outcome
 
 
 async def _noticed(scope: Scope, draft: Draft) -> str:
