@@ -118,10 +118,12 @@ class SessionHandle:
         )
         return replace(scope, answering=lambda: self.turn_order.answering, looked=self._as_of)
 
-    def check(self, right: Right) -> None:
+    def check(self, right: Right | None) -> None:
         """Raise `MissingRight` if the holder lacks the right for this session, `ClosedResource` if it is closed."""
-        self._catalog.check_open()
-        self.caller.check(right, self.record)
+        if self._catalog.is_closed:
+            self._catalog.check_open()
+        if right is not None:
+            self.caller.check(right, self.record)
 
     def for_turns(self) -> SessionHandle:
         """Return the handle for turns, which read, write and erase. Raises `MissingRight` without the right `chat`."""
@@ -471,9 +473,7 @@ class SessionHandle:
 
     def _keeper(self, contract: type[Contract], right: Right | None = None) -> Contract:
         """Return the store that implements `contract`, for a holder with the right."""
-        if right is not None:
-            self.check(right)
-        self._catalog.check_open()
+        self.check(right)
         for store in self._stores.values():
             if isinstance(store, contract):
                 return store

@@ -472,7 +472,8 @@ class ScopedOperations(Observable):
     @property
     def scope(self) -> Scope:
         """The caller's place in the store. Raises `ClosedResource` once the store is closed."""
-        self._own.store.check_open()
+        if self._own.store.is_closed:
+            self._own.store.check_open()
         return self._own
 
     @property

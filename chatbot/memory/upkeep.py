@@ -35,7 +35,7 @@ class Wish(Struct, frozen=True):
     whole: bool = False
 
 
-class LastRun(Struct, frozen=True):
+class RunPosition(Struct, frozen=True):
     """When a part of maintenance was done last, and the last row that was read."""
 
     done_at: datetime | None = None
@@ -48,8 +48,8 @@ class LastRun(Struct, frozen=True):
 
 class _File(Struct, frozen=True):
     v: int = 1
-    consolidation: LastRun = LastRun()
-    compression: LastRun = LastRun()
+    consolidation: RunPosition = RunPosition()
+    compression: RunPosition = RunPosition()
 
 
 class Upkeep:
@@ -92,23 +92,23 @@ class Upkeep:
             done, after = len(run.deeds), await run.go(place)
             self._erased_at = run.erased_at
             if not wish.dry_run:
-                await self._keep(wish.part, LastRun(scope.clock(), after))
+                await self._keep(wish.part, RunPosition(scope.clock(), after))
             is_stuck = after == place and (wish.dry_run or len(run.deeds) == done)
             if run.is_finished or is_stuck or not wish.whole:
                 return run.report()
             place = after
 
-    async def _keep(self, part: Part, run: LastRun) -> None:
+    async def _keep(self, part: Part, run: RunPosition) -> None:
         """Record the state for the next run; a run of all parts counts for each part."""
-        runs: dict[str, LastRun] = dict.fromkeys(_parts(part), run)
+        runs: dict[str, RunPosition] = dict.fromkeys(_parts(part), run)
         self._known = replace(self._known, **runs)
         written = msgspec.json.encode(self._known)
         await asyncio.to_thread(self._document.change, lambda _: written, durable=False)
 
-    def _last_run(self, part: Part) -> LastRun:
+    def _last_run(self, part: Part) -> RunPosition:
         """Return the known state of a part, or of all parts if they were run together."""
-        known: list[LastRun] = [getattr(self._known, each) for each in _parts(part)]
-        return known[0] if known[0] == known[-1] else LastRun()
+        known: list[RunPosition] = [getattr(self._known, each) for each in _parts(part)]
+        return known[0] if known[0] == known[-1] else RunPosition()
 
 
 def _parts(part: Part) -> tuple[Part, ...]:
