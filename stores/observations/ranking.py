@@ -125,10 +125,10 @@ def _seen(segment: Segment, visible: Visible, overlay: Overlay) -> _VisiblePart:
     seen[inside] = False
     hidden = np.flatnonzero(known & ~seen)
     if not len(hidden):
-        return _VisiblePart(None, segment.entry.known, segment.entry.totals)
+        return _VisiblePart(None, segment.known, segment.totals)
     gone = segment.lengths(hidden)
-    left = [total - length for total, length in zip(segment.entry.totals, gone, strict=True)]
-    return _VisiblePart(seen, segment.entry.known - len(hidden), left)
+    left = [total - length for total, length in zip(segment.totals, gone, strict=True)]
+    return _VisiblePart(seen, segment.known - len(hidden), left)
 
 
 class _Postings(Struct):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
 import threading
 from array import array
 from collections import OrderedDict
@@ -27,7 +26,7 @@ from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, 
 from chatbot.stores.log import Log, Mark, Place, Shelf
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations import search
-from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
+from chatbot.stores.observations.arrays import Arrays, Pieces, packed, put
 from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, numbers
 from chatbot.stores.observations.search import TextSearch
@@ -41,12 +40,7 @@ if TYPE_CHECKING:
     from chatbot.stores.observations.row_vectors import Vectors
 
 NAME = "table"
-_LAYOUT = "table 2"
-_ATTEMPTS = 3
-
-
-class BadSnapshot(Exception):
-    """The snapshot cannot be used."""
+_LAYOUT = "table 3"
 
 
 class Snapshots:
@@ -58,41 +52,23 @@ class Snapshots:
         """True if other machines read it too, so that it is worth writing while this one runs."""
 
     def load(self) -> tuple[Table, Mark] | None:
-        """Return the snapshot; None if there is none. Raises `BadSnapshot`."""
-        for _ in range(_ATTEMPTS):
-            listed = self._shelf.listed()
-            if listed is None:
-                return None
-            try:
-                return self._opened(listed)
-            except (BadSnapshot, DamagedArrays, StoreError) as error:
-                if self._shelf.listed() == listed:  # else another one was written meanwhile
-                    raise BadSnapshot(str(error)) from error
-        return None
+        """Return the snapshot; None if there is no sound one."""
+        pieces = self._pieces()
+        pieces.refresh()
+        return next(iter(pieces.all.values()), None)
 
-    def write(self, data: bytes, digest: str) -> None:
+    def write(self, made: tuple[bytes, str]) -> None:
         """Replace the snapshot by one that was `dumped`. Needs the log's lock."""
         self._shelf.prepare()
-        name = f"table-{secrets.token_hex(8)}"
         with self._shelf.alone() as hands:
-            hands.put(name, data)
-            hands.publish({"format": _LAYOUT, "piece": name, "digest": digest}, durable=False)
-            hands.remove({*self._shelf.names()} - {name})
+            self._pieces().publish(hands, [put(hands, NAME, made)], durable=False)
 
     def remove(self) -> None:
         """Erase the snapshot, which contains parts of memories. Raises a `StoreError`."""
         self._shelf.clear()
 
-    def _opened(self, listed: object) -> tuple[Table, Mark]:
-        match listed:
-            case {"format": layout, "piece": str(piece), "digest": str(digest)} if layout == _LAYOUT:
-                arrays = Arrays.of(self._shelf, piece, digest)
-            case _:
-                raise BadSnapshot("it has another format")
-        try:
-            return _table_of(arrays), Mark(*arrays.about["position"])
-        except (KeyError, TypeError, ValueError) as error:  # from a release with other parts in this format
-            raise BadSnapshot(f"{type(error).__name__}: {error}") from error
+    def _pieces(self) -> Pieces[tuple[Table, Mark]]:
+        return Pieces(self._shelf, _LAYOUT, lambda _, arrays: (_table_of(arrays), Mark(*arrays.about["position"])))
 
 
 def dumped(table: Table, mark: Mark) -> tuple[bytes, str]:
@@ -284,7 +260,7 @@ class Replica:
                 made = dumped(self.table, mark)
             with self.log.locked(), self.lock:
                 if mark.inode == self.log.mark().inode and not self.log.is_replaced():  # nothing was erased since
-                    self.snapshots.write(*made)
+                    self.snapshots.write(made)
         except ReadOnlyFolder:
             logger.info("no snapshot of %s is kept: it can only be read", self.log.name)
         except (OSError, StoreError) as error:
@@ -324,17 +300,14 @@ class Replica:
     def _open(self) -> None:
         self.log.start_again()
         self._is_open = True
-        try:
-            found = self.snapshots.load()
-            if found is None:
-                return
-            table, mark = found
-            if self.log.resume(mark):
-                self.table = table
-                self._snapshot_lines = table.lines
-                return
-        except BadSnapshot as error:
-            logger.warning("the snapshot of %s is damaged and is built again: %s", self.log.name, error)
+        found = self.snapshots.load()
+        if found is None:
+            return
+        table, mark = found
+        if self.log.resume(mark):
+            self.table = table
+            self._snapshot_lines = table.lines
+            return
         try:
             self.snapshots.remove()
         except StoreError as error:

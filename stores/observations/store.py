@@ -30,6 +30,7 @@ from chatbot.stores.log import Log, Shelf
 from chatbot.stores.loops import in_thread
 from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
 from chatbot.stores.observations import filters, log, search
+from chatbot.stores.observations.arrays import listed
 from chatbot.stores.observations.log import FileLog
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import Table
@@ -363,9 +364,9 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
         is_there = cache.folder.is_symlink() or cache.folder.exists()
         command = f"rm -r {shell_word(cache.folder)} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if is_there else None)
-    from chatbot.stores.observations.segments import read_manifest  # it loads NumPy
+    from chatbot.stores.observations.segments import FORMAT  # it loads NumPy
 
-    known = read_manifest(FolderShelf.of(cache, search.NAME)).entries
+    known = listed(FolderShelf.of(cache, search.NAME), FORMAT).pieces
     covered = known[-1].end if known else 0
     if rows - covered > _BEHIND:
         what = f"the index in {cache.folder} holds {covered:,} of {how_many(rows, 'row')}" if known else "no index yet"

@@ -16,17 +16,17 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from chatbot.stores.testing.backend_contract import BackendContract, PlaceContract
-    from chatbot.stores.testing.log_contract import LogContract
-    from chatbot.stores.testing.observation_contract import ObservationStoreContract
-    from chatbot.stores.testing.observation_machine import ObservationMachine, observation_machine
-    from chatbot.stores.testing.session_contract import (
-        KeyValueStoreContract,
-        StoreMachine,
-        TranscriptStoreContract,
-        store_machine,
-    )
-    from chatbot.stores.testing.shelf_contract import ShelfContract
+    from chatbot.stores.testing.backend_contract import BackendContract as BackendContract
+    from chatbot.stores.testing.backend_contract import PlaceContract as PlaceContract
+    from chatbot.stores.testing.log_contract import LogContract as LogContract
+    from chatbot.stores.testing.observation_contract import ObservationStoreContract as ObservationStoreContract
+    from chatbot.stores.testing.observation_machine import ObservationMachine as ObservationMachine
+    from chatbot.stores.testing.observation_machine import observation_machine as observation_machine
+    from chatbot.stores.testing.session_contract import KeyValueStoreContract as KeyValueStoreContract
+    from chatbot.stores.testing.session_contract import StoreMachine as StoreMachine
+    from chatbot.stores.testing.session_contract import TranscriptStoreContract as TranscriptStoreContract
+    from chatbot.stores.testing.session_contract import store_machine as store_machine
+    from chatbot.stores.testing.shelf_contract import ShelfContract as ShelfContract
 
 _HOMES = {
     "BackendContract": "backend_contract",
@@ -41,20 +41,6 @@ _HOMES = {
     "observation_machine": "observation_machine",
     "store_machine": "session_contract",
 }
-
-__all__ = [
-    "BackendContract",
-    "KeyValueStoreContract",
-    "LogContract",
-    "ObservationMachine",
-    "ObservationStoreContract",
-    "PlaceContract",
-    "ShelfContract",
-    "StoreMachine",
-    "TranscriptStoreContract",
-    "observation_machine",
-    "store_machine",
-]
 
 
 def __getattr__(name: str) -> Any:

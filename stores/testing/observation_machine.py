@@ -46,6 +46,17 @@ def adding(*rows: Observation) -> list[Event]:
     return [Event(kind="add", at=row.created_at, row=row) for row in rows]
 
 
+def fact(number: int, **fields: Any) -> Triple:
+    """A fact that every caller but `public` sees; `number` gives its id."""
+    given: dict[str, Any] = {"subject": "s", "predicate": "p", "object": "o", "created_at": NOW}
+    return Triple(id=IDS[number], **given | {"visibility": "social", "sensitivity": "public"} | fields)
+
+
+def stating(*facts: Triple) -> list[Event]:
+    """The events that state facts."""
+    return [Event(kind="triple", at=each.created_at, triple=each) for each in facts]
+
+
 Result = TypeVar("Result")
 _WORDS = ["tea", "green", "Ada", "runs", "running", "sqlite.go", "the", "東京", "x"]
 _TEXTS = st.lists(st.sampled_from(_WORDS), max_size=4).map(" ".join)
@@ -207,15 +218,12 @@ class ObservationMachine(RuleBasedStateMachine):
     def supersede(self, number: str, by: str, view: Any) -> None:
         self._commit(view, Event(kind="supersede", at=self._tick(), ids=(number,), by=by))
 
-    @rule(number=st.sampled_from(IDS[20:23]), words=st.tuples(*[st.sampled_from(["Tea", "tea", "is"])] * 3),
+    @rule(number=st.integers(20, 22), words=st.tuples(*[st.sampled_from(["Tea", "tea", "is"])] * 3),
           source=st.none() | _ID, view=_VIEWS, confidence=st.sampled_from([0.2, 1.0]))  # fmt: skip
-    def state(self, number: str, words: tuple[str, str, str], source: str | None, view: Any, confidence: float) -> None:
-        now = self._tick()
-        fact = Triple(
-            id=number, subject=words[0], predicate=words[1], object=words[2], created_at=now, source=source,
-            confidence=confidence, visibility="social", sensitivity="public",
-        )  # fmt: skip
-        self._commit(view, Event(kind="triple", at=now, triple=fact))
+    def state(self, number: int, words: tuple[str, ...], source: str | None, view: Any, confidence: float) -> None:
+        said = dict(zip(("subject", "predicate", "object"), words, strict=True))
+        [event] = stating(fact(number, created_at=self._tick(), source=source, confidence=confidence, **said))
+        self._commit(view, event)
 
     @rule(number=st.sampled_from(IDS[20:23]), view=_VIEWS)
     def take_back(self, number: str, view: Any) -> None:

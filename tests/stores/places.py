@@ -24,8 +24,8 @@ def id_of(number: int) -> str:
 
 
 def row(number: int, **fields: Any) -> Observation:
-    usual = {"created_at": NOW, "updated_at": NOW, "title": f"title {number}", "sensitivity": "public"}
-    return Observation(**{"id": id_of(number), **usual} | fields)
+    usual: dict[str, Any] = {"id": id_of(number), "title": f"title {number}", "sensitivity": "public"}
+    return Observation(**usual | {"created_at": NOW, "updated_at": NOW} | fields)
 
 
 def adding(number: int, **fields: Any) -> Event:
