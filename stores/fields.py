@@ -29,6 +29,7 @@ from msgspec import NODEFAULT, Struct, structs
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import (
     CONTROLS,
+    ID,
     ODD,
     check_text,
     check_time,
@@ -46,7 +47,6 @@ MOST_SOURCES = 10_000
 MOST_COUNTED = 2**31
 DEEPEST = 100
 """Deepest nesting of tables and lists in the metadata."""
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _ODD_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Record = TypeVar("Record")
@@ -227,12 +227,12 @@ def how_many(count: int, one: str, several: str = "") -> str:
 
 def is_observation_id(text: str) -> bool:
     """Return whether `text` has the form of an id."""
-    return _ID.fullmatch(text) is not None
+    return ID.fullmatch(text) is not None
 
 
 def check_id(text: object, _: str = "") -> Any:
     """Return an id. Raises `InvalidValue` unless it is a UUID in lower case."""
-    if not (isinstance(text, str) and _ID.fullmatch(text)):
+    if not (isinstance(text, str) and ID.fullmatch(text)):
         raise InvalidValue(f"{text!r:.80} is not an id: ids are UUIDs in lower case")
     return text
 

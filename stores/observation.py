@@ -183,11 +183,6 @@ class Observation(Content[tuple[str, ...]], Row):
         return rank(self.type, self.importance, self.standing)
 
     @property
-    def touches(self) -> int:
-        """Return how often it was used, mentioned or confirmed."""
-        return self.use_count + self.mention_count + self.confirmed_count
-
-    @property
     def touched_at(self) -> datetime:
         """Return when it was last written, used, mentioned or confirmed."""
         others = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at)

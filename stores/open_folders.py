@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from weakref import WeakMethod, WeakSet
 
 from chatbot.stores.files import (
@@ -45,11 +46,16 @@ class Descriptors:
         self._lock = threading.RLock()  # a holder that is garbage-collected inside the lock unregisters itself
         self._open: OrderedDict[Hashable, Close] = OrderedDict()
 
-    def used(self, holder: Hashable, close: Close) -> None:
-        """Note that `holder` has used its open files. `close` is called, from any thread, when there are too many.
+    def used(self, holder: Hashable, method: Callable[..., bool], *args: Any) -> None:
+        """Note that `holder` has used its open files. A method is called, from any thread, when there are too many.
 
-        Call this without holding a lock that `close` waits for.
+        It is held weakly. Call this without holding a lock that it waits for.
         """
+        held = WeakMethod(method)
+
+        def close() -> bool:
+            return (present := held()) is None or present(*args)
+
         with self._lock:
             self._open[holder] = close
             self._open.move_to_end(holder)
@@ -117,12 +123,12 @@ class OpenFolders:
             folder.append(name, data, mend=mend, known=known, look=look)
 
     def close(self, path: Path) -> bool:
-        """Close the folder at `path` if it is idle; return whether it was."""
+        """Close the folder at `path` if it is idle; one in use is not registered. Returns True."""
         folder = self._popped(str(path))
         if folder is not None:
             OPEN.closed((id(self), str(path)))
             folder.close()
-        return folder is not None
+        return True
 
     def close_all(self, *, for_good: bool = False) -> None:
         """Close idle folders. Others may be opened later; after `for_good` none stays open after its use."""
@@ -157,7 +163,7 @@ class OpenFolders:
             self._idle[path] = folder
         if other is not None:
             other.close()
-        OPEN.used((id(self), path), _closing(WeakMethod(self.close), folder.path))
+        OPEN.used((id(self), path), self.close, folder.path)
         if self._is_closed:
             self.close(folder.path)
 
@@ -168,17 +174,6 @@ class OpenFolders:
             folder.close()
             raise
         return folder
-
-
-def _closing(close: WeakMethod[Callable[[Path], bool]], path: Path) -> Callable[[], bool]:
-    """Return a function that closes one folder if it is idle; one in use is not registered."""
-
-    def close_it() -> bool:
-        if method := close():
-            method(path)
-        return True
-
-    return close_it
 
 
 def _close_everywhere() -> None:

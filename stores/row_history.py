@@ -7,7 +7,6 @@ and no result depends on a hidden row.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,12 +15,11 @@ from msgspec.structs import replace
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.observation import WRITTEN_DEFAULTS, Observation, unchecked
 from chatbot.stores.query import Version
+from chatbot.stores.records import ID
 from chatbot.stores.row_events import Event, applied
 
 Sees = Callable[[str], bool]
 """Returns True for an id that the caller may know."""
-
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def naming(view: View, guard_of: Callable[[str], Guard | None]) -> Sees:
@@ -95,7 +93,7 @@ def _shown_event(event: Event, sees: Sees) -> Event:
         ids = getattr(event, name)
         if not all(map(sees, ids)):
             hidden[name] = tuple(filter(sees, ids))
-    if not all(map(sees, _ID.findall(event.why))):
+    if not all(map(sees, ID.findall(event.why))):
         hidden["why"] = ""
     if not all(map(sees, event.fields.get("derived_from", ()))):
         hidden["fields"] = {**event.fields, "derived_from": list(filter(sees, event.fields["derived_from"]))}

@@ -247,7 +247,7 @@ class TextIndex:
         return totals
 
     def _plan(self, start: int, end: int) -> Plan:
-        texts = {row: text for row, text in self._overlay.texts.items() if start <= row < end}
+        texts = {row: text for row, text in self._overlay.items() if start <= row < end}
         segments = [segment for segment in self._segments if segment.start < end and segment.end > start]
         return Plan(start, end, self._pieces.list.generation, texts, segments)
 

@@ -98,7 +98,7 @@ class Totals:
         else:
             self._hide(row)
         if visible.sees(row):
-            self._counted[row] = overlay.texts[row].lengths
+            self._counted[row] = overlay[row].lengths
             self._add(1, self._counted[row])
 
     def _hide(self, row: int) -> None:

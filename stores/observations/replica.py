@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
-from weakref import WeakMethod
 
 from chatbot.stores.access import Guard, View
 from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError
@@ -143,7 +142,6 @@ class Replica:
         self._bodies: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
         self._is_closed = False
-        self._rest = _resting(WeakMethod(self.rest))
         self._snapshot_lines = 0
         self._known_vectors: Vectors | None = None
         self.search = TextSearch(
@@ -162,7 +160,7 @@ class Replica:
             return True
         if self._is_closed:
             raise ClosedResource("the store of memories is closed")
-        OPEN.used(id(self), self._rest)
+        OPEN.used(id(self), self.rest)
         if not self._is_open:
             self._open()
         elif self.log.is_replaced():
@@ -349,7 +347,7 @@ class Replica:
             self._fold_change(event, place)
 
     def _fold_new(self, event: Event, row: Observation, place: Place) -> None:
-        if self.table.ids.number(row.id) is not None:
+        if self.table.numbers.get(row.id) is not None:
             raise InvalidValue(f"the id {row.id} is used twice: the first row stays")
         number = self.table.add(row, place)
         self._keep_body(number, row)
@@ -360,7 +358,7 @@ class Replica:
     def _fold_counts(self, event: Event) -> None:
         table = self.table
         for each in event.ids:
-            number = table.ids.number(each)
+            number = table.numbers.get(each)
             if number is None:
                 continue  # erased meanwhile
             if event.kind == "use":
@@ -375,7 +373,7 @@ class Replica:
 
     def _fold_change(self, event: Event, place: Place) -> None:
         for each in event.ids:
-            number = self.table.ids.number(each)
+            number = self.table.numbers.get(each)
             if number is None:
                 continue  # erased meanwhile
             if event.kind in STATUS_AFTER and event.kind != "restore":
@@ -396,7 +394,7 @@ class Replica:
         self._bodies.pop(number, None)
 
     def _guard_of(self, observation_id: str) -> Guard | None:
-        number = self.table.ids.number(observation_id)
+        number = self.table.numbers.get(observation_id)
         return None if number is None else self.table.guard(number)[1]
 
     def _keep_body(self, number: int, row: Observation) -> None:
@@ -418,7 +416,3 @@ class Replica:
 def _about(row_id: str, event: Event) -> Event:
     """Return the event as it applies to one row."""
     return next((each for each in implied(event) if row_id in each.ids), event)
-
-
-def _resting(rest: WeakMethod[Callable[[], bool]]) -> Callable[[], bool]:
-    return lambda: (method := rest()) is None or method()

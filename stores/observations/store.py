@@ -281,7 +281,7 @@ class LoggedObservations(ObservationStore):
 
     def _seen_among(self, view: View, ids: Iterable[str], statuses: Sequence[Status] = ("active",)) -> list[int]:
         """Return the numbers of the visible rows with these ids."""
-        flags, number_of = self._table.visible(view, statuses).flags, self._table.ids.number
+        flags, number_of = self._table.visible(view, statuses).flags, self._table.numbers.get
         return [number for each in ids if (number := number_of(each)) is not None and flags[number]]
 
     def _found(

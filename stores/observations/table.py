@@ -275,7 +275,7 @@ class Table:
 
     def number_seen(self, observation_id: str, view: View) -> int | None:
         """Return the number of a row that the caller may see, whatever its status."""
-        number = self.ids.number(observation_id)
+        number = self.numbers.get(observation_id)
         return number if number is not None and may_see(self.guard(number)[1], view) else None
 
     def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> Visible:
@@ -480,7 +480,7 @@ class Table:
         for label in old - new:
             self.labels.remove(label, number)
         for label in new - old:
-            self.labels.insert(label, number)
+            self.labels.add(label, number)
 
     def _link(self, row_id: str, later: str | None) -> None:
         if later is not None:

@@ -113,10 +113,6 @@ class FileLines(Lines):
             if folder is not None:
                 yield from json_lines.read_backwards(folder, self._name)
 
-    def all(self) -> list[Record]:
-        with self._reading() as folder:
-            return json_lines.read(folder, self._name) if folder else []
-
     def since(self, mark: Mark | None) -> Reading:
         """Read the lines after the mark, at most 4 MiB at a time; costs one stat if nothing is new."""
         inode, end = mark if isinstance(mark, tuple) else (0, 0)

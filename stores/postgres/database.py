@@ -56,8 +56,6 @@ _FIRST_PAUSE_S = 0.01
 _IDLE_S = 300.0
 _CLOSING_S = 2.0
 _MOST_BEGUN = 10_000
-_POOL = "chatbot"
-_WARNS_EVERY_S = 60.0
 COMPARED_EVERY_S = 60.0
 
 T = TypeVar("T")
@@ -388,7 +386,6 @@ class Database:
                 raise ClosedResource(f"the connections to {self.shown} are closed")
             if self._pool is None:
                 self._try()
-                logging.getLogger("psycopg.pool").addFilter(_is_news)
                 self._pool = ConnectionPool(
                     self.url.partition("#")[0],
                     min_size=0,
@@ -401,7 +398,6 @@ class Database:
                     check=check,
                     configure=configure,
                     open=True,
-                    name=_POOL,
                 )
             return self._pool
 
@@ -447,25 +443,6 @@ class Database:
             yield
         except psycopg.Error as error:
             raise explained(error, self.shown) from error
-
-
-_warned: dict[str, float] = {}
-"""When the pool last gave each kind of warning."""
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for a warning of our pools that is repeated within a minute: an outage causes dozens.
-
-    This hides no failure: each failed operation raises an error.
-    """
-    args = record.args if isinstance(record.args, tuple) else ()
-    if not any(each == _POOL or isinstance(each, PatientConnection) for each in args):
-        return True
-    last, now = _warned.get(record.msg), time.monotonic()
-    if last is not None and now - last < _WARNS_EVERY_S:
-        return False
-    _warned[record.msg] = now
-    return True
 
 
 atexit.register(Database.close_all)

@@ -16,7 +16,7 @@ import numpy as np
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.consolidation import LASTING_TYPES, check_rate, is_overfull, settled, surplus, weigh
+from chatbot.stores.consolidation import LASTING_TYPES, CapFields, check_rate, is_overfull, settled, surplus
 from chatbot.stores.decisions import decide
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import SEARCHED, Observation, RowState, Triple
@@ -78,7 +78,10 @@ class ReferenceStore(ObservationStore):
             outcomes.append(outcome)
         active = [row for row in self._rows.values() if row.status == "active"]
         if events and is_overfull(len(active), self.max_observations):
-            weighed = [weigh(row, self.numbers[row.id]) for row in active]
+            weighed = [
+                CapFields(row.id, self.numbers[row.id], row.type, row.standing, row.use_count + row.mention_count)
+                for row in active
+            ]
             self._apply([archiving(surplus(weighed, self.max_observations), events[-1].at, self.max_observations)])
         return outcomes
 
@@ -245,7 +248,7 @@ class ReferenceStore(ObservationStore):
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
         row = self._rows[observation_id]
         strength = consolidated(row, at, decay_per_day)
-        return None if strength is None else (strength, row.touches)
+        return None if strength is None else (strength, touches(row))
 
     def twin(self, row: Observation, view: View) -> Observation | None:
         everything = view.asking_all()
@@ -387,8 +390,13 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
     elapsed = (at - since).total_seconds()
     quiet = min(elapsed, max(0.0, (at - row.touched_at).total_seconds()))
     rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
-    new = row.touches - row.consolidated_touches
+    new = touches(row) - row.consolidated_touches
     return settled(row.standing, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)
+
+
+def touches(row: Observation) -> int:
+    """Return how often the row was used, mentioned or confirmed."""
+    return row.use_count + row.mention_count + row.confirmed_count
 
 
 def _searched(row: Observation) -> object:
