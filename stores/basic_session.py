@@ -17,8 +17,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import DamagedFile, InvalidSettings
+from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
+from chatbot.stores.errors import DamagedFile
 from chatbot.stores.files import Folder, Stamp, locked, opened, stamp
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.open_folders import OpenFolders
@@ -36,9 +36,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
 
     def __init__(self, home: Path, *, kv_cap: int = 200, transcript_cap: int = 500) -> None:
         super().__init__(home)
-        for name, cap in {"kv_cap": kv_cap, "transcript_cap": transcript_cap}.items():
-            if cap < 1:
-                raise InvalidSettings(f"{name} is {cap}: it must be at least 1")
+        check_caps(kv_cap=kv_cap, transcript_cap=transcript_cap)
         self._kv_cap = kv_cap
         self._transcript_cap = transcript_cap
         self._warm: OrderedDict[str, _SessionFiles] = OrderedDict()

@@ -16,9 +16,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.stores.access import View
-from chatbot.stores.base import KeyValueStore, TranscriptStore
+from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
 from chatbot.stores.cache import MemoryShelf
-from chatbot.stores.errors import InvalidSettings
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Shelf, Writing
 from chatbot.stores.observations.store import LoggedObservations
@@ -42,8 +41,7 @@ class InMemoryStore(KeyValueStore, TranscriptStore, LoggedObservations):
         ttl_days: float = 0,
     ) -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
-        if kv_cap < 1 or transcript_cap < 1:
-            raise InvalidSettings("kv_cap and transcript_cap must be at least 1")
+        check_caps(kv_cap=kv_cap, transcript_cap=transcript_cap)
         self._kv_cap = kv_cap
         self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
 

@@ -16,13 +16,12 @@ import numpy as np
 from msgspec import Struct
 
 from chatbot.stores.observations import overlay as packing
-from chatbot.stores.observations.filters import always, fitting, predicate
+from chatbot.stores.observations.filters import always, fitting, predicate, ranges
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import Overlay
 from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Ints, Segment, TermRun
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Filter
-from chatbot.stores.records import micros
 from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, inverse_frequency
 
 _BOOSTS = np.array(BOOSTS)
@@ -277,7 +276,8 @@ def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
     if numbers is not None:
         flags = np.zeros(len(table), bool)
         flags[np.fromiter(numbers, "i8", len(numbers))] = True
-    for each in _ranges(table, wanted):
+    for column, compare, bound in ranges(table, wanted):
+        each = compare(np.array(column), bound)
         flags = each if flags is None else flags & each
     rest = predicate(table, wanted, without_ranges=True)
     if rest is not always:
@@ -311,14 +311,3 @@ def sessions_about(table: Table, held: Sequence[Ints]) -> dict[str, float]:
             scores[among] += idf * (each[among] * (K1 + 1)) / (each[among] + K1)
     found = np.flatnonzero(scores)
     return {names[at] or "": score for at, score in zip(found.tolist(), scores[found].tolist(), strict=True)}
-
-
-def _ranges(table: Table, wanted: Filter) -> list[Ints]:
-    found = []
-    if wanted.after is not None:
-        found.append(np.array(table.created_at) >= micros(wanted.after))
-    if wanted.before is not None:
-        found.append(np.array(table.created_at) < micros(wanted.before))
-    if wanted.min_importance > 0:
-        found.append(np.array(table.importance) >= wanted.min_importance)
-    return found
