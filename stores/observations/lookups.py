@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from chatbot.stores.access import OWNER, View, may_see
 from chatbot.stores.fields import Field, Form, InTable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from chatbot.stores.observations.table import Table
 
 ID_LENGTH = 36
+Key = TypeVar("Key")
 _NO_ROWS: Sequence[int] = ()
 
 
@@ -55,6 +56,19 @@ class Ids(list[str]):
         """Remove a row; its number stays taken."""
         self.gone.add(self.numbers.pop(each))
         self.erased.add(each)
+
+
+class Numbered(dict[Key, int]):
+    """From each of `values` to its number; a value that is asked for first is added at the end of both."""
+
+    def __init__(self, values: list[Key]) -> None:
+        super().__init__({each: number for number, each in enumerate(values)})
+        self._values = values
+
+    def __missing__(self, key: Key) -> int:
+        self._values.append(key)
+        self[key] = number = len(self)
+        return number
 
 
 class LabelTexts(NamedTuple):
