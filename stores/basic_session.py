@@ -61,9 +61,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         file = self._files(session).transcript
-        known = file.recall_last(n)
-        if known is None:
-            known = file.glance_last(n)
+        known = file.glance_last(n)
         return known if known is not None else await asyncio.to_thread(file.read_last, n)
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:

@@ -20,9 +20,6 @@ from chatbot.stores.files import (
     LOCK_NAME,
     LOCK_TIMEOUT_S,
     Folder,
-    Mend,
-    Stamp,
-    mend_lines,
     open_folder,
     translated,
 )
@@ -103,24 +100,6 @@ class OpenFolders:
                 raise
             folder.unlock()
             self._keep(folder)
-
-    def append(
-        self,
-        path: Path,
-        name: str,
-        data: bytes,
-        *,
-        mend: Mend = mend_lines,
-        known: Stamp | None = None,
-        look: Callable[[Folder, Stamp], None] = lambda _, __: None,
-    ) -> None:
-        """Add `data` to the end of a file in the folder at `path`. Durable on return.
-
-        Transcripts, receipts and bills are all written this way: the lock is free while the disk syncs. `look` is
-        called with the folder and the stamp of the file under the lock; see `Folder.appending` for `mend` and `known`.
-        """
-        with self.locked(path) as folder:
-            folder.append(name, data, mend=mend, known=known, look=look)
 
     def close(self, path: Path) -> bool:
         """Close the folder at `path` if it is idle; one in use is not registered. Returns True."""

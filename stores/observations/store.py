@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from chatbot.stores.access import View, fold, may_see
-from chatbot.stores.backend import Flaw
+from chatbot.stores.backend import Flaw, shell_word
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.errors import UnknownObservation, UnsafePath
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import shell_word
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of

@@ -18,7 +18,7 @@ from pathlib import Path
 from uuid import UUID
 
 from chatbot.stores import transcript
-from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is_blob_name
+from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is_blob_name, shell_word
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
@@ -32,7 +32,6 @@ from chatbot.stores.files import (
     locked,
     make_folder,
     opened,
-    shell_word,
     sync_folder,
 )
 from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of

@@ -82,7 +82,8 @@ class FilePlace(Place):
     def append(self, name: str, data: bytes) -> None:
         """Add to the end of a file of the folder. Durable on return."""
         self.prepare()
-        self._folders.append(self.folder, name, data)
+        with self._folders.locked(self.folder) as folder:
+            folder.append(name, data, unlock=True)
 
     @contextmanager
     def alone(self) -> Iterator[Folder]:
