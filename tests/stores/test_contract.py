@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from hypothesis import settings
 
-from chatbot.stores import KeyValue, KeyValueStore, SessionRef, TranscriptEntry, TranscriptStore
+from chatbot.stores import SessionRef, TranscriptEntry, TranscriptStore
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.testing import KeyValueStoreContract, TranscriptStoreContract, store_machine
@@ -40,31 +40,6 @@ class TestInMemoryStore(KeyValueStoreContract, TranscriptStoreContract):
         return InMemoryStore(home, kv_cap=5, transcript_cap=12)
 
 
-class StrangersKeyValues(KeyValueStore):
-    keeps_files = False
-
-    def __init__(self, home: Path) -> None:
-        super().__init__(home)
-        self._entries: defaultdict[str, dict[str, KeyValue]] = defaultdict(dict)
-
-    async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        found = self._entries[session.id].get(key)
-        return found.value if found else None
-
-    async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
-        self._entries[session.id].pop(entry.key, None)
-        self._entries[session.id][entry.key] = entry
-
-    async def kv_delete(self, session: SessionRef, key: str) -> bool:
-        return self._entries[session.id].pop(key, None) is not None
-
-    async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        return list(self._entries[session.id].values())
-
-    async def forget_session(self, session: SessionRef) -> None:
-        self._entries.pop(session.id, None)
-
-
 class StrangersTranscript(TranscriptStore):
     keeps_files = False
 
@@ -80,11 +55,6 @@ class StrangersTranscript(TranscriptStore):
 
     async def forget_session(self, session: SessionRef) -> None:
         self._said.pop(session.id, None)
-
-
-class TestStrangersKeyValues(KeyValueStoreContract):
-    def open_store(self, home: Path) -> StrangersKeyValues:
-        return StrangersKeyValues(home)
 
 
 class Keeping(StrangersTranscript):
@@ -144,7 +114,5 @@ def _opened_with(kv_cap: int, transcript_cap: int) -> Callable[[Path], BasicSess
 
 TestSmallHistories = store_machine(_opened_with(3, 4), kv_cap=3).TestCase
 TestSmallHistories.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
-TestStrangersKeyHistories = store_machine(StrangersKeyValues).TestCase
-TestStrangersKeyHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
 TestStrangersFileHistories = store_machine(StrangersFiles, transcript_cap=3).TestCase
 TestStrangersFileHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)

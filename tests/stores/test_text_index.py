@@ -274,31 +274,6 @@ def test_a_list_that_makes_no_sense_is_an_empty_one(
     assert len(again.uncovered(array("q", range(300)))) == 300
 
 
-def test_erased_rows_leave_no_byte_behind(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
-    texts[20] = (20, {"narrative": ["unmistak"] * 3})
-    flush(index, texts, 0, 300)
-    files = [path for path in (tmp_path / "index").rglob("*") if path.is_file()]
-    assert any(b"unmistak" in path.read_bytes() for path in files)
-    late = index._plan(0, 16)
-    other = TextIndex(FolderShelf(tmp_path / "index"))
-    other.open()
-    slow = other._plan(16, 32)
-    index.erase([20])
-    for path in (tmp_path / "index").rglob("*"):
-        assert path.is_dir() or b"unmistak" not in path.read_bytes()
-    assert other.write(slow, [(row, *texts[row]) for row in range(16, 32)]) is None
-    assert index.write(late, [(row, *texts[row]) for row in range(16)]) is None
-    for path in (tmp_path / "index").rglob("*"):
-        assert path.is_dir() or b"unmistak" not in path.read_bytes()
-    assert index.uncovered(array("q", range(300))) == [20]  # its neighbours need not be read again
-    other.refresh()
-    assert other.uncovered(array("q", range(300))) == [20]
-    left = {row: ((0, {}) if row == 20 else text) for row, text in texts.items()}
-    visible = everything(texts)
-    for each in (index, other):
-        assert match(each, left, WORDS[:3], visible) == rank(seen(left, visible), WORDS[:3])
-
-
 def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Texts) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
