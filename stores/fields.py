@@ -15,7 +15,6 @@ A record is a dataclass or a struct, and `Annotated` carries all that the rest o
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -335,14 +334,10 @@ def _check_count(value: object, name: str) -> Any:
     return value
 
 
-def _read_number(value: object, name: str) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+def _read_count(value: object, name: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidValue(f"{name} is {value!r:.80}, not a number")
     return value
-
-
-def _read_count(value: object, name: str) -> Any:
-    return _read_number(value if isinstance(value, int) else None, name)
 
 
 def _check_moment(value: object, name: str) -> datetime:
@@ -389,7 +384,7 @@ Count: TypeAlias = Annotated[
     int,
     Form(_check_count, read=_read_count, code="I", number=lambda each: max(0, each)),
 ]
-Share: TypeAlias = Annotated[float, Form(check_share, read=_read_number, code="d")]
+Share: TypeAlias = Annotated[float, Form(check_share, code="d")]
 """A number from 0 to 1."""
 Table: TypeAlias = Annotated[Mapping[str, Any], Form(_check_table, write=dict)]
 """JSON values by key."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from chatbot.stores.observations.lookups import label_of
 from chatbot.stores.observations.table import Table
-from chatbot.stores.query import EMPTY, FILTERED, Filter, Labelled, Order, passes, takes_missing, tests_of, written
+from chatbot.stores.query import EMPTY, FILTERED, MISSING, Filter, Labelled, Order, passes, tests_of, written
 from chatbot.stores.records import micros
 
 _EMPTY = frozenset(label_of(name, "") for name in EMPTY)
@@ -54,7 +54,7 @@ def _holding(table: Table, name: str, asked: Any) -> set[int]:
     start = label_of(f"metadata.{name}", "")
     held = {label[len(start) :]: numbers for label, numbers in table.labels.items() if label.startswith(start)}
     found = set().union(*(numbers for value, numbers in held.items() if passes(json.loads(value), tests)))
-    return found | set(range(len(table))).difference(*held.values()) if takes_missing(tests) else found
+    return found | set(range(len(table))).difference(*held.values()) if passes(MISSING, tests) else found
 
 
 def _without_any(table: Table, empty: str) -> set[int]:
