@@ -139,7 +139,7 @@ class Log(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close files and connections."""
+        """Close files and connections. May be called twice."""
 
 
 class Hands(Protocol):
