@@ -7,6 +7,7 @@ whose log is a file.
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -360,9 +361,8 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
     try:
         cache.check()
     except UnsafePath as error:
-        is_there = cache.folder.is_symlink() or cache.folder.exists()
         command = f"rm -r {shell_word(cache.folder)} && {_REINDEX}"
-        return Flaw("index", "bad", str(error), command, renew if is_there else None)
+        return Flaw("index", "bad", str(error), command, renew if os.path.lexists(cache.folder) else None)
     from chatbot.stores.observations.segments import FORMAT  # it loads NumPy
 
     known = listed(FolderShelf.of(cache, search.NAME), FORMAT).pieces

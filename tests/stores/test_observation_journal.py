@@ -256,19 +256,6 @@ def test_events_about_what_nobody_knows_change_nothing(place: Journaled) -> None
     assert place.titles() == ["title 1", "title 2", "title 9"]
 
 
-def test_restoring_what_was_superseded_by_a_purged_row_works(place: Journaled) -> None:
-    place.commit(adding(1), adding(2), Event(kind="supersede", at=NOW, ids=(id_of(1),), by=id_of(2)))
-
-    async def work(store: ObservationFileStore) -> None:
-        await store.purge(OWNER, [id_of(2)])
-        [outcome] = await store.commit(OWNER, [Event(kind="restore", at=NOW, ids=(id_of(1),))])
-        assert outcome.kind == "updated"
-        assert await titles(store) == ["title 1"]
-
-    place.run(work)
-    assert place.titles() == ["title 1"]
-
-
 @pytest.mark.parametrize("tail", [b"\0" * 10, b"\0" * 10_000, B[:30], B[:30] + b"\0" * 5000, b"\n\n", b"\r\n", b" "])
 def test_a_torn_end_is_mended_and_told(place: Journaled, tail: bytes, caplog: pytest.LogCaptureFixture) -> None:
     place.put(lines(A) + tail)
