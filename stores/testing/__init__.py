@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from chatbot.stores.testing.log_contract import LogContract as LogContract
     from chatbot.stores.testing.observation_contract import ObservationStoreContract as ObservationStoreContract
     from chatbot.stores.testing.observation_machine import ObservationMachine as ObservationMachine
-    from chatbot.stores.testing.observation_machine import observation_machine as observation_machine
     from chatbot.stores.testing.session_contract import KeyValueStoreContract as KeyValueStoreContract
     from chatbot.stores.testing.session_contract import StoreMachine as StoreMachine
     from chatbot.stores.testing.session_contract import TranscriptStoreContract as TranscriptStoreContract
-    from chatbot.stores.testing.session_contract import store_machine as store_machine
     from chatbot.stores.testing.shelf_contract import ShelfContract as ShelfContract
 
 _HOMES = {
@@ -38,8 +36,6 @@ _HOMES = {
     "ShelfContract": "shelf_contract",
     "StoreMachine": "session_contract",
     "TranscriptStoreContract": "session_contract",
-    "observation_machine": "observation_machine",
-    "store_machine": "session_contract",
 }
 
 

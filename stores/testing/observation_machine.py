@@ -112,38 +112,23 @@ _FILTERS = st.builds(
 )
 
 
-def observation_machine(
-    open_store: Callable[..., ObservationStore],
-    *,
-    handles: int = 2,
-    nearest: Nearest = "exact",
-    model: type[ObservationStore] = InMemoryStore,
-    **caps: float,
-) -> type[ObservationMachine]:
-    """An `ObservationMachine` for the store that `open_store(home, **caps)` opens; run its `TestCase`.
+class ObservationMachine(RuleBasedStateMachine):
+    """Drives a store, through several handles at once, and its model through one random history; they never differ.
 
-    `handles` stores are open on one home at the same time, as if in so many processes; 1 for a store that keeps no
-    files. `nearest` is the level of the store, and `model` the store that it is compared with.
+    class MyMachine(ObservationMachine):
+        def open_store(self, home):
+            return MyObservations(home, **self.caps)
+
+    TestMyHistories = MyMachine.TestCase
     """
 
-    class Machine(ObservationMachine):
-        def open_store(self, home: Path) -> ObservationStore:
-            return open_store(home, **caps)
-
-    Machine.handles = handles
-    Machine.nearest = nearest
-    Machine.model = model
-    Machine.caps = caps
-    return Machine
-
-
-class ObservationMachine(RuleBasedStateMachine):
-    """Drives a store, through several handles at once, and its model through one random history; they never differ."""
-
     handles = 2
+    """Number of stores that are open on one home, as if in so many processes; 1 for a store that keeps no files."""
     nearest: Nearest = "exact"
     model: type[ObservationStore] = InMemoryStore
+    """The store that it is compared with."""
     caps: Mapping[str, float] = {}
+    """Settings of both."""
 
     def open_store(self, home: Path) -> ObservationStore:
         """The store under test, keeping its files below `home`."""

@@ -7,9 +7,12 @@
         def open_store(self, home):
             return MyStore(home, kv_cap=100)
 
-    TestMyHistories = store_machine(MyStore).TestCase
+    class MyMachine(StoreMachine):
+        open_store = TestMyStore.open_store
 
-Inherit the classes of the contracts that the store keeps, and open it with caps of 3 or more. `store_machine` compares
+    TestMyHistories = MyMachine.TestCase
+
+Inherit the classes of the contracts that the store keeps, and open it with caps of 3 or more. `StoreMachine` compares
 it with `InMemoryStore`, taken as the perfect model, over random histories. Needs pytest and Hypothesis, and no plug-in
 of theirs: each test runs its own event loop.
 """
@@ -303,20 +306,6 @@ _LINE = st.sampled_from(["", FORGED, f"\\{FORGED}", "### user", "```", "text", "
 )
 TEXTS = st.lists(_LINE, max_size=5).map("\n".join)
 """Random content, rich in lines that look like headers and in odd line ends."""
-
-
-def store_machine(
-    open_store: Callable[[Path], SessionStore], *, kv_cap: int | None = None, transcript_cap: int | None = None
-) -> type[StoreMachine]:
-    """A `StoreMachine` for the store that `open_store(home)` opens; run its `TestCase`. None means no cap."""
-
-    class Machine(StoreMachine):
-        def open_store(self, home: Path) -> SessionStore:
-            return open_store(home)
-
-    Machine.kv_cap = kv_cap
-    Machine.transcript_cap = transcript_cap
-    return Machine
 
 
 class StoreMachine(RuleBasedStateMachine):

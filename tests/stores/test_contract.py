@@ -14,7 +14,7 @@ from hypothesis import settings
 from chatbot.stores import SessionRef, TranscriptEntry, TranscriptStore
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.testing import KeyValueStoreContract, TranscriptStoreContract, store_machine
+from chatbot.stores.testing import KeyValueStoreContract, StoreMachine, TranscriptStoreContract
 from chatbot.stores.testing.session_contract import SESSION
 from tests.effort import examples
 
@@ -108,11 +108,20 @@ class TestStrangersFiles(TranscriptStoreContract):
         return StrangersFiles(home)
 
 
-def _opened_with(kv_cap: int, transcript_cap: int) -> Callable[[Path], BasicSessionStore]:
-    return lambda home: BasicSessionStore(home, kv_cap=kv_cap, transcript_cap=transcript_cap)
+class SmallMachine(StoreMachine):
+    kv_cap = 3
+
+    def open_store(self, home: Path) -> BasicSessionStore:
+        return BasicSessionStore(home, kv_cap=3, transcript_cap=4)
 
 
-TestSmallHistories = store_machine(_opened_with(3, 4), kv_cap=3).TestCase
+class StrangersMachine(StoreMachine):
+    transcript_cap = 3
+
+    def open_store(self, home: Path) -> StrangersFiles:
+        return StrangersFiles(home)
+
+
+TestSmallHistories, TestStrangersFileHistories = SmallMachine.TestCase, StrangersMachine.TestCase
 TestSmallHistories.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
-TestStrangersFileHistories = store_machine(StrangersFiles, transcript_cap=3).TestCase
 TestStrangersFileHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
