@@ -27,7 +27,6 @@ from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.files import locked
 from chatbot.stores.testing.session_contract import entry
 from chatbot.stores.transcript import TranscriptFile
-from tests.effort import share
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 KV_GOLDEN = """\
@@ -251,25 +250,6 @@ async def test_closing_waits_for_an_append_whose_caller_no_longer_does(
         await asyncio.wait([appending])
     await closing
     assert transcript.parse((session.folder / "transcript.md").read_bytes()) == [entry("said")]
-
-
-async def test_a_file_cut_at_any_byte_keeps_every_whole_entry_and_takes_the_next(tmp_path: Path) -> None:
-    said = [entry("one\n\ntwo"), entry("é🦜", "assistant"), entry("### user — 2026-01-02T03:04:05Z and on"), entry("")]
-    data = transcript.render(said)
-    ends = [block.end for block in transcript.blocks(data)]
-    for length in share(range(len(data) + 1), "cut"):
-        folder = tmp_path / str(length)
-        folder.mkdir()
-        (folder / "transcript.md").write_bytes(data[:length])
-        session = SessionRef(str(length), folder)
-        store = BasicSessionStore(tmp_path)
-        whole = said[: sum(end - len("\n\n") <= length for end in ends)]
-        if data[:length].endswith(b"one\n\n"):  # as if somebody had taken the rest away
-            whole = [entry("one")]
-        assert await store.transcript_read_last(session, 9) == whole, length
-        await store.transcript_append(session, [entry("next")])
-        assert await store.transcript_read_last(session, 1) == [entry("next")], length
-        assert await store.transcript_read_all(session) == [*whole, entry("next")], length
 
 
 async def test_edits_by_hand_of_the_same_size_are_seen_however_fast_they_follow(

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -40,24 +39,7 @@ class TestInMemoryStore(KeyValueStoreContract, TranscriptStoreContract):
         return InMemoryStore(home, kv_cap=5, transcript_cap=12)
 
 
-class StrangersTranscript(TranscriptStore):
-    keeps_files = False
-
-    def __init__(self, home: Path) -> None:
-        super().__init__(home)
-        self._said: defaultdict[str, list[TranscriptEntry]] = defaultdict(list)
-
-    async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        self._said[session.id] += entries
-
-    async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        return self._said[session.id][-n:] if n > 0 else []
-
-    async def forget_session(self, session: SessionRef) -> None:
-        self._said.pop(session.id, None)
-
-
-class Keeping(StrangersTranscript):
+class Keeping(InMemoryStore):
     """Keeps what should be deleted."""
 
     async def forget_session(self, session: SessionRef) -> None: ...
@@ -76,10 +58,8 @@ def test_a_promise_that_is_broken_is_named_in_words_with_the_methods_to_look_at(
     assert any(line.strip().startswith("SessionStore.forget_session: Delete all") for line in methods)
 
 
-class StrangersFiles(StrangersTranscript):
+class StrangersFiles(TranscriptStore):
     """Keeps its entries in a file of its own, one `repr` a line, and drops what is past its cap."""
-
-    keeps_files = True
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -96,6 +76,9 @@ class StrangersFiles(StrangersTranscript):
         lines = file.read_text(encoding="utf-8").split("\n") if file.exists() else []
         fields = [json.loads(line) for line in lines[-n:] if line and n > 0]
         return [TranscriptEntry(role, content, datetime.fromisoformat(at)) for role, content, at in fields]
+
+    async def forget_session(self, session: SessionRef) -> None:
+        self._file(session).unlink(missing_ok=True)
 
     def _file(self, session: SessionRef) -> Path:
         return session.folder / "mine.txt"

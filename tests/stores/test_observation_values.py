@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observation import Observation, Triple, changed, parse_observation
+from chatbot.stores.observation import Observation, changed, parse_observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.row_events import Event
@@ -26,11 +26,6 @@ ID, OTHER, THIRD = map(id_of, (1, 2, 3))
 
 def row(**given: Any) -> Observation:
     return made(1, **{"title": "t"} | given)
-
-
-def fact(**given: Any) -> Triple:
-    usual: dict[str, Any] = {"id": ID, "subject": "s", "predicate": "p", "object": "o", "created_at": NOW}
-    return Triple(**usual | given)
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -83,27 +78,6 @@ def test_what_cannot_be_kept_is_refused(what: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         row(**IMPOSSIBLE[what])
     assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"subject": ""},
-        {"object": "x" * 1001},
-        {"predicate": "\ud800"},
-        {"confidence": math.nan},
-        {"confidence": True},
-        {"confidence": -0.1},
-        {"source": "me"},
-        {"agent_id": 5},
-        {"namespace": ["a"]},
-        {"session_id": 5},
-        {"created_at": "now"},
-    ],
-)
-def test_an_impossible_fact_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValue):
-        fact(**given)
 
 
 KEPT: dict[str, dict[str, Any]] = {
