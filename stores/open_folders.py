@@ -68,13 +68,7 @@ class Descriptors:
             self._open.pop(holder, None)
 
 
-def _begin_anew() -> None:
-    """Reset in a forked child: the lock's thread may not exist there, and each holder closes its own."""
-    OPEN.__init__()  # type: ignore[misc]
-
-
 OPEN = Descriptors()
-os.register_at_fork(after_in_child=_begin_anew)
 
 
 class OpenFolders:
@@ -155,10 +149,12 @@ class OpenFolders:
         return folder
 
 
-def _close_everywhere() -> None:
+def _begin_anew() -> None:
+    """Reset in a forked child: the lock's thread may not exist there."""
+    OPEN.__init__()  # type: ignore[misc]
     for folders in _everywhere:
         folders.begin_anew()
 
 
 _everywhere: WeakSet[OpenFolders] = WeakSet()
-os.register_at_fork(after_in_child=_close_everywhere)
+os.register_at_fork(after_in_child=_begin_anew)

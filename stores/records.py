@@ -252,7 +252,9 @@ def parse_record(written: Mapping[str, Any]) -> SessionRecord:
         for name in _TIMES:
             if name in given:
                 given[name] = parse_time(given[name])
-        given["store_types"] = _names(given["store_types"])
+        if not isinstance(given["store_types"], list):
+            raise TypeError(f"the stores are {given['store_types']!r}, not a list of names")
+        given["store_types"] = tuple(given["store_types"])
         given["title"] = _title(given.get("title", ""))
         return SessionRecord(**{"used_at": given["created_at"]} | given)
     except KeyError as error:
@@ -271,12 +273,6 @@ def decode_record(data: bytes, session_id: str) -> SessionRecord:
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"not valid JSON: {error}") from error
     return replace(parse_record(written), id=session_id)
-
-
-def _names(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError(f"the stores are {value!r}, not a list of names")
-    return tuple(value)
 
 
 def _check_id(text: str) -> None:

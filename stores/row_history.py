@@ -52,7 +52,7 @@ def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -
     seen: list[Event] = []
     changes: list[Mapping[str, tuple[Any, Any]]] = []
     for event, before, after in _steps(events):
-        if _are_seen(before, after, view):
+        if all(may_see(each, view) for each in (before, after) if each is not None):
             seen.append(_shown_event(event, sees))
             changes.append(_changes(event, before, after, sees))
     return Version(shown(row, sees), tuple(seen), tuple(changes))
@@ -65,10 +65,6 @@ def _steps(events: Sequence[Event]) -> Iterator[tuple[Event, Observation | None,
         after = event.row if before is None else applied(before, event)
         yield event, before, after
         before = after
-
-
-def _are_seen(before: Observation | None, after: Observation | None, view: View) -> bool:
-    return all(may_see(each, view) for each in (before, after) if each is not None)
 
 
 def _changes(

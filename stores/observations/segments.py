@@ -139,7 +139,7 @@ class Segment:
 
     def terms(self) -> list[bytes]:
         """Return all terms, in order."""
-        rest, rests = self._rest_bytes, self._rests.tolist()
+        rest, rests = self._rest_bytes, self.whole("rests", "<u4").tolist()
         keys = self.whole("keys", ">u8").tobytes()
         return [
             _text(keys[KEY_BYTES * at : KEY_BYTES * (at + 1)], rest[rests[at] : rests[at + 1]])
@@ -155,13 +155,13 @@ class Segment:
         ]
 
     def _rest(self, at: int) -> bytes:
-        begin, end = self._rests[at : at + 2].tolist()
+        begin, end = self.whole("rests", "<u4")[at : at + 2].tolist()
         return self._rest_bytes[begin:end]
 
     def _runs(self, at: int) -> Sequence[TermRun]:
-        first, last = self._firsts[at : at + 2].tolist()
-        ends = self._offsets[first : last + 1].tolist()
-        fields = self._fields[first:last].tolist()
+        first, last = self.whole("firsts", "<u4")[at : at + 2].tolist()
+        ends = self.whole("runs", "<u4")[first : last + 1].tolist()
+        fields = self.whole("fields", "u1")[first:last].tolist()
         return [TermRun(*each) for each in zip(fields, ends, ends[1:], strict=False)]
 
     @cached_property
@@ -171,22 +171,6 @@ class Segment:
     @cached_property
     def _keys(self) -> Ints:
         return self.whole("keys", ">u8").astype("u8")
-
-    @cached_property
-    def _rests(self) -> Ints:
-        return self.whole("rests", "<u4")
-
-    @cached_property
-    def _firsts(self) -> Ints:
-        return self.whole("firsts", "<u4")
-
-    @cached_property
-    def _fields(self) -> Ints:
-        return self.whole("fields", "u1")
-
-    @cached_property
-    def _offsets(self) -> Ints:
-        return self.whole("runs", "<u4")
 
     def whole(self, name: str, kind: str) -> Ints:
         """Return an array; an empty one if the segment has none of that name."""
