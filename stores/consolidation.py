@@ -16,7 +16,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observation import PROTECTED_TYPES
+from chatbot.stores.observation import PROTECTED_TYPES, Observation
 
 BOOST = 0.1
 """Gain of the first use since the last run, divided by ln 2."""
@@ -85,3 +85,8 @@ def surplus(rows: Iterable[CapFields], cap: int) -> list[str]:
 def is_overfull(active: int, cap: int) -> bool:
     """Return True if archiving is due: a tenth of slack keeps it rare."""
     return cap > 0 and active > cap + cap // 10
+
+
+def weigh(row: Observation, number: int) -> CapFields:
+    """Return the cap fields of a row."""
+    return CapFields(row.id, number, row.type, row.standing, row.use_count + row.mention_count)

@@ -16,7 +16,7 @@ import numpy as np
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.consolidation import LASTING_TYPES, CapFields, check_rate, is_overfull, settled, surplus
+from chatbot.stores.consolidation import LASTING_TYPES, check_rate, is_overfull, settled, surplus, weigh
 from chatbot.stores.decisions import decide
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import SEARCHED, Observation, RowState, Triple
@@ -78,10 +78,7 @@ class ReferenceStore(ObservationStore):
             outcomes.append(outcome)
         active = [row for row in self._rows.values() if row.status == "active"]
         if events and is_overfull(len(active), self.max_observations):
-            weighed = [
-                CapFields(row.id, self.numbers[row.id], row.type, row.standing, row.use_count + row.mention_count)
-                for row in active
-            ]
+            weighed = [weigh(row, self.numbers[row.id]) for row in active]
             self._apply([archiving(surplus(weighed, self.max_observations), events[-1].at, self.max_observations)])
         return outcomes
 
