@@ -122,18 +122,6 @@ class ReferenceStore(ObservationStore):
         page = await self.find(view, wanted, order="created", ascending=True, limit=limit, after=after)
         return list(map(RowState.of, page.rows))
 
-    async def later_alike(
-        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
-    ) -> dict[str, list[Match]]:
-        check_model(self.model, model)
-        own = [row for row in self.current(view) if row.id in ids and self.has_vector(row)]
-        found = {}
-        for row in own:
-            near = await self.nearest(view, self.vectors[row.id][1], wanted, model=model, limit=len(self.numbers))
-            later = [match for match in near if self.numbers[match.id] > self.numbers[row.id]]
-            found[row.id] = later[: check_limit(limit)]
-        return found
-
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
         check_model(self.model, model)
         missing = [row for row in self.current(view) if not self.has_vector(row)]
