@@ -181,15 +181,13 @@ class KeyValueStoreContract(StoreContract):
         }
 
     def test_entries_survive_closing(self, home: Path) -> None:
-        async def write(store: KeyValueStore, session: SessionRef) -> bool:
+        async def write(store: KeyValueStore, session: SessionRef) -> None:
             await store.kv_set(session, key_value("a", "1"))
-            return store.keeps_files
 
-        async def read(store: KeyValueStore, session: SessionRef) -> str | None:
-            return await store.kv_get(session, "a")
+        async def check(store: KeyValueStore, session: SessionRef) -> None:
+            assert await store.kv_get(session, "a") == "1"
 
-        keeps_files = self.run(home, write)
-        assert self.run(home, read) == ("1" if keeps_files else None)
+        self.survives(home, write, check)
 
     async def test_nothing_of_a_forgotten_session_comes_back(self, store: KeyValueStore, session: SessionRef) -> None:
         await store.kv_set(session, key_value("a", "1"))
@@ -290,15 +288,13 @@ class TranscriptStoreContract(StoreContract):
         assert await store.transcript_read_all(session) == []
 
     def test_entries_survive_closing(self, home: Path) -> None:
-        async def write(store: TranscriptStore, session: SessionRef) -> bool:
+        async def write(store: TranscriptStore, session: SessionRef) -> None:
             await store.transcript_append(session, [entry("remember me")])
-            return store.keeps_files
 
-        async def read(store: TranscriptStore, session: SessionRef) -> list[TranscriptEntry]:
-            return await store.transcript_read_last(session, 5)
+        async def check(store: TranscriptStore, session: SessionRef) -> None:
+            assert await store.transcript_read_last(session, 5) == [entry("remember me")]
 
-        keeps_files = self.run(home, write)
-        assert self.run(home, read) == ([entry("remember me")] if keeps_files else [])
+        self.survives(home, write, check)
 
 
 _LINE = st.sampled_from(["", FORGED, f"\\{FORGED}", "### user", "```", "text", "é🦜"]) | st.text(
