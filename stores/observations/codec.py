@@ -18,7 +18,7 @@ from whoosh.formats import Frequency
 from whoosh.writing import SegmentWriter
 
 from chatbot.stores.observations.arrays import joined
-from chatbot.stores.observations.lookups import Numbered
+from chatbot.stores.observations.lookups import Numbering
 from chatbot.stores.observations.segments import KEY_BYTES, MANY, REPEATED, UNKNOWN, Ints, Segment, SegmentDraft
 from chatbot.stores.text.bm25 import FIELDS, MAX_FREQUENCY, length_to_byte
 
@@ -40,7 +40,7 @@ class Postings:
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         self._words: list[str] = []
-        self._numbers = Numbered(self._words)
+        self._numbers = Numbering(self._words)
         self._terms = array("I")
         self._counts = array("I")
         self._runs: list[tuple[int, int]] = []

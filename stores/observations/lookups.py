@@ -58,7 +58,7 @@ class Ids(list[str]):
         self.erased.add(each)
 
 
-class Numbered(dict[Key, int]):
+class Numbering(dict[Key, int]):
     """From each of `values` to its number; a value that is asked for first is added at the end of both."""
 
     def __init__(self, values: list[Key]) -> None:

@@ -37,7 +37,7 @@ from chatbot.stores.observations.lookups import (
     Ids,
     Labels,
     Mask,
-    Numbered,
+    Numbering,
     Visible,
     labels_of,
     numbers,
@@ -411,8 +411,8 @@ class Table:
         return number
 
     @cached_property
-    def _class_numbers(self) -> Numbered[tuple[str, Guard]]:
-        return Numbered(self.classes)
+    def _class_numbers(self) -> Numbering[tuple[str, Guard]]:
+        return Numbering(self.classes)
 
     @cached_property
     def _sizes(self) -> Counter[int]:
@@ -485,5 +485,5 @@ class Table:
             others.remove(row_id)
 
     @cached_property
-    def _session_numbers(self) -> Numbered[str | None]:
-        return Numbered(self.sessions)
+    def _session_numbers(self) -> Numbering[str | None]:
+        return Numbering(self.sessions)
