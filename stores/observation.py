@@ -359,7 +359,7 @@ def is_own(row: Observation) -> bool:
     return not row.source.startswith(_BY_OTHERS)
 
 
-def content_hash(observation: Observation) -> str:
+def content_hash(observation: Content[Any]) -> str:
     """Return the SHA-256 of title, narrative, each fact, and both sides of an exchange, each ended by a NUL.
 
     Case, width of characters and white space make no difference. A key of the writer's own is hashed too.

@@ -199,7 +199,7 @@ def test_a_bundle_that_was_cut_behind_any_of_its_lines_is_refused_whole() -> Non
         Path("cut.jsonl").write_text("".join(lines[:end]), encoding="utf-8")
         fails(7, "complete", "import", "cut.jsonl")
     assert titles("list") == []
-    lines[-1] = lines[-1].replace("red", "blue")  # whoever changes a text need not count anew
+    lines[-2:] = [lines[-2].replace("red", "blue"), '{"kind": "end"}\n']  # whoever changes a text need not count anew
     Path("all.jsonl").write_text("".join([*lines, *lines]), encoding="utf-8")
     assert len(from_json("import", "all.jsonl")[0]["sessions"]) == 2
 

@@ -63,7 +63,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("POST", "/v1/memories"): {"title": "something else"},
     ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
-    ("POST", "/v1/memories/import"): {"text": '{"kind": "memories", "format": 1}'},
+    ("POST", "/v1/memories/import"): {"text": '{"kind": "memories", "format": 1}\n{"kind": "end"}'},
     ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("POST", "/v1/memories/purge"): {"person": "nobody", "dry_run": True},
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
