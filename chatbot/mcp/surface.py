@@ -12,7 +12,6 @@ import inspect
 import json
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable
 from datetime import datetime
 from functools import lru_cache
@@ -259,20 +258,12 @@ def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
 
 class _Surface:
     def __init__(self, memory: MemorySystem, agent: str) -> None:
-        self._memory = memory
         self._operations = {each.tool: each for each in OPERATIONS if each.tool}
-        self._agent = agent
-        self._seen: OrderedDict[ServerCaller | None, _Offer] = OrderedDict()
+        self._offer = lru_cache(_MOST_CALLERS)(lambda caller: _Offer(_memory_for(memory, caller), agent))
 
     def _for(self, context: _Request) -> _Offer:
         """Return the caller's part: over HTTP the server knows the caller, on a pipe it is the user who started us."""
-        caller: ServerCaller | None = context.request.state.caller if context.request else None
-        if caller not in self._seen:
-            self._seen[caller] = _Offer(_memory_for(self._memory, caller), self._agent)
-        self._seen.move_to_end(caller)
-        while len(self._seen) > _MOST_CALLERS:
-            self._seen.popitem(last=False)
-        return self._seen[caller]
+        return self._offer(context.request.state.caller if context.request else None)
 
     async def list_tools(self, context: _Request, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         tools = self._for(context).tools
