@@ -22,7 +22,6 @@ from chatbot.errors import ConfigError
 from chatbot.providers import provider_of
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.files import locked, make_folder, opened
-from chatbot.stores.plugins import STORES
 
 NAME = "trusted.json"
 _SHOWN = 4
@@ -185,7 +184,7 @@ def needing_trust(
     return {
         name: value
         for name, place, value in _leaves(table)
-        if not (_is_harmless(place, value, is_weakest=is_weakest) or _is_model_of(providers, place, value))
+        if not _is_harmless(place, value, is_weakest=is_weakest, providers=providers)
     }
 
 
@@ -195,13 +194,9 @@ def is_harmless_model(name: str, providers: Collection[str]) -> bool:
 
 
 def is_allowed(path: Path, table: Mapping[str, Any], *, is_weakest: bool = True) -> bool:
-    """Return True if the user trusts the file with its current settings."""
-    return _known().get(_place(path)) == _digest(needing_trust(table, is_weakest=is_weakest))
-
-
-def is_trusted(path: Path, table: Mapping[str, Any]) -> bool:
-    """Return True if the file sets what needs trust and is allowed to: trusting one that sets nothing means nothing."""
-    return bool(needing_trust(table)) and is_allowed(path, table)
+    """Return True if the file sets what needs trust, and the user trusts it with its current settings."""
+    found = needing_trust(table, is_weakest=is_weakest)
+    return bool(found) and _known().get(_place(path)) == _digest(found)
 
 
 def check(
@@ -211,7 +206,6 @@ def check(
     found = needing_trust(table, is_weakest=is_weakest, providers=providers)
     if not found or is_allowed(path, table, is_weakest=is_weakest):
         return
-    _check_names(path, table)
     names = list(found)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     hint = next(filter(None, (_hint(place) for name, place, _ in _leaves(table) if name in found)), ".")
@@ -261,36 +255,13 @@ def _leaves(value: Any, name: str = "", place: Place = ()) -> Iterator[tuple[str
         yield name, place, value
 
 
-def _is_harmless(place: Place, value: Any, *, is_weakest: bool) -> bool:
+def _is_harmless(place: Place, value: Any, *, is_weakest: bool, providers: frozenset[str]) -> bool:
     form = _form(place)
     if form is None or isinstance(form, dict):
         return form is not None and value == {}  # an empty table
+    if form is _is_model:
+        return _is_model(value, providers)
     return form(value) and (is_weakest or form is not _nothing)
-
-
-def _is_model_of(providers: frozenset[str], place: Place, value: Any) -> bool:
-    return _form(place) is _is_model and _is_model(value, providers)
-
-
-def _check_names(path: Path, table: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for an unknown store or setting of a plug-in of ours: a mistake, not a question of trust."""
-    installed = STORES.installed()
-    for name in _stores(table):
-        if ":" not in name and name not in installed:
-            raise ConfigError(f"{path}: no store is called {name!r}{did_you_mean(name, installed)}", at=path)
-    for section in ("memory", "hooks"):
-        for name, given in table.get(section, {}).items():
-            known = _form((section, name))
-            unknown = [key for key in given if key not in known] if isinstance(known, dict) else []
-            if isinstance(known, dict) and unknown:
-                hint = did_you_mean(unknown[0], known)
-                raise ConfigError(f"{path}: [{section}.{name}] has no setting {unknown[0]!r}{hint}", at=path)
-
-
-def _stores(table: Mapping[str, Any]) -> list[str]:
-    """Every store that a configuration names; its form was checked."""
-    used = [name for agent in table.get("agents", {}).values() for name in agent.get("memory", ())]
-    return [*table.get("memory", {}), *used]
 
 
 def _hint(place: Place) -> str:

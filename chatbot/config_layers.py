@@ -7,13 +7,12 @@ An unknown key anywhere is an error that names the nearest known one.
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from msgspec import ValidationError, convert
 from msgspec.structs import fields, replace
@@ -36,8 +35,6 @@ _DEEP = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
 _LARGEST = 1_000_000
 """Most characters of a file of settings."""
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-_STEP = re.compile(r"\.(\w+)|\[([^\]]*)\]")
 _ENVIRONMENT = "the environment"
 _Layers = dict[Path | str, Table]
 """Layers by their file or other source, in ascending priority."""
@@ -67,9 +64,7 @@ class Settings:
         self._flags = flags
 
     @classmethod
-    def read(
-        cls, path: Path | None = None, *, environ: Mapping[str, str] = os.environ, flags: Table | None = None
-    ) -> Settings:
+    def read(cls, path: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Settings:
         """Read the file at `path`, or the first one found, and the environment. Raises `ConfigError`.
 
         Also raises it for an untrusted file in the current folder that names code or a place (see `allowed`).
@@ -82,10 +77,10 @@ class Settings:
         is_own = Path.cwd() == user_config_path("chatbot").resolve()
         if found == Path(FILE_NAME) and not (is_asked_for or is_own):
             check_found(found, file, f"review it, then run `chatbot config trust`, or pass --config {found}")
-            is_chosen = allowed.is_trusted(found, file)
+            is_chosen = allowed.is_allowed(found, file)
             mine = read_toml(own) if own.is_file() else {}
             beneath = {name: mine[name] for name in _BENEATH if name in mine}
-        settings = cls(found, file, _from_environment(environ), flags or {}, is_chosen=is_chosen)
+        settings = cls(found, file, _from_environment(environ), {}, is_chosen=is_chosen)
         settings._own = (own, beneath)
         return settings
 
@@ -121,7 +116,7 @@ class Settings:
         try:
             config = convert(merged, Config, strict=False)
         except ValidationError as error:
-            raise _explained(str(error), merged, self._layers) from error
+            raise (_mistake(Config, merged, (), self._layers) or ConfigError(str(error))) from error
         rows = config.memory.get("observations", {})
         if isinstance(cache := rows.get("cache"), str) and cache:
             absolute = str(self.folder / Path(cache).expanduser())
@@ -233,17 +228,12 @@ def _within_limits(identity: Table, file: Table) -> Table:
 
 
 def _lifts(value: Any, limit: Any) -> bool:
-    """Return True if one limit is higher than another; 0 means none."""
-    own, most = _number(value), _number(limit)
-    return own is not None and most is not None and most > 0 and not 0 < own <= most
-
-
-def _number(value: Any) -> float | None:
-    """Return the number that a setting is read as; it may be written as text."""
+    """Return True if one limit is higher than another; 0 means none. They may be written as text."""
     try:
-        return float(value) if isinstance(value, int | float | str) else None
-    except ValueError:
-        return None
+        own, most = (convert(each, float, strict=False) for each in (value, limit))
+    except ValidationError:
+        return False  # the setting itself is refused
+    return most > 0 and not 0 < own <= most
 
 
 def _without_aliases(layer: Table, known: Table) -> Table:
@@ -289,22 +279,46 @@ def _may_hold_key(place: Sequence[str]) -> bool:
     return bool(SECRET & set(place)) or (place[0].removeprefix(_PREFIX.lower()) == "providers" and len(place) < _DEEP)
 
 
-def _explained(message: str, merged: Table, layers: _Layers) -> ConfigError:
-    what, place = _located(message, merged)
-    unknown = _UNKNOWN.fullmatch(what)
-    if unknown:
-        place.append(unknown[1])
-    name = _dotted(place)
-    if unknown:
-        known = ": it belongs into an identity.toml" if place[0] in OF_IDENTITY else ""
-        if place[0] in NAMED_BY and place[-1] in ProviderSettings.__struct_fields__:
-            known = ": it belongs into [providers.NAME], the table of the model's provider"
-        known = known or did_you_mean(place[-1], _known_beside(place))
-        return _error(layers, place, f"unknown setting {name}{known}")
-    value = _at(merged, place)
-    shown = "" if isinstance(value, dict | list | tuple) or _may_hold_key(place) else f" = {value!r}"
-    shown = without_password(shown)
-    return _error(layers, place, f"{name}{shown}: {what[:1].lower()}{what[1:].replace('`object`', 'a table')}")
+def _mistake(kind: Any, value: Any, place: tuple[str, ...], layers: _Layers) -> ConfigError | None:
+    """Return the error of the first invalid setting at or below `place`; None if there is none."""
+    try:
+        convert(value, kind, strict=False)
+    except ValidationError as error:
+        what = str(error).partition(" - at `")[0]
+    else:
+        return None
+    for key, inner, kind_of_inner in _parts(kind, value):
+        here = (*place, key)
+        if kind_of_inner is None:
+            return _unknown(here, [each.name for each in fields(kind)], layers)
+        if found := _mistake(kind_of_inner, inner, here, layers):
+            return found
+    shown = "" if isinstance(value, dict | list) or _may_hold_key(place) else f" = {value!r}"
+    what = f"{what[:1].lower()}{what[1:].replace('`object`', 'a table')}"
+    return _error(layers, place, f"{_dotted(place)}{without_password(shown)}: {what}")
+
+
+def _parts(kind: Any, value: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the key, the value and the type of each part of a table or of a list of tables; None for an unknown key."""
+    within = get_args(kind)
+    if isinstance(value, dict) and _is_section(kind):
+        kinds = {each.name: each.type for each in fields(kind)}
+        yield from ((key, inner, kinds.get(key)) for key, inner in value.items())
+    elif isinstance(value, dict) and get_origin(kind) is dict:
+        for key, inner in value.items():
+            yield key, key, within[0]
+            yield key, inner, within[1]
+    elif isinstance(value, list) and within and _is_section(within[0]):
+        yield from ((str(number), inner, within[0]) for number, inner in enumerate(value))
+
+
+def _unknown(place: tuple[str, ...], known: Sequence[str], layers: _Layers) -> ConfigError:
+    hint = did_you_mean(place[-1], known)
+    if place[0] in OF_IDENTITY:
+        hint = ": it belongs into an identity.toml"
+    elif place[0] in NAMED_BY and place[-1] in ProviderSettings.__struct_fields__:
+        hint = ": it belongs into [providers.NAME], the table of the model's provider"
+    return _error(layers, place, f"unknown setting {_dotted(place)}{hint}")
 
 
 def _error(layers: _Layers, place: Sequence[str], message: str) -> ConfigError:
@@ -347,44 +361,7 @@ def _found(value: Any, place: Iterable[str]) -> Any:
     return value
 
 
-def _located(message: str, merged: Table) -> tuple[str, list[str]]:
-    """Return msgspec's message and the path of keys, completed with those of tables with free names."""
-    what, _, path = message.partition(" - at `")
-    place: list[str] = []
-    for name, index in _STEP.findall(f"{path}[...]" if path.startswith("key`") else path):
-        key = name or index
-        if key == "...":
-            table = _at(merged, place)
-            key = next((key for key in table or () if _complains(merged, [*place, key], message)), "...")
-        place.append(key)
-    return what, place
-
-
-def _complains(merged: Table, place: list[str], message: str) -> bool:
-    """Return True if the message stays when the last table holds only the last key."""
-    try:
-        convert(_narrowed(merged, place), Config, strict=False)
-    except ValidationError as error:
-        return str(error) == message
-    return False
-
-
-def _narrowed(table: Table, place: list[str]) -> Table:
-    key, *rest = place
-    return {**table, key: _narrowed(table[key], rest)} if rest else {key: table[key]}
-
-
-def _at(value: Any, place: list[str]) -> Any:
-    """Return the value there; None where a key that looks like a part of the message leads elsewhere."""
-    for key in place:
-        try:
-            value = value[int(key)] if isinstance(value, list | tuple) else value[key]
-        except (LookupError, TypeError, ValueError):
-            return None
-    return value
-
-
-def _dotted(place: list[str]) -> str:
+def _dotted(place: Sequence[str]) -> str:
     return f"{place[-1]!r}" if len(place) == 1 else f"{place[-1]!r} in [{'.'.join(place[:-1])}]"
 
 
@@ -395,14 +372,6 @@ def _holds(layer: Any, place: Iterable[str]) -> bool:
         else:
             return not isinstance(layer, dict)
     return True
-
-
-def _known_beside(place: list[str]) -> Iterable[str]:
-    section: Any = Config
-    for part in place[:-1]:
-        kinds = {each.name: each.type for each in fields(section)} if _is_section(section) else {}
-        section = next(filter(_is_section, (kinds.get(part), *get_args(kinds.get(part, section)))), section)
-    return [each.name for each in fields(section)]
 
 
 def _is_section(kind: Any) -> bool:

@@ -19,17 +19,17 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from msgspec.structs import replace
 
 from chatbot.chat.attached import ChatMessage, asked_in, spoken
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
+from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
-from chatbot.config import AgentSettings, Table
+from chatbot.config import AgentSettings
 from chatbot.config_layers import FILE_NAME, Settings
-from chatbot.hooks.capture import keep_run, mark_milestones
+from chatbot.hooks.capture import exchange_gate, keep_run, mark_milestones
 from chatbot.hooks.hook import plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
@@ -162,7 +162,10 @@ class AgentMemory(Memory, AsyncResource):
         said = asked_in(messages)
         settings = self._settings(recall_rows=rows, recall_tokens=tokens)
         turn = TurnMemory(session.memory if session else self._placed, settings, self.scope.clock, session)
-        since = await _shown_since(session, 1 if isinstance(messages, str) else len(messages))
+        shown: list[TranscriptEntry] = []
+        if session is not None and session.supports(TranscriptStore):
+            shown = await session.transcript_read_last(1 if isinstance(messages, str) else len(messages))
+        since = shown[0].at if shown else None
         recalled = (
             await turn.recall(said, since=since, most_tokens=tokens, disclosure=_UNKNOWN) if said else PromptMemory()
         )
@@ -193,7 +196,7 @@ class AgentMemory(Memory, AsyncResource):
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, assistant, results))
         await turn.note_use(recalled)
-        gate = self._setup.exchange_gate()
+        gate = self._gate
         kept = None if gate is None else await turn.keep(at, user, assistant, recalled, memorability=gate)
         captured = tuple(await self._capture(memory, results, gate))
         return RecordResult(None, captured) if kept is None else RecordResult(kept.id, captured, kept.redacted)
@@ -209,7 +212,7 @@ class AgentMemory(Memory, AsyncResource):
             self._check_past(entry.at, f"messages[{number}].at")
         before = await session.transcript_read_last(_LOOKED_BACK)
         await session.transcript_extend(new)
-        gate = self._setup.exchange_gate()
+        gate = self._gate
         if gate is None:
             return []
         turn = TurnMemory(session.memory, self._settings(), self.scope.clock, session)
@@ -225,8 +228,6 @@ class AgentMemory(Memory, AsyncResource):
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:
         """The tools of memory for a model, which see what this caller sees and no more than `public` rows."""
-        from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
-
         project = self._placed.caller.project
         rights = self.caller.rights & TOOL_RIGHTS
         system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
@@ -271,6 +272,11 @@ class AgentMemory(Memory, AsyncResource):
         project = self._setup.project or "" if self.caller.project is None else self.caller.project
         return self.within(project=project)
 
+    @property
+    def _gate(self) -> Memorability | None:
+        setup = self._setup
+        return exchange_gate(setup.config, setup.agent, beside=setup.settings.plugins_beside)
+
     def _settings(self, **changes: Any) -> AgentSettings:
         return replace(self._setup.agent_settings, **changes)
 
@@ -303,21 +309,17 @@ def open_memory(
     alone, and what is kept in none in all. Open with `async with`, or call `aclose`. Raises `ConfigError`,
     `IdentityError` or `InvalidValue`.
     """
-    flags: Table = {} if identity is None else {"identity": identity}
-    is_address = isinstance(place, str) and "://" in place
-    if is_address:
-        settings = Settings(None, {}, {}, {**flags, "storage": {"url": place}})
+    if isinstance(place, str) and "://" in place:
+        settings = Settings(None, {"storage": {"url": place}}, {}, {})
     else:
         file = Path(place or "").resolve() / FILE_NAME
-        settings = Settings.read(file, flags=flags) if place and file.is_file() else Settings(file, {}, {}, flags)
+        settings = Settings.read(file) if place and file.is_file() else Settings(file, {}, {}, {})
     setup = Setup.resolve(Options(identity=identity, agent=agent, project=project, settings=settings))
-    namespace = "" if user is None else user_namespace(user)
-    observations = None if place is None else setup.observation_store()
     system = setup.open_memory(
         ephemeral=place is None,
-        observations=observations,
+        observations=None if place is None else setup.observation_store(),
         clearance=clearance,
-        namespace=namespace,
+        namespace="" if user is None else user_namespace(user),
         project=project,
     )
     return AgentMemory(system, setup)
@@ -357,18 +359,8 @@ class Portal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
-
-
-async def _shown_since(session: SessionHandle | None, messages: int) -> datetime | None:
-    """Time of the first of the last messages in the session."""
-    if session is None or not session.supports(TranscriptStore):
-        return None
-    entries = await session.transcript_read_last(messages)
-    return entries[0].at if entries else None
 
 
 def _result(use: ToolUse, number: int) -> ToolResult:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from inspect import iscoroutinefunction
 from typing import Any
 
 from msgspec import Struct
@@ -98,25 +96,14 @@ class Embedder(AsyncResource):
         return
 
 
-def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     @wraps(method)
-    async def awaited(self: Embedder, *args: Any, **named: Any) -> Any:
-        with _told(self):
+    async def guarded(self: Embedder, *args: Any, **named: Any) -> Any:
+        try:
             return await method(self, *args, **named)
+        except ChatbotError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise ModelError(f"{self.name} failed: {type(error).__name__}: {error}") from error
 
-    @wraps(method)
-    def called(self: Embedder, *args: Any, **named: Any) -> Any:
-        with _told(self):
-            return method(self, *args, **named)
-
-    return awaited if iscoroutinefunction(method) else called
-
-
-@contextmanager
-def _told(embedder: Embedder) -> Iterator[None]:
-    try:
-        yield
-    except ChatbotError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise ModelError(f"{embedder.name} failed: {type(error).__name__}: {error}") from error
+    return guarded

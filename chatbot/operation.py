@@ -43,11 +43,7 @@ Limit = Annotated[int, "Limit"]
 """Size of a page."""
 Count = Annotated[int, "Count"]
 RankCursor = Annotated[str, "RankCursor"]
-"""Number of items before the page, in a list by rank."""
-KeyCursor = Annotated[str, "KeyCursor"]
-"""The key of the last item of the page before; on the command line how many came before."""
-NameCursor = Annotated[str, "NameCursor"]
-"""Key cursor whose key is built from a name."""
+"""Number of items before the page."""
 IdCursor = Annotated[str, "IdCursor"]
 """The id that the page before ended with."""
 TimeCursor = Annotated[str, "TimeCursor"]
@@ -76,27 +72,15 @@ class ListPage(Struct, Generic[ItemT], frozen=True):
     rows: Sequence[ItemT]
     next_cursor: str | None = None
     """Cursor of the next page; None at the end."""
-    end: int | None = None
-    """Number of items before the next page, for lists counted by place."""
     total: int | None = None
 
-
-def part_of(
-    items: Sequence[ItemT], key: Callable[[ItemT], str], *, cursor: str | None, limit: int, total: int | None = None
-) -> ListPage[ItemT]:
-    """The page of a list that begins behind the item with that key, or behind so many; a limit of 0 takes all.
-
-    Raises `NoSuchPage` for a key that is not there.
-    """
-    begin = 0
-    if cursor is not None:
-        keys = [] if cursor.isdecimal() else [key(item) for item in items]
-        if not cursor.isdecimal() and cursor not in keys:
-            raise NoSuchPage(cursor)
-        begin = keys.index(cursor) + 1 if keys else int(cursor)
-    end = begin + limit if check_limit(limit) else len(items)
-    more = end < len(items)
-    return ListPage(items[begin:end], key(items[end - 1]) if more else None, end if more else None, total)
+    @classmethod
+    def by_rank(
+        cls, found: Sequence[ItemT], limit: int, *, before: int = 0, total: int | None = None
+    ) -> ListPage[ItemT]:
+        """Return the page of the first `limit` items of these, after `before` others; a limit of 0 takes all."""
+        has_more = len(found) > check_limit(limit) > 0
+        return cls(found[: limit or None], str(before + limit) if has_more else None, total)
 
 
 REQUIRED: Any = inspect.Parameter.empty
@@ -188,8 +172,6 @@ class Operation(Struct, frozen=True):
     """The verb, such as `memory tasks add`."""
     http: str = ""
     """The method and the path."""
-    body: str = ""
-    """The name of the JSON body in the OpenAPI document, and what it is."""
     tool: str = ""
     """The name of the tool."""
     model: bool = True
@@ -199,7 +181,7 @@ class Operation(Struct, frozen=True):
     gives: str = ""
     """The key of the result in JSON. Of an operation that returns nothing, a word for each id that it was about."""
     brief: str = ""
-    """Description for models, where it is not the first line of the docstring."""
+    """Description for models; by default the summary."""
     examples: tuple[str, ...] = ()
     right: Right = "read"
     memories: bool = False
@@ -213,7 +195,7 @@ class Operation(Struct, frozen=True):
     @property
     def summary(self) -> str:
         """The first line of the docstring, without its full stop."""
-        return (inspect.getdoc(self.function) or "").partition("\n")[0].removesuffix(".")
+        return _summary(self.function)
 
     @property
     def description(self) -> str:
@@ -254,7 +236,7 @@ def briefs_of(operations: Iterable[Operation]) -> Iterator[str]:
         ]
         rest = f"[{', '.join(others)}]" if others else ""
         given = ", ".join(filter(None, [*needed, rest]))
-        yield f"{operation.tool}({given}): {operation.brief or operation.summary}"
+        yield f"{operation.tool}({given}): {operation.brief}"
 
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
@@ -284,11 +266,15 @@ class OperationTable:
         """Declare an operation by its effect. Keywords are the fields of `Operation`."""
 
         def declare(function: FunctionT) -> FunctionT:
-            operation = Operation(function, effect, **{"right": _RIGHTS[effect], **doors})
+            operation = Operation(function, effect, **{"right": _RIGHTS[effect], "brief": _summary(function), **doors})
             self._operations[operation.name] = operation
             return function
 
         return declare
+
+
+def _summary(function: Callable[..., Any]) -> str:
+    return (function.__doc__ or "").partition("\n")[0].removesuffix(".")
 
 
 def fields_of(fields: type) -> list[Parameter]:
@@ -298,36 +284,24 @@ def fields_of(fields: type) -> list[Parameter]:
 
 @lru_cache
 def _parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
-    return tuple(_parameters(function))
-
-
-def _parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
     _, *signature = inspect.signature(function).parameters.values()
     shown = {each.name: each.annotation for each in signature}
     hints = get_type_hints(SimpleNamespace(__annotations__=shown), function.__globals__, include_extras=True)
+    found: list[Parameter] = []
     for each in signature:
         if each.kind is each.VAR_KEYWORD:
-            yield from fields_of(get_args(hints[each.name])[0])
+            found += fields_of(get_args(hints[each.name])[0])
         else:
             positional = each.kind is each.POSITIONAL_OR_KEYWORD
-            yield _parameter(each.name, hints[each.name], each.default, is_positional=positional)
+            found.append(_parameter(each.name, hints[each.name], each.default, is_positional=positional))
+    return tuple(found)
 
 
 def _parameter(name: str, hint: Any, default: Any, *, is_positional: bool = False) -> Parameter:
-    kind, about = _unwrapped(hint)
-    kinds = [each for each in get_args(kind) if each is not type(None)] if _is_union(kind) else [kind]
-    return Parameter(name, kinds[0], default, about or About(""), _is_union(kind), is_positional)
-
-
-def _unwrapped(hint: Any) -> tuple[Any, About | None]:
-    """The type without what is said about it."""
-    if get_origin(hint) is not Annotated:
-        return hint, None
-    kind, *others = get_args(hint)
-    marks = tuple(each for each in others if not isinstance(each, About))
-    about = next((each for each in others if isinstance(each, About)), None)
-    return (Annotated[(kind, *marks)] if marks else kind), about
-
-
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) in {Union, UnionType}
+    kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    about = next((each for each in marks if isinstance(each, About)), About(""))
+    others = tuple(each for each in marks if each is not about)
+    kind = Annotated[(kind, *others)] if others else kind
+    is_nullable = get_origin(kind) in {Union, UnionType}
+    kinds = [each for each in get_args(kind) if each is not type(None)] if is_nullable else [kind]
+    return Parameter(name, kinds[0], default, about, is_nullable, is_positional)

@@ -7,7 +7,6 @@ add an operation is to add a function here, and its tests.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -25,7 +24,6 @@ from chatbot.operation import (
     Future,
     Id,
     IdCursor,
-    KeyCursor,
     Kind,
     Limit,
     Line,
@@ -33,7 +31,6 @@ from chatbot.operation import (
     ListPage,
     Metadata,
     Name,
-    NameCursor,
     NoSuchPage,
     OperationTable,
     Past,
@@ -45,7 +42,6 @@ from chatbot.operation import (
     TimeCursor,
     Title,
     Tokens,
-    part_of,
 )
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
 from chatbot.stores.base import TranscriptStore
@@ -108,6 +104,12 @@ class Context(Struct, frozen=True):
     def is_open(self, record: SessionRecord) -> bool:
         """Return whether the caller may know of a session: tools do not know of sensitive ones."""
         return self.writer != "tool" or record.sensitivity == "public"
+
+    async def closed(self) -> list[str]:
+        """Return the ids of sessions that the caller may not know of."""
+        if self.writer != "tool":
+            return []
+        return [each.id for each in await self.sessions.list_sessions(wanted=lambda each: not self.is_open(each))]
 
     async def session(self, session_id: str) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller."""
@@ -181,7 +183,7 @@ class WantedSessions(TypedDict, total=False):
 
     after: Annotated[Past | None, About("last used at or after this time")]
     before: Annotated[Past | None, About("last used before this time")]
-    of_agent: Annotated[Line | None, About("of this agent", cli="agent", http="agent")]
+    agent_id: Annotated[Line | None, About("of this agent", cli="agent", http="agent", tool="of_agent")]
     project: Annotated[Line | None, About("of this project; - for none")]
     title: Annotated[Line, About("with this text in the title")]
     min_messages: Annotated[Count, About("with at least this many messages")]
@@ -215,7 +217,6 @@ Ids = Annotated[Sequence[Id], About("id of the memory", http="memory_id")]
 One = Annotated[Id, About("id of the memory", cli="id", http="memory_id")]
 TaskId = Annotated[Id, About("id of the task", cli="id")]
 FactOne = Annotated[FactId, About("id of the fact", cli="id")]
-_TITLED = "Titled: The title of a session."
 _Title = Annotated[Title, About("title; empty: the next message names it", usual={"http": ""})]
 OneProject = Annotated[Name, About("name of the project")]
 IntoProject = Annotated[Name, About("project to move to; - for none")]
@@ -269,8 +270,7 @@ async def search_memories(
     )
     if count_use:
         await context.memories.note_use([hit.observation.id for hit in hits[:limit]])
-    more = len(hits) > limit
-    return ListPage(hits[:limit], str(offset + limit) if more else None, offset + limit if more else None)
+    return ListPage.by_rank(hits, limit, before=offset)
 
 
 @reads(
@@ -340,9 +340,7 @@ async def list_memories(
             return ListPage(rows, cursor)
 
 
-@reads(
-    cli="memory get", http="GET /v1/memories/{memory_id}", examples=("get 0195a1b2-c3d4", "get 0195a1b2-c3d4 --json")
-)
+@reads(cli="memory get", http="GET /v1/memories/{memory_id}")
 async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observation]:
     """Show memories in full.
 
@@ -351,7 +349,7 @@ async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observat
     return [await context.memories.row(each, ask=("public", *ask)) for each in ids]
 
 
-@reads(tool="memory_get", first=True, gives="observations", brief="Read memories in full.")
+@reads(tool="memory_get", first=True, gives="observations")
 async def read_memories(context: Context, ids: Ids) -> MemoryRows:
     """Read memories in full.
 
@@ -369,14 +367,7 @@ class MemoryRows(Struct, frozen=True):
     missing: Sequence[str]
 
 
-@reads(
-    cli="memory timeline",
-    http="GET /v1/memories/{memory_id}/timeline",
-    tool="memory_timeline",
-    gives="timeline",
-    brief="What was noted around one.",
-    examples=("timeline 0195a1b2-c3d4 --before 3 --after 3",),
-)
+@reads(cli="memory timeline", http="GET /v1/memories/{memory_id}/timeline", tool="memory_timeline", gives="timeline")
 async def get_timeline(
     context: Context,
     anchor: One,
@@ -396,13 +387,7 @@ async def get_timeline(
     )
 
 
-@reads(
-    cli="memory history",
-    http="GET /v1/memories/{memory_id}/history",
-    tool="memory_history",
-    gives="versions",
-    brief="What replaced what.",
-)
+@reads(cli="memory history", http="GET /v1/memories/{memory_id}/history", tool="memory_history", gives="versions")
 async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> list[Version]:
     """Show what a memory replaced, and its changes.
 
@@ -415,7 +400,6 @@ async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> l
 @adds(
     cli="memory add",
     http="POST /v1/memories",
-    body="Draft: What is to be remembered: a title, a narrative or a fact is needed.",
     tool="memory_write",
     first=True,
     brief="Remember what matters later. Search first.",
@@ -446,7 +430,7 @@ async def remember(
     return await context.memories.remember(title, source=context.writer, **draft)
 
 
-@changes(http="PUT /v1/memories/by-key/{key}", body="Keyed: What is to be remembered under the key.")
+@changes(http="PUT /v1/memories/by-key/{key}")
 async def put_memory(
     context: Context,
     key: Annotated[Name, About("key of your own")],
@@ -464,7 +448,6 @@ async def put_memory(
 @changes(
     cli="memory edit",
     http="PATCH /v1/memories/{memory_id}",
-    body="Change: Fields to set to other values; those that are not given stay.",
     examples=("edit 0195a1b2-c3d4 --tag house --tag may", "edit 0195a1b2-c3d4 --expires never --meta colour=null"),
 )
 async def change_memory(context: Context, memory_id: One, **fields: Unpack[Change]) -> AddResult:
@@ -480,7 +463,6 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
 @changes(
     cli="memory supersede",
     http="POST /v1/memories/{memory_id}/supersede",
-    body="Successor: The memory that takes the place of another.",
     tool="memory_supersede",
     first=True,
     gives="superseded by",
@@ -542,7 +524,6 @@ async def restore_memory(context: Context, ids: Ids) -> None:
 @destroys(
     cli="memory purge",
     http="POST /v1/memories/purge",
-    body="PurgeTarget: What to delete: exactly one of the first three.",
     gives="purged",
     examples=("purge 0195a1b2-c3d4 --yes", "purge --session 0195a1b2-c3d4 --dry-run", "purge --person Anna"),
 )
@@ -598,7 +579,6 @@ class PurgeResult(Struct, frozen=True):
     http="GET /v1/people",
     tool="memory_people",
     gives="people",
-    brief="People, with other names and facts.",
     examples=("people ada",),
 )
 async def list_people(
@@ -606,7 +586,7 @@ async def list_people(
     query: Annotated[Query, About("a part of the name", cli="text", http="q")] = "",
     *,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
-    cursor: Annotated[NameCursor | None, About("start after this result", tool=None)] = None,
+    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     ask: Ask = (),
 ) -> ListPage[Person]:
     """List people.
@@ -614,15 +594,11 @@ async def list_people(
     Most mentioned first, each with facts about the person.
     """
     found = await context.memories.people(query, ask=("public", *ask))
-    return part_of(found, _name_key, cursor=cursor, limit=limit, total=len(found))
+    begin = int(cursor or 0)
+    return ListPage.by_rank(found[begin:], limit, before=begin, total=len(found))
 
 
-@adds(
-    cli="memory alias",
-    http="POST /v1/people",
-    body="Alias: Two names of one person.",
-    examples=('alias "Ada Lovelace" "Countess of Lovelace"',),
-)
+@adds(cli="memory alias", http="POST /v1/people", examples=('alias "Ada Lovelace" "Countess of Lovelace"',))
 async def add_alias(
     context: Context,
     name: Annotated[Name, About("one name of the person")],
@@ -648,7 +624,6 @@ class Alias(Struct, frozen=True):
     http="GET /v1/tasks",
     tool="task_list",
     gives="tasks",
-    brief="Tasks; by default open ones.",
     examples=(
         "tasks --all",
         'tasks add "Book the service" --due 2026-05-01 --project home',
@@ -666,7 +641,7 @@ async def list_tasks(
     surface: Annotated[Line | None, About('"startup": those brought up then', cli=None)] = None,
     scope: Annotated[TaskScope | None, About("with this scope", cli=None, http=None)] = None,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
-    cursor: Annotated[KeyCursor | None, About("start after this result", tool=None)] = None,
+    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     ask: Ask = (),
 ) -> ListPage[Task]:
     """List tasks.
@@ -676,16 +651,15 @@ async def list_tasks(
     found = await context.memories.tasks(
         statuses=list(dict.fromkeys(statuses)), surface=surface, project=project, scope=scope, ask=("public", *ask)
     )
-    return part_of(found, lambda task: task.id, cursor=cursor, limit=limit, total=len(found))
+    begin = int(cursor or 0)
+    return ListPage.by_rank(found[begin:], limit, before=begin, total=len(found))
 
 
 @adds(
     cli="memory tasks add",
     http="POST /v1/tasks",
-    body="NewTask: A task to add.",
     tool="task_add",
     gives="task",
-    brief="Note something to be done.",
     examples=('tasks add "Book the service" --priority high',),
 )
 async def add_task(
@@ -698,13 +672,7 @@ async def add_task(
     return await context.memories.add_task(title, source=context.writer, **details)
 
 
-@changes(
-    http="PATCH /v1/tasks/{task_id}",
-    body="TaskChange: What to set; the rest stays.",
-    tool="task_update",
-    gives="task",
-    brief="Change a task, or tick it off.",
-)
+@changes(http="PATCH /v1/tasks/{task_id}", tool="task_update", gives="task")
 async def change_task(context: Context, task_id: TaskId, **changed: Unpack[TaskChange]) -> Task:
     """Change a task, or tick it off.
 
@@ -736,7 +704,6 @@ async def cancel_task(context: Context, task_id: TaskId) -> Task:
     http="GET /v1/facts",
     tool="memory_facts",
     gives="facts",
-    brief="Facts with exactly these parts.",
     examples=("facts --subject Ada", "facts add Ada lives-in London --confidence 0.8"),
 )
 async def list_facts(
@@ -746,7 +713,7 @@ async def list_facts(
     predicate: Annotated[Line | None, About("with exactly that predicate")] = None,
     object: Annotated[Line | None, About("with exactly that object")] = None,  # noqa: A002 - the third part
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
-    cursor: Annotated[KeyCursor | None, About("start after this result", tool=None)] = None,
+    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     as_of: AsOf = None,
     known_at: KnownAt = None,
     ask: Ask = (),
@@ -755,26 +722,24 @@ async def list_facts(
 
     Newest first.
     """
-    reach = limit + 1 if limit and cursor is None else EVERY
+    begin = int(cursor or 0)
     found = await context.memories.query_facts(
         subject=subject,
         predicate=predicate,
         object=object,
-        limit=reach,
+        limit=begin + limit + 1 if limit else EVERY,
         ask=("public", *ask),
         as_of=as_of,
         known_at=known_at,
     )
-    return part_of(found, lambda fact: fact.id, cursor=cursor, limit=limit)
+    return ListPage.by_rank(found[begin:], limit, before=begin)
 
 
 @adds(
     cli="memory facts add",
     http="POST /v1/facts",
-    body="NewFact: A fact to add.",
     tool="memory_state",
     gives="fact",
-    brief="Note a fact.",
     examples=("facts add Ada lives-in London",),
 )
 async def state_fact(
@@ -856,7 +821,6 @@ async def get_profile_history(context: Context, key: ProfileKey, ask: AskOwn = (
 @adds(
     cli="memory profile set",
     http="PUT /v1/profile/{key}",
-    body="NewValue: A value to set.",
     tool="memory_profile_set",
     model=False,
     examples=("profile set home Lisbon --since 2025-12-01", "profile set allergy peanuts --also --sensitivity private"),
@@ -881,7 +845,6 @@ async def set_profile(
 @changes(
     cli="memory profile pin",
     http="PUT /v1/profile/{key}/pin",
-    body="PinnedKey: Whether a key is pinned.",
     gives="changed",
 )
 async def pin_profile(
@@ -962,7 +925,6 @@ async def list_sessions(
     http="GET /v1/sessions/search",
     tool="session_search",
     gives="sessions",
-    brief="Which sessions spoke of something.",
     examples=("search bicycle --after 90d", "search tax return --all --json"),
 )
 async def search_sessions(
@@ -978,32 +940,19 @@ async def search_sessions(
     Which sessions speak of something, best first, each with the line that says so.
     """
     begin = int(cursor or 0)
-    end = begin + limit if limit else EVERY
     chosen = filter_of(wanted)
     found = await context.sessions.search_sessions(
         query,
-        limit=end + 1,
+        limit=begin + limit + 1 if limit else EVERY,
         wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
-        exclude=[*([context.own.id] if context.own else []), *await _closed(context)],
+        exclude=[*([context.own.id] if context.own else []), *await context.closed()],
         progress=context.progress,
     )
-    more = len(found) > end
-    return ListPage(found[begin:end], str(end) if more else None, end if more else None)
-
-
-async def _closed(context: Context) -> list[str]:
-    """Return the ids of sessions that the caller may not know of."""
-    if context.writer != "tool":
-        return []
-    return [each.id for each in await context.sessions.list_sessions(wanted=lambda each: not context.is_open(each))]
+    return ListPage.by_rank(found[begin:], limit, before=begin)
 
 
 @reads(
-    cli="sessions show",
-    tool="session_read",
-    gives="entries",
-    brief="Read the end of a session.",
-    examples=("show 0195a1b2", 'show "tax return" --last 4'),
+    cli="sessions show", tool="session_read", gives="entries", examples=("show 0195a1b2", 'show "tax return" --last 4')
 )
 async def read_session(
     context: Context,
@@ -1029,33 +978,7 @@ class Entries(Struct, frozen=True):
     first: int
 
 
-@reads(cli="sessions compare", http="GET /v1/sessions/{session_id}/comparison", examples=("compare 0195a1b2 0195b7aa",))
-async def compare_sessions(
-    context: Context,
-    session_id: OneSession,
-    other: Annotated[SessionId, About("session to compare it with")],
-) -> SessionComparison:
-    """Compare two sessions.
-
-    How many entries both have in common at the beginning, and what follows in each.
-    """
-    left, right = [(await _with_transcript(context, each)).record for each in (session_id, other)]
-    compared = await context.sessions.compare_sessions(left.id, right.id)
-    first = compared.common + 1
-    return SessionComparison(
-        compared.common, Entries(left, compared.left, first), Entries(right, compared.right, first)
-    )
-
-
-class SessionComparison(Struct, frozen=True):
-    """Number of entries two sessions have in common at the beginning, and the entries that follow in each."""
-
-    common: int
-    left: Entries
-    right: Entries
-
-
-@adds(http="POST /v1/sessions", body=_TITLED, right="chat")
+@adds(http="POST /v1/sessions", right="chat")
 async def begin_session(context: Context, *, title: _Title = "") -> SessionRecord:
     """Begin a session.
 
@@ -1077,12 +1000,7 @@ async def get_session(context: Context, session_id: OneSession) -> SessionRecord
     return session.record
 
 
-@changes(
-    cli="sessions rename",
-    http="PATCH /v1/sessions/{session_id}",
-    body=_TITLED,
-    examples=('rename 0195a1b2 "tax return"',),
-)
+@changes(cli="sessions rename", http="PATCH /v1/sessions/{session_id}", examples=('rename 0195a1b2 "tax return"',))
 async def rename_session(context: Context, session_id: OneSession, title: _Title) -> SessionRecord:
     """Rename a session.
 
@@ -1096,7 +1014,6 @@ async def rename_session(context: Context, session_id: OneSession, title: _Title
 @changes(
     cli="sessions mark",
     http="PUT /v1/sessions/{session_id}/sensitivity",
-    body="Marked: How sensitive a session is.",
     examples=("mark 0195a1b2 private", 'mark "tax return" public'),
 )
 async def mark_session(
@@ -1115,7 +1032,6 @@ async def mark_session(
     cli="sessions move",
     memories=True,
     http="PUT /v1/sessions/{session_id}/project",
-    body="Into: The project to move to.",
     examples=("move 0195a1b2 house", 'move "tax return" -'),
 )
 async def move_session(context: Context, session_id: OneSession, project: IntoProject) -> SessionRecord:
@@ -1129,10 +1045,7 @@ async def move_session(context: Context, session_id: OneSession, project: IntoPr
 
 
 @changes(
-    cli="sessions pin",
-    http="PUT /v1/sessions/{session_id}/pin",
-    body="Pinned: Whether a session is pinned.",
-    examples=("pin 0195a1b2", 'pin "tax return" --undo'),
+    cli="sessions pin", http="PUT /v1/sessions/{session_id}/pin", examples=("pin 0195a1b2", 'pin "tax return" --undo')
 )
 async def pin_session(
     context: Context, session_id: OneSession, *, undo: Annotated[bool, About("unpin it")] = False
@@ -1149,7 +1062,6 @@ async def pin_session(
 @adds(
     cli="sessions fork",
     http="POST /v1/sessions/{session_id}/fork",
-    body=_TITLED,
     examples=("fork 0195a1b2 --at 6", 'fork "tax return" --title "another try"'),
 )
 async def fork_session(
@@ -1211,7 +1123,6 @@ async def list_projects(context: Context) -> list[Project]:
     cli="projects rename",
     memories=True,
     http="PATCH /v1/projects/{project}",
-    body="Renamed: The name of a project.",
     examples=("rename house home", "rename house -"),
 )
 async def rename_project(
@@ -1264,16 +1175,9 @@ def filter_of(wanted: WantedSessions) -> SessionFilter:
     """Return the filter that these fields stand for. At doors that do not ask, archived sessions are among them."""
     from chatbot.memory import SessionFilter
 
-    is_archived = wanted.get("archived") or (None if wanted.get("with_archived", True) else False)
-    return SessionFilter(
-        after=wanted.get("after"),
-        before=wanted.get("before"),
-        agent_id=wanted.get("of_agent"),
-        project=wanted.get("project"),
-        title=wanted.get("title", ""),
-        min_messages=wanted.get("min_messages", 0),
-        is_archived=is_archived,
-    )
+    fields: dict[str, Any] = {**wanted}
+    is_only, is_any = fields.pop("archived", False), fields.pop("with_archived", True)
+    return SessionFilter(is_archived=is_only or (None if is_any else False), **fields)
 
 
 async def _with_transcript(context: Context, session_id: str) -> SessionHandle:
@@ -1295,7 +1199,3 @@ def place_of(cursor: str) -> tuple[datetime, str]:
         return moment(int(at)), session_id
     except ValueError:
         raise NoSuchPage(cursor) from None
-
-
-def _name_key(person: Person) -> str:
-    return hashlib.sha256(person.name.encode()).hexdigest()[:16]

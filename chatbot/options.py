@@ -23,8 +23,7 @@ from chatbot.config_layers import Settings, parse_toml
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.hooks.hook import plan_hook
 from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
-from chatbot.memory.opening import SystemOptions
-from chatbot.memory.scope import Caller, Tell, utc_now
+from chatbot.memory.scope import Caller, SystemOptions, Tell, utc_now
 from chatbot.memory.scoring import PROFILES
 from chatbot.memory.system import MemorySystem
 from chatbot.models.provider import check_providers
@@ -40,7 +39,6 @@ from chatbot.tools.toolbox import load as load_tools
 
 if TYPE_CHECKING:
     from chatbot.embedding import Embedder
-    from chatbot.memory.memorability import Memorability
     from chatbot.messages import Usage
     from chatbot.telemetry.telemetry import Telemetry
 
@@ -103,10 +101,7 @@ class Setup(Struct, frozen=True):
     def resolve(cls, options: Options | None = None) -> Setup:
         """Read the configuration and the identity that it names. Raises `ConfigError` or `IdentityError`."""
         options = options or Options()
-        flags = options.as_table()
-        settings = (
-            options.settings.with_flags(flags) if options.settings else Settings.read(options.config, flags=flags)
-        )
+        settings = (options.settings or Settings.read(options.config)).with_flags(options.as_table())
         owners = settings.combined()
         root = _identities(settings, owners)
         identity = load_identity(root, owners.identity, owners.nameable_providers)
@@ -239,13 +234,6 @@ class Setup(Struct, frozen=True):
         )
         remedy = f'set [agents.{self.agent}] memory = ["basic_session", "observations"]'
         return f"this chat keeps nothing: {what}; to keep it, {remedy}"
-
-    def exchange_gate(self) -> Memorability | None:
-        """Return the gate for exchanges; None where the agent remembers none. Raises `ConfigError`."""
-        from chatbot.hooks.capture import exchange_gate
-
-        wanted = self.agent_settings.remember_exchanges
-        return exchange_gate(self.config.hooks, beside=self.settings.plugins_beside) if wanted else None
 
     def clearance(self, asked: Clearance | None = None) -> Clearance:
         """Return what a caller may see: what the identity allows, or less. Raises `ConfigError` for more."""

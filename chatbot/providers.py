@@ -44,13 +44,9 @@ WITH_KEY = frozenset(
 )
 """Providers that refuse every call without a key."""
 _VARIABLES: Mapping[str, tuple[str, ...]] = {
-    "ai21_chat": ("AI21_API_KEY",),
-    "anthropic_text": ("ANTHROPIC_API_KEY",),
     "azure": ("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
-    "azure_text": ("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
     "chatgpt": (),
     "cohere": ("COHERE_API_KEY", "CO_API_KEY"),
-    "cohere_chat": ("COHERE_API_KEY", "CO_API_KEY"),
     "cometapi": ("COMETAPI_KEY",),
     "datarobot": ("DATAROBOT_API_TOKEN",),
     "fireworks_ai": ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY", "FIREWORKSAI_API_KEY", "FIREWORKS_AI_TOKEN"),
@@ -61,20 +57,15 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "jina_ai": ("JINA_AI_API_KEY", "JINA_AI_TOKEN"),
     "lambda_ai": ("LAMBDA_API_KEY",),
     "meta_llama": ("LLAMA_API_KEY",),
-    "ollama_chat": ("OLLAMA_API_KEY",),
     "openrouter": ("OPENROUTER_API_KEY", "OR_API_KEY"),
     "perplexity": ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"),
     "qwen_ai_platform": ("QWEN_AI_PLATFORM_API_KEY", "DASHSCOPE_API_KEY"),
     "qwencloud": ("QWENCLOUD_API_KEY", "DASHSCOPE_API_KEY"),
     "replicate": ("REPLICATE_API_KEY", "REPLICATE_API_TOKEN"),
-    "text-completion-codestral": ("CODESTRAL_API_KEY",),
-    "text-completion-inception": ("INCEPTION_API_KEY",),
-    "text-completion-openai": ("OPENAI_API_KEY",),
     "together_ai": ("TOGETHER_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHERAI_API_KEY", "TOGETHER_AI_TOKEN"),
     "vercel_ai_gateway": ("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
     "volcengine": ("VOLCENGINE_API_KEY", "ARK_API_KEY"),
     "watsonx": ("WATSONX_APIKEY", "WATSONX_API_KEY", "WX_API_KEY"),
-    "watsonx_text": ("WATSONX_APIKEY", "WATSONX_API_KEY", "WX_API_KEY"),
 }
 """The variables of a key, where they are not `<PROVIDER>_API_KEY`; the first one that is set counts."""
 _AZURE = (
@@ -107,6 +98,8 @@ _HOSTS: Mapping[str, tuple[str, ...]] = {
 }
 """Hosts that are a provider's own, subdomains included."""
 
+_INTERFACE = re.compile("^text-completion-|_(?:chat|text)$")
+"""Part of a provider's name that only tells which of its interfaces is called."""
 _ENUM = re.compile(r"^class LlmProviders\(.*?\n(?P<members>.*?)^\S", re.MULTILINE | re.DOTALL)
 _MEMBER = re.compile(r'^    [A-Z0-9_]+ = "([^"]+)"', re.MULTILINE)
 
@@ -140,8 +133,9 @@ def variables_of(provider: str) -> tuple[str, ...]:
         return ()
     if (like := _openai_like().get(provider)) and (variable := like.get("api_key_env")):
         return (str(variable),)
-    usual = re.sub(r"\W", "_", provider).upper()
-    return _VARIABLES.get(provider, (f"{usual}_API_KEY",))
+    base = _INTERFACE.sub("", provider)
+    usual = re.sub(r"\W", "_", base).upper()
+    return _VARIABLES.get(base, (f"{usual}_API_KEY",))
 
 
 def is_own_address(provider: str, address: str) -> bool:

@@ -13,41 +13,14 @@ import re
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-_LONG = 16
 _LOCKED = ("door", "gate", "alarm", "lock", "locker", "access", "safe", "entry", "security", "unlock")
-_SHORT = frozenset(
-    [
-        "curl-auth-header",
-        "curl-auth-user",
-        "dropbox-api-token",
-        "generic-api-key",
-        "pin",
-        "hashicorp-tf-password",
-        "jwt-base64",
-        "kubernetes-secret-yaml",
-        "linkedin-client-id",
-        "nuget-config-password",
-        "private-key",
-        "slack-app-token",
-        "slack-legacy-token",
-        "slack-legacy-workspace-token",
-        "sumologic-access-id",
-        "authorization",
-        "cookie",
-        "unended-private-key",
-        "command-password",
-        "password",
-    ]
-)
-"""Rules that may find something in a text whose words are all shorter than `_LONG`."""
 _WHOLE = frozenset({"jwt-base64", "microsoft-teams-webhook"})
 """Rules whose groups are only parts of the secret."""
 _TRANSLATED = {
@@ -85,6 +58,7 @@ _LABEL = (
 _FOR_WHAT = r"(?:\s(?:for|of|on|to|at)(?:\s[\w.@'-]+){1,5}?)?"
 _PASSWORD = r"(?:pass(?:word|wd|phrase|code|wort)|(?<![a-z])pwd|(?<=_)pass\b)"  # noqa: S105 -- the word, not one
 _MARK = r"""["'`*_]{0,3}"""
+_NESTED = r"""(?:[\[{]\s*(?:["']?[\w.-]{1,40}["']?\s*:\s*)?){0,3}"""
 _PLACEHOLDER = r"(?!\$\{|\$[A-Z_]+\b|\{\{|<|%[A-Z]|\*{3}|\[redacted)"
 _SPOKEN_OF = (
     r"(?!\d[\d-]*\W+(?:or\s\w+\s)?(?:char|digit|letter|symbol|day|week|month|year|bit|time))"
@@ -155,10 +129,15 @@ _OURS: tuple[Mapping[str, Any], ...] = (
     {
         "id": "password",
         "keywords": ["passw", "passp", "passc", "pwd", "_pass"],
-        "regex": rf"""(?i){_PASSWORD}{_MARK}{_FOR_WHAT}\s*[:=]\s*{_MARK}\s?{_PLACEHOLDER}"""
+        "regex": rf"""(?i){_PASSWORD}{_MARK}{_FOR_WHAT}\s*[:=]\s*{_PLACEHOLDER}{_NESTED}{_MARK}\s?{_PLACEHOLDER}"""
         r"""(?=[^\s"',;]*[\d!@#$%^&*?])([^\s"',;]{4,})""",
     },
 )
+
+
+_BY_NAME = frozenset({"authorization", "cookie", "password", "pin", "told-key"})
+"""Rules for a secret that stands behind its name."""
+_NAMES = frozenset(keyword for rule in _OURS if rule["id"] in _BY_NAME for keyword in rule["keywords"])
 
 
 class SecretRule:
@@ -212,13 +191,8 @@ class SecretRule:
 
 
 def candidates(lowered: str) -> Sequence[SecretRule]:
-    """The rules that may find something in a text, given in lower case.
-
-    Most need a word of sixteen characters, which few sentences hold: those are spared the search for their keywords.
-    """
-    is_long = max(map(len, lowered.split()), default=0) >= _LONG
-    found = [rule for keyword, those in _by_keyword(is_long) if keyword in lowered for rule in those]
-    return [rule for _, rule in sorted(set(found), key=itemgetter(0))]
+    """The rules that may find something in a text, given in lower case."""
+    return list(dict.fromkeys(rule for keyword, rule in _keyed() if keyword in lowered))
 
 
 @cache
@@ -250,13 +224,8 @@ def _rule_of(text: str) -> SecretRule | None:
 
 
 @cache
-def _by_keyword(is_long: bool) -> tuple[tuple[str, tuple[tuple[int, SecretRule], ...]], ...]:  # noqa: FBT001 -- the key of a cache
-    found: dict[str, list[tuple[int, SecretRule]]] = {}
-    for place, rule in enumerate(rules()):
-        if is_long or rule.id in _SHORT:
-            for keyword in rule.keywords:
-                found.setdefault(keyword, []).append((place, rule))
-    return tuple((keyword, tuple(those)) for keyword, those in found.items())
+def _keyed() -> tuple[tuple[str, SecretRule], ...]:
+    return tuple((keyword, rule) for rule in rules() for keyword in rule.keywords)
 
 
 @cache
@@ -305,15 +274,15 @@ def redact(text: str) -> tuple[str, tuple[str, ...]]:
     return found, kinds
 
 
-def _redact(text: str) -> tuple[str, tuple[str, ...]]:
+def _redact(text: str, only: Collection[str] = ()) -> tuple[str, tuple[str, ...]]:
     if len(text) < 8:
         return text, ()
     kinds: list[str] = []
-    if "://" in text:
+    if "://" in text and not only:
         text, count = _URL_PASSWORD.subn(r"\1:[redacted: url-password]", text)
         kinds += ["url-password"] * bool(count)
     for rule in candidates(text.lower()):
-        if secrets := rule.find(text):
+        if (not only or rule.id in only) and (secrets := rule.find(text)):
             kinds.append(rule.id)
             for secret in sorted(secrets, key=len, reverse=True):
                 text = _without(text, secret, f"[redacted: {rule.id}]")
@@ -328,21 +297,34 @@ def _without(text: str, secret: str, mark: str) -> str:
 
 
 def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
-    """Redact every text in mappings, lists and texts, including keys of mappings."""
+    """Redact every text in mappings, lists and texts, including keys of mappings.
+
+    A value is replaced as a whole where a key above it, such as `password`, names it as a secret.
+    """
     if not _may_hold_any("\n".join(_texts_in(value))):
         return value, ()
     kinds: list[str] = []
 
-    def clean(part: Any) -> Any:
+    def clean(part: Any, names: tuple[str, ...] = ()) -> Any:
+        if isinstance(part, Mapping):
+            return {clean(key): clean(inner, (*names, *_naming(key))) for key, inner in part.items()}
+        if isinstance(part, list | tuple):
+            return type(part)(clean(each, names) for each in part)
         if isinstance(part, str):
             part, found = redact(part)
             kinds.extend(found)
-            return part
-        if isinstance(part, Mapping):
-            return {clean(key): clean(inner) for key, inner in part.items()}
-        return type(part)(map(clean, part)) if isinstance(part, list | tuple) else part
+        for name in names if isinstance(part, str | int) else ():
+            if found := _redact(f"{name}: {part}", _BY_NAME)[1]:
+                kinds.extend(found)
+                return f"[redacted: {', '.join(found)}]"
+        return part
 
     return clean(value), tuple(dict.fromkeys(kinds))
+
+
+def _naming(key: object) -> tuple[str, ...]:
+    """Return the key, if it may name a secret."""
+    return (key,) if isinstance(key, str) and any(name in key.lower() for name in _NAMES) else ()
 
 
 def _may_hold_any(text: str) -> bool:

@@ -20,8 +20,7 @@ from chatbot.config import Config, ModelSettings
 from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
-from chatbot.memory.memory import Memory
-from chatbot.memory.scope import MemoryEvent, utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
 from chatbot.models import open_model
 from chatbot.models.model import Model, estimate_text
@@ -74,7 +73,7 @@ class Runtime(AsyncResource):
         self.memory = self.setup.open_memory(
             ephemeral=options.ephemeral,
             observations=None if self._ephemeral else self.setup.observations,
-            tell=self._tell,
+            tell=lambda event: self.hooks.notify(event),  # noqa: PLW0108 - the hooks are made after the memory
             clock=clock,
             observer=self._observer,
             namespace=options.namespace,
@@ -134,11 +133,6 @@ class Runtime(AsyncResource):
         """Return whether nothing goes on in the background: no hook runs, and nothing is being embedded."""
         return self.hooks.is_at_rest and not self.memory.is_embedding
 
-    def memories(self) -> Memory:
-        """Return the memory for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
-        self.check_memories()
-        return self.memory.memory(self.agent)
-
     @property
     def remembers(self) -> bool:
         """Return whether the agent has a memory beyond a session."""
@@ -176,35 +170,27 @@ class Runtime(AsyncResource):
         """Return the agent's session with that id, beginning of an id, or title, in the project that was asked for."""
         return await self.memory.cleared_for(project=self._asked_project).find_session(text, self.agent)
 
-    def keeps(self, session: SessionHandle | None) -> bool:
-        """Return whether anything of a chat in `session` is kept when it ends."""
-        return not (self._ephemeral or self._why_lost(session))
-
     def warning(self, session: SessionHandle | None) -> str:
         """Return a warning for a chat in `session` that keeps nothing, unless that was asked for."""
-        return "" if self._ephemeral else self._why_lost(session)
+        return "" if self._ephemeral else self.setup.why_lost(session.record.store_types if session else ())
 
     @property
     def is_tiny(self) -> bool:
         """Return whether the embedded model answers, which knows little."""
         return self.model.name == ModelSettings().name
 
-    def _why_lost(self, session: SessionHandle | None) -> str:
-        return self.setup.why_lost(() if session is None else session.record.store_types)
-
     def chat(self, session: SessionHandle | None) -> Chat:
         """A conversation in `session`, by the rules of the agent. Raises `MissingRight`: it takes `chat`."""
-        from chatbot.chat.chat import Chat
-        from chatbot.chat.turn import Rules
+        from chatbot.chat import chat, turn
 
-        rules = Rules(
+        rules = turn.Rules(
             persona=self._persona,
             agent=self.agent,
             settings=self.setup.agent_settings,
             budget=self.config.budget,
             max_output_tokens=self.config.model.max_output_tokens,
         )
-        return Chat(
+        return chat.Chat(
             model=self.model,
             session=session and session.for_turns(),
             rules=rules,
@@ -214,9 +200,6 @@ class Runtime(AsyncResource):
             clock=self._clock,
             observer=self._observer,
         )
-
-    def _tell(self, event: MemoryEvent) -> None:
-        self.hooks.notify(event)
 
     async def discard_empty(self, session: SessionHandle | None) -> bool:
         """Delete a session in which nothing was said or remembered; return False where anything is kept of it."""

@@ -13,7 +13,10 @@ All methods block: async callers hop into a thread once for each operation.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import shlex
+import string
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -47,8 +50,19 @@ Record = dict[str, Any]
 ATTACHMENTS = "attachments"
 """Name of the blobs of a session: the files that its messages name."""
 
+_PLAIN = f"{string.ascii_letters}{string.digits}/._-".encode()
+
 Mark = object
 """Position up to which some lines were read. Its meaning is the engine's."""
+
+
+def shell_word(path: object) -> str:
+    """The path quoted for a shell; what a terminal could obey or not show is escaped, as bash, zsh and ksh read it."""
+    text = str(path)
+    if text.isprintable():
+        return shlex.quote(text)
+    escaped = "".join(chr(byte) if byte in _PLAIN else f"\\x{byte:02x}" for byte in os.fsencode(text))
+    return f"$'{escaped}'"
 
 
 class Reading(Struct, frozen=True):

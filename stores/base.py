@@ -324,6 +324,13 @@ class ObservationStore(Store):
         return 0
 
 
+def check_caps(**caps: int) -> None:
+    """Raise `InvalidSettings` for a cap below 1."""
+    for name, cap in caps.items():
+        if cap < 1:
+            raise InvalidSettings(f"{name} is {cap}: it must be at least 1")
+
+
 def _failure(store: Store, operation: str, error: Exception) -> StoreError:
     said = f"the store {type(store).__name__} failed in {operation}: {type(error).__name__}: {error}"
     return StoreFailed(said) if isinstance(error, OSError) else BrokenStore(said)

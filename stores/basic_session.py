@@ -1,6 +1,6 @@
 """Store of a conversation in readable files: a capped `kv.json` and a capped `transcript.md`.
 
-The files are the source of truth, also after a manual edit: all caches are dropped when a file changes. `kv.json`
+The files are the source of truth, also after a manual edit: a cache is dropped when its file changes. `kv.json`
 has one entry a line, so that it reads and diffs well, the oldest first:
 
     {"cap": 200, "entries": [{"key": …, "value": …, "ts": …}, …]}
@@ -17,9 +17,9 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import DamagedFile, InvalidSettings
-from chatbot.stores.files import Folder, Stamp, locked, opened, stamp
+from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
+from chatbot.stores.errors import DamagedFile
+from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
@@ -36,9 +36,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
 
     def __init__(self, home: Path, *, kv_cap: int = 200, transcript_cap: int = 500) -> None:
         super().__init__(home)
-        for name, cap in {"kv_cap": kv_cap, "transcript_cap": transcript_cap}.items():
-            if cap < 1:
-                raise InvalidSettings(f"{name} is {cap}: it must be at least 1")
+        check_caps(kv_cap=kv_cap, transcript_cap=transcript_cap)
         self._kv_cap = kv_cap
         self._transcript_cap = transcript_cap
         self._warm: OrderedDict[str, _SessionFiles] = OrderedDict()
@@ -63,9 +61,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         file = self._files(session).transcript
-        known = file.recall_last(n)
-        if known is None:
-            known = file.glance_last(n)
+        known = file.glance_last(n)
         return known if known is not None else await asyncio.to_thread(file.read_last, n)
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
@@ -94,9 +90,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         self._folders.close_all(for_good=True)
 
     async def _key_values(self, session: SessionRef) -> dict[str, KeyValue]:
-        file = self._files(session).key_values
-        known = file.recall()
-        return known if known is not None else await asyncio.to_thread(file.read)
+        return await asyncio.to_thread(self._files(session).key_values.read)
 
     def _files(self, session: SessionRef) -> _SessionFiles:
         with self._guard:
@@ -137,29 +131,17 @@ class KeyValueFile:
 
     def __init__(self, folder: Path, cap: int) -> None:
         self._folder = folder
-        self._path = folder / KEY_VALUES_NAME
         self._cap = cap
-        self._cached: tuple[Stamp, dict[str, KeyValue]] | None = None
-
-    def recall(self) -> dict[str, KeyValue] | None:
-        """Return the result of `read` if it is cached; else None. Takes microseconds."""
-        if self._cached is None or stamp(self._path) != self._cached[0]:
-            return None
-        return self._cached[1]
 
     def read(self) -> dict[str, KeyValue]:
         """Return all entries by key, the one set longest ago first. A damaged file is left until the next write."""
         with opened(self._folder) as folder:
-            before = folder.stamp(KEY_VALUES_NAME)
-            is_settled = before is not None and before.is_settled()
             try:
                 entries = _read(folder)
             except DamagedFile as error:
                 raise DamagedFile(f"{error}; mend it, or set it aside with `chatbot doctor --fix`") from error
-            if before is None:
+            if not entries:
                 folder.check_there()
-            if before is not None and is_settled and folder.stamp(KEY_VALUES_NAME) == before:
-                self._cached = (before, entries)
         return entries
 
     def set(self, entry: KeyValue) -> None:

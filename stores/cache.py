@@ -63,26 +63,26 @@ class Cache:
         """Return the folder, created if needed. Raises a `StoreError` if it is not private or cannot be made."""
         for folder in (self._root, self.folder):
             make_folder(folder)
-            _check_ours(folder)
+            _check_ours(folder, folder.lstat())
         return self.folder
 
     def check(self) -> None:
         """Raise `UnsafePath` if the folder exists and is not private. Creates and changes nothing."""
         for folder in (self._root, self.folder):
-            if folder.is_symlink() or folder.exists():
-                _check_ours(folder)
+            if os.path.lexists(folder):
+                _check_ours(folder, folder.lstat())
 
     def move_away(self) -> Path:
         """Rename the folder, which is not private, so that a new one can be made; return its new name."""
         aside = self.folder.with_name(f"{self.folder.name}.foreign")
-        while _is_there(aside):
+        while os.path.lexists(aside):
             aside = aside.with_name(f"{aside.name}+")
         return self.folder.rename(aside)
 
     def read(self, name: str) -> bytes:
         """Return the content of a file of the folder; empty if there is none, or if it is not private."""
         with suppress(OSError):
-            _check_ours(self.folder)
+            _check_ours(self.folder, self.folder.lstat())
             return _read_private(self.folder / name)
         return b""
 
@@ -92,12 +92,7 @@ class Cache:
         return sum(each.size for each in found if each is not None)
 
 
-def _is_there(path: Path) -> bool:
-    return path.exists() or path.is_symlink()
-
-
-def _check_ours(path: Path) -> None:
-    status = path.lstat()
+def _check_ours(path: Path, status: os.stat_result) -> None:
     is_odd = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
     if is_odd or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
         raise UnsafePath(f"{path} is not private: it must be a regular file of this user, closed to other users")
@@ -156,7 +151,7 @@ class FolderShelf(Shelf):
 
     def clear(self) -> None:
         with translated(self.folder.parent):
-            while self.folder.is_symlink() or self.folder.exists():
+            while os.path.lexists(self.folder):
                 with suppress(FileNotFoundError):  # another process removes it too
                     erase(self.folder)
                     sync_folder(self.folder.parent)
@@ -250,9 +245,7 @@ def _read_private(path: Path) -> bytes:
             raise StoreFailed(f"{path}: {error.strerror}") from error
         raise
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & _OTHERS:
-            raise PermissionError(f"{path} is not a file that only this user can use")
+        _check_ours(path, os.fstat(descriptor))
         return read_between(descriptor, 0)
     finally:
         os.close(descriptor)

@@ -56,12 +56,8 @@ def settled(standing: float, importance: float, new: int, *, elapsed: float, qui
     grown = BOOST * math.log1p(max(0, new))
     floor = FLOOR * importance
     strength = round(max(floor, min(1.0, standing + grown) - rate * quiet / 86_400), 4)
-    return strength if abs(strength - standing) >= _worth(strength, floor) else None
-
-
-def _worth(strength: float, floor: float) -> float:
-    """Return the least change that is written; a step to the floor or to 1 always is."""
-    return 0.0001 if strength <= floor or strength >= 1 else LEAST_CHANGE
+    least = 0.0001 if strength <= floor or strength >= 1 else LEAST_CHANGE  # a step to an end is always written
+    return strength if abs(strength - standing) >= least else None
 
 
 class CapFields(Struct, frozen=True):

@@ -418,10 +418,9 @@ def _superseding(event: Event, old: Observation, new: Observation, known: PriorS
     """Return the event by which `new` replaces `old`, if it may."""
     if old.id == new.id:
         raise ConflictingChange(f"{old.id} cannot supersede itself")
-    if not old.is_current(event.at):
-        raise ConflictingChange(f"{old.id} is {old.status if old.status != 'active' else 'expired'}, not active")
-    if not new.is_current(event.at):
-        raise ConflictingChange(f"{new.id} is {new.status if new.status != 'active' else 'expired'}, not active")
+    for row in (old, new):
+        if not row.is_current(event.at):
+            raise ConflictingChange(f"{row.id} is {row.status if row.status != 'active' else 'expired'}, not active")
     if (old.visibility, old.namespace) != (new.visibility, new.namespace):
         raise ConflictingChange(f"{new.id} is {new.visibility} and {old.id} is {old.visibility}: they must be alike")
     if not is_within(new.project, old.project):
@@ -429,7 +428,7 @@ def _superseding(event: Event, old: Observation, new: Observation, known: PriorS
     for key in sorted((old.metadata.keys() & new.metadata.keys()) - {HELD}):
         if old.metadata[key] != new.metadata[key]:
             raise ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {key!r}")
-    if old.id in line_of(new.id, lambda each: row.superseded_by if (row := known.state(each)) else None):
+    if old.id in line_of(new.id, lambda each: state.superseded_by if (state := known.state(each)) else None):
         raise ConflictingChange(f"{old.id} supersedes {new.id} already")
     return structs.replace(_alone(event, "supersede", old.id), by=new.id)
 

@@ -15,7 +15,6 @@ A record is a dataclass or a struct, and `Annotated` carries all that the rest o
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -29,6 +28,7 @@ from msgspec import NODEFAULT, Struct, structs
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import (
     CONTROLS,
+    ID,
     ODD,
     check_text,
     check_time,
@@ -46,7 +46,6 @@ MOST_SOURCES = 10_000
 MOST_COUNTED = 2**31
 DEEPEST = 100
 """Deepest nesting of tables and lists in the metadata."""
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _ODD_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Record = TypeVar("Record")
@@ -227,12 +226,12 @@ def how_many(count: int, one: str, several: str = "") -> str:
 
 def is_observation_id(text: str) -> bool:
     """Return whether `text` has the form of an id."""
-    return _ID.fullmatch(text) is not None
+    return ID.fullmatch(text) is not None
 
 
 def check_id(text: object, _: str = "") -> Any:
     """Return an id. Raises `InvalidValue` unless it is a UUID in lower case."""
-    if not (isinstance(text, str) and _ID.fullmatch(text)):
+    if not (isinstance(text, str) and ID.fullmatch(text)):
         raise InvalidValue(f"{text!r:.80} is not an id: ids are UUIDs in lower case")
     return text
 
@@ -335,14 +334,10 @@ def _check_count(value: object, name: str) -> Any:
     return value
 
 
-def _read_number(value: object, name: str) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+def _read_count(value: object, name: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidValue(f"{name} is {value!r:.80}, not a number")
     return value
-
-
-def _read_count(value: object, name: str) -> Any:
-    return _read_number(value if isinstance(value, int) else None, name)
 
 
 def _check_moment(value: object, name: str) -> datetime:
@@ -389,7 +384,7 @@ Count: TypeAlias = Annotated[
     int,
     Form(_check_count, read=_read_count, code="I", number=lambda each: max(0, each)),
 ]
-Share: TypeAlias = Annotated[float, Form(check_share, read=_read_number, code="d")]
+Share: TypeAlias = Annotated[float, Form(check_share, code="d")]
 """A number from 0 to 1."""
 Table: TypeAlias = Annotated[Mapping[str, Any], Form(_check_table, write=dict)]
 """JSON values by key."""

@@ -2,7 +2,7 @@
 
 Promises, each held by tests that kill real processes:
 
-- data of `append` and `replace` is on the disk on return (an `Appender` leaves that to `sync`, so that no lock is held
+- data of `append` and `replace` is on the disk on return (`appending` leaves that to `sync`, so that no lock is held
   while waiting for the disk);
 - a replaced file is always complete: the old one or the new one;
 - `locked` on a folder excludes all other processes; waiting for it has a time limit;
@@ -20,13 +20,11 @@ import errno
 import logging
 import os
 import secrets
-import shlex
 import shutil
 import stat
-import string
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -52,7 +50,6 @@ _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lo
 _SETTLED_NS = 50_000_000
 """File systems have coarse clocks: a file that changed less than this ago may change again and keep its stamp."""
 
-_PLAIN = f"{string.ascii_letters}{string.digits}/._-".encode()
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 Mend = Callable[[bytes, int], tuple[int, bytes]]
@@ -87,15 +84,6 @@ def stamp(path: Path) -> Stamp | None:
         return None
 
 
-def shell_word(path: object) -> str:
-    """The path quoted for a shell; what a terminal could obey or not show is escaped, as bash, zsh and ksh read it."""
-    text = str(path)
-    if text.isprintable():
-        return shlex.quote(text)
-    escaped = "".join(chr(byte) if byte in _PLAIN else f"\\x{byte:02x}" for byte in os.fsencode(text))
-    return f"$'{escaped}'"
-
-
 def erase(path: Path) -> None:
     """Delete a file, a link, a pipe, or a folder with all that is in it."""
     if path.is_dir() and not path.is_symlink():
@@ -113,14 +101,10 @@ DEEPEST = 8
 
 def below(folder: Path) -> Iterator[Path]:
     """Yield all files, folders and links below, down to `DEEPEST`. Those removed meanwhile may be included or not."""
-    waiting = [(folder, 0)]
-    while waiting:
-        parent, depth = waiting.pop()
-        with suppress(OSError), os.scandir(parent) as found:
-            for each in found:
-                yield Path(each.path)
-                if depth < DEEPEST and each.is_dir(follow_symlinks=False):
-                    waiting.append((Path(each.path), depth + 1))
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))
+        if len(Path(parent).relative_to(folder).parts) >= DEEPEST:
+            folders.clear()
 
 
 def mend_lines(tail: bytes, _: int) -> tuple[int, bytes]:
@@ -139,8 +123,8 @@ class Folder:
         self.path = path
         self._descriptor = descriptor
         self._status = os.fstat(descriptor)
-        self._lock: _OpenFile | None = None
-        self._ends: dict[str, _OpenFile] = {}
+        self._lock: OpenFile | None = None
+        self._ends: dict[str, OpenFile] = {}
         self._is_open = True
 
     def lock(self, timeout_s: float, name: str = LOCK_NAME) -> None:
@@ -156,13 +140,12 @@ class Folder:
                     f"{self.path} was locked by another process for {timeout_s:g} s: try again when it has finished"
                 )
             time.sleep(_PAUSE_S)
-        if self._found(self._lock) is None:
-            raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
         self.check_there()
 
     def check_there(self) -> None:
         """Raise `MissingFolder` if the path now refers to another folder: what was read may be partly deleted."""
-        if not os.path.samestat(os.lstat(self.path), self._status):
+        is_locked = self._lock is None or self._found(self._lock) is not None
+        if not is_locked or not os.path.samestat(os.lstat(self.path), self._status):
             raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
 
     def unlock(self) -> None:
@@ -189,29 +172,20 @@ class Folder:
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Read the file from `start` to `end`, or to its end. Raises `FileNotFoundError`."""
         with self._file(name, os.O_RDONLY) as file:
-            return read_between(file, start, end, name)
+            return read_between(file.descriptor, start, end, name)
 
     def chunks_backwards(self, name: str, size: int) -> Iterator[bytes]:
-        """Yield chunks of `size` bytes, last first; nothing if the file does not exist.
-
-        All chunks are of one file, even if its name is removed or reused meanwhile.
-        """
-        try:
-            with self._file(name, os.O_RDONLY) as file:
-                end = os.fstat(file).st_size
-                while end:
-                    start = max(0, end - size)
-                    yield read_between(file, start, end)
-                    end = start
-        except FileNotFoundError:
-            return
+        """Yield chunks of `size` bytes, last first, all of one file, even if its name is reused meanwhile."""
+        with suppress(FileNotFoundError), self._file(name, os.O_RDONLY) as file:
+            end = os.fstat(file.descriptor).st_size
+            while end:
+                yield read_between(file.descriptor, max(0, end - size), end)
+                end = max(0, end - size)
 
     def stamp(self, name: str) -> Stamp | None:
         """Return the file's stamp; None if it does not exist."""
-        try:
-            return Stamp.of(os.stat(name, dir_fd=self._descriptor, follow_symlinks=False))
-        except FileNotFoundError:
-            return None
+        status = self._named(name)
+        return None if status is None else Stamp.of(status)
 
     def names(self) -> list[str]:
         """The names of all files in the folder, sorted."""
@@ -237,9 +211,9 @@ class Folder:
         """Write a new file durably; no file is left if that fails."""
         with self._file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             try:
-                Appender(file).write(data)
+                file.write(data)
                 if durable:
-                    os.fsync(file)
+                    os.fsync(file.descriptor)
             except OSError:
                 os.unlink(name, dir_fd=self._descriptor)
                 raise
@@ -250,30 +224,18 @@ class Folder:
         if durable:
             self.sync()
 
-    def append(
-        self,
-        name: str,
-        data: bytes,
-        *,
-        mend: Mend = mend_lines,
-        known: Stamp | None = None,
-        look: Callable[[Folder, Stamp], None] | None = None,
-    ) -> None:
-        """Add `data` at the end, durably. Needs the folder's lock.
-
-        With `look`, which is called with the file's stamp under the lock, the lock is free while the disk syncs.
-        """
-        with self.appending(name, mend=mend, known=known) as file:
+    def append(self, name: str, data: bytes, *, mend: Mend = mend_lines, unlock: bool = False) -> None:
+        """Add `data` at the end, durably. Needs the folder's lock, which `unlock` frees while the disk syncs."""
+        with self.appending(name, mend=mend) as file:
             file.write(data)
-            if look is not None:
-                look(self, file.stamp())
+            if unlock:
                 self.unlock()
             file.sync()
 
     @contextmanager
     def appending(
         self, name: str, *, mend: Mend = mend_lines, known: Stamp | None = None, durable: bool = True
-    ) -> Iterator[Appender]:
+    ) -> Iterator[OpenFile]:
         """Open the file for appending and repair a torn end first. Needs the folder's lock.
 
         `known` is the stamp of the file when its end was last known to be valid: if it is unchanged, the end is not
@@ -285,8 +247,8 @@ class Folder:
                 if durable:
                     self.sync()
             elif Stamp.of(status) != known:
-                self._mend(file, name, status.st_size, mend)
-            yield Appender(file)
+                self._mend(file, status.st_size, mend)
+            yield file
 
     def sync(self) -> None:
         """Return once the names in the folder are on the disk."""
@@ -295,15 +257,13 @@ class Folder:
     def cut(self, name: str, size: int) -> None:
         """Shorten the file to `size` bytes, durably. Needs the folder's lock."""
         with self._file(name, os.O_WRONLY) as file:
-            os.ftruncate(file, size)
-            os.fsync(file)
+            os.ftruncate(file.descriptor, size)
+            os.fsync(file.descriptor)
 
     def remove(self, name: str) -> None:
         """Delete the file; a missing one is no error."""
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._descriptor)
-        except FileNotFoundError:
-            return
 
     def set_aside(self, name: str) -> str:
         """Rename a damaged file so that it is neither read nor overwritten; returns its new name."""
@@ -311,32 +271,32 @@ class Folder:
         self.rename(name, aside)
         return aside
 
-    def _mend(self, file: int, name: str, size: int, mend: Mend) -> None:
+    def _mend(self, file: OpenFile, size: int, mend: Mend) -> None:
         reach = _TAIL_BYTES
-        tail = read_between(file, max(0, size - reach), size)
+        tail = read_between(file.descriptor, max(0, size - reach), size)
         while (found := mend(tail, size))[0] == len(tail) < size:
             reach *= 8
-            tail = read_between(file, max(0, size - reach), size)
+            tail = read_between(file.descriptor, max(0, size - reach), size)
         cut, missing = found
-        path, lost = self.path / name, tail[len(tail) - cut :].rstrip(b"\0")
+        path, lost = self.path / file.name, tail[len(tail) - cut :].rstrip(b"\0")
         if b"\n" in lost:  # more than half a header: worth keeping
-            aside = aside_of(name)
+            aside = aside_of(file.name)
             self.create(aside, lost)
             logger.warning("the last entry of %s was cut off: what was written of it is kept as %s", path, aside)
         elif cut:
             logger.warning("cut %d bytes of an incomplete write off the end of %s: %r", cut, path, lost[:80])
         if cut:
-            os.ftruncate(file, size - cut)
+            os.ftruncate(file.descriptor, size - cut)
         if missing:
             logger.warning("ended the torn last entry of %s", path)
-            Appender(file).write(missing)
+            file.write(missing)
 
     @contextmanager
-    def _file(self, name: str, flags: int) -> Iterator[int]:
+    def _file(self, name: str, flags: int) -> Iterator[OpenFile]:
         with self._naming(name):
             file = self._open(name, flags)
             try:
-                yield file.descriptor
+                yield file
             finally:
                 os.close(file.descriptor)
 
@@ -349,68 +309,63 @@ class Folder:
                 error.filename = name  # a failed write does not report it
             raise
 
-    def _open(self, name: str, flags: int) -> _OpenFile:
+    def _open(self, name: str, flags: int) -> OpenFile:
         descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
-        return _OpenFile(name, descriptor, checked_status(descriptor, self.path / name))
+        return OpenFile(name, descriptor, checked_status(descriptor, self.path / name))
 
-    def _open_lock(self, name: str) -> _OpenFile:
+    def _open_lock(self, name: str) -> OpenFile:
         try:
             return self._open(name, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            if error.errno in _READ_ONLY and not isinstance(error, StoreError):
-                raise _read_only(self.path, error) from error
-            raise
+            if isinstance(error, StoreError) or error.errno not in _READ_ONLY:
+                raise
+            raise _read_only(self.path, error) from error
 
-    def _end(self, name: str) -> tuple[int, os.stat_result]:
+    def _end(self, name: str) -> tuple[OpenFile, os.stat_result]:
         """Return the file, open at its end, and its status; reopen it if the name now refers to another file."""
         file = self._ends.get(name)
         if file is not None:
             if status := self._found(file):
-                return file.descriptor, status
+                return file, status
             os.close(self._ends.pop(name).descriptor)
         self._ends[name] = file = self._open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-        return file.descriptor, file.status
+        return file, file.status
 
-    def _found(self, file: _OpenFile) -> os.stat_result | None:
+    def _found(self, file: OpenFile) -> os.stat_result | None:
         """Return the file's status if its name still refers to it; else None."""
-        try:
-            status = os.stat(file.name, dir_fd=self._descriptor, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        return status if os.path.samestat(status, file.status) else None
+        status = self._named(file.name)
+        return status if status is not None and os.path.samestat(status, file.status) else None
+
+    def _named(self, name: str) -> os.stat_result | None:
+        with suppress(FileNotFoundError):
+            return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+        return None
 
 
-class _OpenFile(NamedTuple):
-    """An open file with its name and its state when it was opened."""
+class OpenFile(NamedTuple):
+    """An open file, with its name and its state when it was opened."""
 
     name: str
     descriptor: int
     status: os.stat_result
 
-
-class Appender:
-    """A file open at its end. A write that fails half way, as on a full disk, is taken back."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
     def write(self, data: bytes) -> None:
-        """Add `data`, whole or not at all."""
+        """Add `data`, whole or not at all: a write that fails half way, as on a full disk, is taken back."""
         written = 0
         try:
             while written < len(data):
-                written += os.write(self._descriptor, data[written:] if written else data)
+                written += os.write(self.descriptor, data[written:] if written else data)
         except OSError:
-            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
+            os.ftruncate(self.descriptor, os.fstat(self.descriptor).st_size - written)
             raise
 
     def sync(self) -> None:
         """Return once everything written is on the disk."""
-        _sync_data(self._descriptor)
+        _sync_data(self.descriptor)
 
     def stamp(self) -> Stamp:
         """The file's stamp as it is now."""
-        return Stamp.of(os.fstat(self._descriptor))
+        return Stamp.of(os.fstat(self.descriptor))
 
 
 def checked_status(descriptor: int, path: Path) -> os.stat_result:
@@ -419,13 +374,14 @@ def checked_status(descriptor: int, path: Path) -> os.stat_result:
     Another name could be anywhere, as a symbolic link could lead anywhere.
     """
     status = os.fstat(descriptor)
-    what = "not a regular file" if not stat.S_ISREG(status.st_mode) else ""
-    if status.st_nlink > 1:
-        what = what or "a hard link, whose other name could be anywhere: put a copy in its place"
-    if what:
-        os.close(descriptor)
-        raise UnsafePath(f"{path} is {what}")
-    return status
+    if not stat.S_ISREG(status.st_mode):
+        what = "not a regular file"
+    elif status.st_nlink > 1:
+        what = "a hard link, whose other name could be anywhere: put a copy in its place"
+    else:
+        return status
+    os.close(descriptor)
+    raise UnsafePath(f"{path} is {what}")
 
 
 def open_folder(path: Path) -> Folder:
@@ -436,12 +392,8 @@ def open_folder(path: Path) -> Folder:
 @contextmanager
 def opened(path: Path) -> Iterator[Folder]:
     """Open the folder at `path`, which must not be a link; operating-system errors become store errors."""
-    with translated(path):
-        folder = open_folder(path)
-        try:
-            yield folder
-        finally:
-            folder.close()
+    with translated(path), closing(open_folder(path)) as folder:
+        yield folder
 
 
 @contextmanager
@@ -461,12 +413,10 @@ def make_folder(path: Path) -> None:
         if path.is_dir():
             return
         make_folder(path.parent)
-        try:
+        with suppress(FileExistsError):
             path.mkdir(FOLDER_MODE)
-        except FileExistsError:
-            if path.is_dir():
-                return
-            raise _no_folder(path) from None
+        if not path.is_dir():
+            raise _no_folder(path)
         sync_folder(path.parent)
 
 
@@ -492,13 +442,12 @@ def translated(path: Path) -> Iterator[None]:
     """Convert an operating-system error about `path` into a store error with its message."""
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if isinstance(error, StoreError) or (path.is_dir() and not path.is_symlink()):
-            raise
-        raise _no_folder(path) from error
     except OSError as error:
-        if isinstance(error, StoreError):
+        is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        if isinstance(error, StoreError) or (is_missing and path.is_dir() and not path.is_symlink()):
             raise
+        if is_missing:
+            raise _no_folder(path) from error
         if error.errno == errno.EROFS:
             raise _read_only(path, error) from error
         if error.errno == errno.ELOOP:

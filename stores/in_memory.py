@@ -16,9 +16,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.stores.access import View
-from chatbot.stores.base import KeyValueStore, TranscriptStore
+from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
 from chatbot.stores.cache import MemoryShelf
-from chatbot.stores.errors import InvalidSettings
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Shelf, Writing
 from chatbot.stores.observations.store import LoggedObservations
@@ -42,8 +41,7 @@ class InMemoryStore(KeyValueStore, TranscriptStore, LoggedObservations):
         ttl_days: float = 0,
     ) -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
-        if kv_cap < 1 or transcript_cap < 1:
-            raise InvalidSettings("kv_cap and transcript_cap must be at least 1")
+        check_caps(kv_cap=kv_cap, transcript_cap=transcript_cap)
         self._kv_cap = kv_cap
         self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
 
@@ -104,7 +102,7 @@ class _Session(Struct):
 
 
 class MemoryLog(Log):
-    """A list of lines. The place of one is its number, which it keeps until the log is rewritten."""
+    """A list of lines, and its own `Writing`. The place of a line is its number, until the log is rewritten."""
 
     name = "the memory of this process"
 
@@ -145,40 +143,15 @@ class MemoryLog(Log):
     @contextmanager
     def locked(self) -> Iterator[Writing]:
         with self._alone:
-            yield _MemoryWriting(self)
-
-    def add(self, event: Event) -> Place:
-        """Add a line, which counts as read; return its place."""
-        self._lines.append(encode(event.as_json()))
-        self._read = len(self._lines)
-        return self._read - 1, len(self._lines[-1])
-
-    def replace(self, change: Change) -> dict[int, Place]:
-        """Replace the lines by what `change` makes of them; return the new place of each that is left."""
-        found = [(number, change(line.rstrip(b"\n"), number)) for number, line in enumerate(self._lines)]
-        left = [(number, line) for number, line in found if line is not None]
-        self._lines = [line for _, line in left]
-        self._read = len(left)
-        return {number: (place, len(line)) for place, (number, line) in enumerate(left)}
-
-    def rest(self) -> None:
-        """Do nothing: no file is open."""
-
-    def close(self) -> None:
-        self._lines.clear()
-
-
-class _MemoryWriting:
-    """The lock of the log. See `Writing`."""
-
-    def __init__(self, log: MemoryLog) -> None:
-        self._log = log
+            yield self
 
     def mend(self) -> None:
         """Do nothing: no line is torn."""
 
     def append(self, event: Event) -> Place:
-        return self._log.add(event)
+        self._lines.append(encode(event.as_json()))
+        self._read = len(self._lines)
+        return self._read - 1, len(self._lines[-1])
 
     def release(self) -> None:
         """Do nothing: no disk is waited for."""
@@ -187,7 +160,16 @@ class _MemoryWriting:
         """Do nothing: nothing is durable."""
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
-        moved = self._log.replace(change)
+        found = [(number, change(line.rstrip(b"\n"), number)) for number, line in enumerate(self._lines)]
+        left = [(number, line) for number, line in found if line is not None]
+        self._lines = [line for _, line in left]
+        self._read = len(left)
         for event in more:
-            self._log.add(event)
-        return moved
+            self.append(event)
+        return {number: (place, len(line)) for place, (number, line) in enumerate(left)}
+
+    def rest(self) -> None:
+        """Do nothing: no file is open."""
+
+    def close(self) -> None:
+        self._lines.clear()

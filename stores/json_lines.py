@@ -65,15 +65,6 @@ def is_blank(line: bytes) -> bool:
     return not line.strip(b" \r\0")
 
 
-def read(folder: Folder, name: str) -> list[dict[str, Any]]:
-    """Return every record in the file, oldest first; none if there is no file."""
-    try:
-        data = folder.read(name)
-    except FileNotFoundError:
-        return []
-    return [record for line in data.split(b"\n") if (record := _decode(line, folder, name)) is not None]
-
-
 def read_since(folder: Folder, name: str, start: int, end: int) -> tuple[list[dict[str, Any]], int]:
     """Return the records of whole lines from `start` to `end`, and where the next line begins."""
     whole, _, _ = folder.read(name, start, end).rpartition(b"\n")

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.records import parse_time
+from chatbot.stores.records import ID, parse_time
 from chatbot.stores.row_events import Event, parse_event
 
 Place = tuple[int, int]
@@ -139,7 +139,7 @@ class Log(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close files and connections."""
+        """Close files and connections. May be called twice."""
 
 
 class Hands(Protocol):
@@ -202,7 +202,7 @@ class Shelf(ABC):
         """Erase the shelf with everything on it."""
 
 
-_ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_ID = re.compile(ID.pattern.encode())
 _COUNTS = frozenset({"use", "counts", "consolidate"})
 _KIND = re.compile(rb'\{"v":1,"event":"([a-z]+)"')
 _REPLACING = re.compile(rb'"(?:supersedes|forgets|compresses)"\s*:')

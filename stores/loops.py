@@ -11,11 +11,26 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from functools import wraps
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 Waiter = asyncio.Future[None]
+Owner = TypeVar("Owner")
+Given = ParamSpec("Given")
 Result = TypeVar("Result")
+
+
+def in_thread(
+    method: Callable[Concatenate[Owner, Given], Result],
+) -> Callable[Concatenate[Owner, Given], Coroutine[Any, Any, Result]]:
+    """Make a blocking method a coroutine that runs in a thread."""
+
+    @wraps(method)
+    async def hop(self: Owner, /, *args: Given.args, **named: Given.kwargs) -> Result:
+        return await asyncio.to_thread(method, self, *args, **named)
+
+    return hop
 
 
 def new_waiter() -> Waiter:

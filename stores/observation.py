@@ -183,11 +183,6 @@ class Observation(Content[tuple[str, ...]], Row):
         return rank(self.type, self.importance, self.standing)
 
     @property
-    def touches(self) -> int:
-        """Return how often it was used, mentioned or confirmed."""
-        return self.use_count + self.mention_count + self.confirmed_count
-
-    @property
     def touched_at(self) -> datetime:
         """Return when it was last written, used, mentioned or confirmed."""
         others = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at)
@@ -364,7 +359,7 @@ def is_own(row: Observation) -> bool:
     return not row.source.startswith(_BY_OTHERS)
 
 
-def content_hash(observation: Observation) -> str:
+def content_hash(observation: Content[Any]) -> str:
     """Return the SHA-256 of title, narrative, each fact, and both sides of an exchange, each ended by a NUL.
 
     Case, width of characters and white space make no difference. A key of the writer's own is hashed too.

@@ -13,15 +13,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from weakref import WeakMethod, WeakSet
 
 from chatbot.stores.files import (
     LOCK_NAME,
     LOCK_TIMEOUT_S,
     Folder,
-    Mend,
-    Stamp,
-    mend_lines,
     open_folder,
     translated,
 )
@@ -45,11 +43,16 @@ class Descriptors:
         self._lock = threading.RLock()  # a holder that is garbage-collected inside the lock unregisters itself
         self._open: OrderedDict[Hashable, Close] = OrderedDict()
 
-    def used(self, holder: Hashable, close: Close) -> None:
-        """Note that `holder` has used its open files. `close` is called, from any thread, when there are too many.
+    def used(self, holder: Hashable, method: Callable[..., bool], *args: Any) -> None:
+        """Note that `holder` has used its open files. A method is called, from any thread, when there are too many.
 
-        Call this without holding a lock that `close` waits for.
+        It is held weakly. Call this without holding a lock that it waits for.
         """
+        held = WeakMethod(method)
+
+        def close() -> bool:
+            return (present := held()) is None or present(*args)
+
         with self._lock:
             self._open[holder] = close
             self._open.move_to_end(holder)
@@ -65,13 +68,7 @@ class Descriptors:
             self._open.pop(holder, None)
 
 
-def _begin_anew() -> None:
-    """Reset in a forked child: the lock's thread may not exist there, and each holder closes its own."""
-    OPEN.__init__()  # type: ignore[misc]
-
-
 OPEN = Descriptors()
-os.register_at_fork(after_in_child=_begin_anew)
 
 
 class OpenFolders:
@@ -98,31 +95,13 @@ class OpenFolders:
             folder.unlock()
             self._keep(folder)
 
-    def append(
-        self,
-        path: Path,
-        name: str,
-        data: bytes,
-        *,
-        mend: Mend = mend_lines,
-        known: Stamp | None = None,
-        look: Callable[[Folder, Stamp], None] = lambda _, __: None,
-    ) -> None:
-        """Add `data` to the end of a file in the folder at `path`. Durable on return.
-
-        Transcripts, receipts and bills are all written this way: the lock is free while the disk syncs. `look` is
-        called with the folder and the stamp of the file under the lock; see `Folder.appending` for `mend` and `known`.
-        """
-        with self.locked(path) as folder:
-            folder.append(name, data, mend=mend, known=known, look=look)
-
     def close(self, path: Path) -> bool:
-        """Close the folder at `path` if it is idle; return whether it was."""
+        """Close the folder at `path` if it is idle; one in use is not registered. Returns True."""
         folder = self._popped(str(path))
         if folder is not None:
             OPEN.closed((id(self), str(path)))
             folder.close()
-        return folder is not None
+        return True
 
     def close_all(self, *, for_good: bool = False) -> None:
         """Close idle folders. Others may be opened later; after `for_good` none stays open after its use."""
@@ -157,7 +136,7 @@ class OpenFolders:
             self._idle[path] = folder
         if other is not None:
             other.close()
-        OPEN.used((id(self), path), _closing(WeakMethod(self.close), folder.path))
+        OPEN.used((id(self), path), self.close, folder.path)
         if self._is_closed:
             self.close(folder.path)
 
@@ -170,21 +149,12 @@ class OpenFolders:
         return folder
 
 
-def _closing(close: WeakMethod[Callable[[Path], bool]], path: Path) -> Callable[[], bool]:
-    """Return a function that closes one folder if it is idle; one in use is not registered."""
-
-    def close_it() -> bool:
-        if method := close():
-            method(path)
-        return True
-
-    return close_it
-
-
-def _close_everywhere() -> None:
+def _begin_anew() -> None:
+    """Reset in a forked child: the lock's thread may not exist there."""
+    OPEN.__init__()  # type: ignore[misc]
     for folders in _everywhere:
         folders.begin_anew()
 
 
 _everywhere: WeakSet[OpenFolders] = WeakSet()
-os.register_at_fork(after_in_child=_close_everywhere)
+os.register_at_fork(after_in_child=_begin_anew)

@@ -61,31 +61,24 @@ class PluginPoint(Struct, frozen=True):
 
     def load(self, name: str, *, beside: Path | None = None) -> object:
         """Load the plug-in of that name; `beside` is a folder to search for modules that are not installed."""
-        if ":" in name:
-            return self._import(name, beside)
-        where = self.own.get(name) or self._entry_point(name).value
+        where = name if ":" in name else self.own.get(name) or self._registered(name)
+        if where == name and beside is not None and str(beside) not in sys.path:
+            sys.path.append(str(beside))
         try:
             return _attribute(where)
         except (Exception, SystemExit) as error:  # a plug-in may raise anything
-            raise self.broken(f"the {self.noun} {name!r} ({where}) cannot be loaded: {reason_of(error)}") from error
+            module = name.partition(":")[0]
+            if where == name and isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+                raise self.unknown(f"module {module!r} not found: it should have the {self.noun} {name!r}") from error
+            named = repr(name) if where == name else f"{name!r} ({where})"
+            raise self.broken(f"the {self.noun} {named} cannot be loaded: {reason_of(error)}") from error
 
-    def _entry_point(self, name: str) -> EntryPoint:
+    def _registered(self, name: str) -> str:
         points = self.installed()
         if name not in points:
             is_called = "are called" if self.plural else "is called"
             raise self.unknown(f"no {self.noun} {is_called} {name!r}{did_you_mean(name, points)}")
-        return points[name]
-
-    def _import(self, name: str, beside: Path | None) -> object:
-        if beside is not None and str(beside) not in sys.path:
-            sys.path.append(str(beside))
-        try:
-            return _attribute(name)
-        except (Exception, SystemExit) as error:  # a plug-in may raise anything
-            module = name.partition(":")[0]
-            if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-                raise self.unknown(f"module {module!r} not found: it should have the {self.noun} {name!r}") from error
-            raise self.broken(f"the {self.noun} {name!r} cannot be loaded: {reason_of(error)}") from error
+        return points[name].value
 
 
 def _attribute(where: str) -> object:

@@ -332,7 +332,7 @@ def fact_fits(fact: Triple, wanted: FactFilter) -> bool:
             for name in ("subject", "predicate", "object")
             for asked in [getattr(wanted, name)]
         )
-        and all(_same(getattr(fact, name), getattr(wanted, name)) for name in ("source", "session_id"))
+        and all(getattr(wanted, name) in {None, getattr(fact, name)} for name in ("source", "session_id"))
         and (not wanted.ids or fact.id in wanted.ids)
         and (not wanted.sources or fact.source in wanted.sources)
         and fact.confidence >= wanted.min_confidence
@@ -355,10 +355,6 @@ def check_limit(limit: int) -> int:
 def page_limit(limit: int) -> int:
     """Return the maximum number of rows of a `Page`. Raises as `check_limit`."""
     return min(check_limit(limit), MOST_AT_ONCE)
-
-
-def _same(value: object, asked: object) -> bool:
-    return asked is None or value == asked
 
 
 _MOST_DEEP = 20
@@ -401,13 +397,8 @@ def tests_of(asked: object) -> Mapping[str, Any] | None:
 
 
 def passes(value: Any, tests: Mapping[str, Any]) -> bool:
-    """Return whether an existing value passes all comparisons."""
+    """Return whether a value, or `MISSING`, passes all comparisons."""
     return all(_TESTS[name](value, other) for name, other in tests.items())
-
-
-def takes_missing(tests: Mapping[str, Any]) -> bool:
-    """Return whether the comparisons hold for a missing value."""
-    return passes(MISSING, tests)
 
 
 def check_conditions(wanted: Mapping[str, Any], depth: int = 0) -> None:

@@ -125,7 +125,8 @@ LONGEST_TITLE = 200
 CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _INVISIBLE = CONTROLS | dict.fromkeys((8206, 8207, *range(8234, 8239), *range(8294, 8298)))
 ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]|\s\s|^\s|\s$")
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""Form of every id: a UUID in lower case."""
 
 
 def in_line(text: str) -> str:
@@ -230,7 +231,7 @@ def _title(text: str) -> str:
 
 def is_session_id(text: str) -> bool:
     """Return whether `text` has the form of a session id; nothing else may name a session's folder."""
-    return _ID.fullmatch(text) is not None
+    return ID.fullmatch(text) is not None
 
 
 _NEEDED = ("id", "agent_id", "store_types", "created_at")
@@ -251,7 +252,9 @@ def parse_record(written: Mapping[str, Any]) -> SessionRecord:
         for name in _TIMES:
             if name in given:
                 given[name] = parse_time(given[name])
-        given["store_types"] = _names(given["store_types"])
+        if not isinstance(given["store_types"], list):
+            raise TypeError(f"the stores are {given['store_types']!r}, not a list of names")
+        given["store_types"] = tuple(given["store_types"])
         given["title"] = _title(given.get("title", ""))
         return SessionRecord(**{"used_at": given["created_at"]} | given)
     except KeyError as error:
@@ -270,12 +273,6 @@ def decode_record(data: bytes, session_id: str) -> SessionRecord:
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"not valid JSON: {error}") from error
     return replace(parse_record(written), id=session_id)
-
-
-def _names(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError(f"the stores are {value!r}, not a list of names")
-    return tuple(value)
 
 
 def _check_id(text: str) -> None:

@@ -7,7 +7,6 @@ and no result depends on a hidden row.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,12 +15,11 @@ from msgspec.structs import replace
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.observation import WRITTEN_DEFAULTS, Observation, unchecked
 from chatbot.stores.query import Version
+from chatbot.stores.records import ID
 from chatbot.stores.row_events import Event, applied
 
 Sees = Callable[[str], bool]
 """Returns True for an id that the caller may know."""
-
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def naming(view: View, guard_of: Callable[[str], Guard | None]) -> Sees:
@@ -54,7 +52,7 @@ def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -
     seen: list[Event] = []
     changes: list[Mapping[str, tuple[Any, Any]]] = []
     for event, before, after in _steps(events):
-        if _are_seen(before, after, view):
+        if all(may_see(each, view) for each in (before, after) if each is not None):
             seen.append(_shown_event(event, sees))
             changes.append(_changes(event, before, after, sees))
     return Version(shown(row, sees), tuple(seen), tuple(changes))
@@ -67,10 +65,6 @@ def _steps(events: Sequence[Event]) -> Iterator[tuple[Event, Observation | None,
         after = event.row if before is None else applied(before, event)
         yield event, before, after
         before = after
-
-
-def _are_seen(before: Observation | None, after: Observation | None, view: View) -> bool:
-    return all(may_see(each, view) for each in (before, after) if each is not None)
 
 
 def _changes(
@@ -95,7 +89,7 @@ def _shown_event(event: Event, sees: Sees) -> Event:
         ids = getattr(event, name)
         if not all(map(sees, ids)):
             hidden[name] = tuple(filter(sees, ids))
-    if not all(map(sees, _ID.findall(event.why))):
+    if not all(map(sees, ID.findall(event.why))):
         hidden["why"] = ""
     if not all(map(sees, event.fields.get("derived_from", ()))):
         hidden["fields"] = {**event.fields, "derived_from": list(filter(sees, event.fields["derived_from"]))}

@@ -204,29 +204,25 @@ class TranscriptFile:
     def write(self, batches: Sequence[Sequence[TranscriptEntry]]) -> bool:
         """Append the entries of all batches in order. Durable on return; returns True if `compact` is due."""
         data = b"".join(map(render, batches))
-        entries = 0
-
-        def look(folder: Folder, now: Stamp) -> None:
-            nonlocal entries
-            self._sound = now
-            entries = self._count(folder, now, data)
-
-        self._folders.append(self._folder, NAME, data, mend=mend, known=self._sound, look=look)
+        with (
+            self._folders.locked(self._folder) as folder,
+            folder.appending(NAME, mend=mend, known=self._sound) as file,
+        ):
+            file.write(data)
+            self._sound = file.stamp()
+            entries = self._count(folder, self._sound, data)
+            folder.unlock()
+            file.sync()
         return entries > self._cap + self._slack
 
-    def recall_last(self, n: int) -> list[TranscriptEntry] | None:
-        """Return the result of `read_last` if it is cached; else None. Takes microseconds."""
-        if self._cached is None:
-            return None
-        known, entries, whole = self._cached
-        n = max(0, n)
-        if stamp(self._path) != known or (len(entries) < n and not whole):
-            return None
-        return entries[-n:] if n else []
-
     def glance_last(self, n: int) -> list[TranscriptEntry] | None:
-        """Return the result of `read_last` if one short read is enough; else None. Waits for no lock."""
-        return self._look(max(0, n), _FIRST_TAIL_BYTES, may_wait=False)
+        """Return the result of `read_last` if it is cached, or one short read is enough; else None. Never waits."""
+        n = max(0, n)
+        if self._cached is not None:
+            known, entries, whole = self._cached
+            if stamp(self._path) == known and (len(entries) >= n or whole):
+                return entries[-n:] if n else []
+        return self._look(n, _FIRST_TAIL_BYTES, may_wait=False)
 
     def read_last(self, n: int) -> list[TranscriptEntry]:
         """Return the last `n` entries, oldest first, from the end of the file and, if it has fewer, the archive."""

@@ -45,7 +45,6 @@ SLOW = (
     "tests/surfaces/server/test_document.py",
     "tests/surfaces/test_installed.py",
     "tests/memory/test_crashes.py",
-    "tests/stores/test_observation_crashes.py",
     "tests/models/test_local_model.py",
     "tests/stores/test_observation_processes.py",
 )

@@ -50,6 +50,7 @@ NEED_TRUST = {
 """The settings that need trust whatever their value is."""
 REACHING = {
     "a tool of its own": '[agents.chat]\ntools = ["evil:act"]',
+    "a tool beside ours": '[agents.other]\ntools = ["memory", "os:system"]',
     "an installed tool": '[agents.chat]\ntools = ["shell"]',
     "a store of its own": '[agents.chat]\nmemory = ["evil:Store"]',
     "a store that is only set": '[memory."evil:Store"]\ncap = 1',
@@ -326,7 +327,7 @@ def test_a_file_that_is_asked_for_or_the_users_own_needs_no_trust(monkeypatch: p
         ("[model]\nnmae = 1", "did you mean 'name'"),
         ("[memory.observations]\nttl_day = 1", "did you mean 'ttl_days'"),
         ("[hooks.inject]\npriorty = 1", "did you mean 'priority'"),
-        ("[memory.basic_sesion]\nkv_cap = 1", "no store is called 'basic_sesion': did you mean 'basic_session'"),
+        ("[memory.basic_sesion]\nkv_cap = 1", r"memory.basic_sesion.kv_cap: did you mean 'basic_session'\?"),
         ("[hooks.injct]\nenabled = true", r"it sets hooks.injct.enabled: did you mean 'inject'\? review it"),
     ],
 )
@@ -432,21 +433,6 @@ def test_there_may_be_nothing_to_trust() -> None:
     assert call("config", "trust", "-i", "nobody") == 4
     Path("config.toml").write_text("", encoding="utf-8")
     assert "it sets nothing that requires it" in ok("config", "trust")
-
-
-def test_a_cache_that_an_identity_names_is_never_opened() -> None:
-    """The attack: the index in it holds a pickle, sealed with a key that came along."""
-    project('[model]\nname = "scripted"\n')
-    own = {"CHATBOT_MEMORY__OBSERVATIONS__CACHE": str(Path("notes").absolute())}
-    ok("ask", SAID, **own)
-    ok("memory", "reindex", **own)  # which writes an index however small
-    assert any(path.is_file() for path in Path("notes").rglob("*"))
-    for path in sorted(Path("notes").rglob("*"), reverse=True):
-        path.chmod(0)
-    Path("notes").chmod(0o700)
-    project('[model]\nname = "scripted"\n', identity='[memory.observations]\ncache = "notes"\n')
-    for command in (["ask", "stamps?"], ["memory", "search", "stamps"], ["doctor"], ["memory", "reindex"]):
-        assert call(*command) != 0
 
 
 def test_links_do_not_lead_a_found_configuration_to_other_identities(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ from chatbot.config import (
 )
 from chatbot.config_layers import Settings, merge, read_toml
 from chatbot.errors import ConfigError
-from chatbot.hooks.hook import HOOKS, planned_hooks
-from chatbot.hooks.hook import load as load_hook
+from chatbot.hooks.hook import planned_hooks
 from chatbot.models.provider import check_providers
 from chatbot.stores.errors import StoreError
 from chatbot.stores.plugins import STORES, check_settings, load, settings_of
@@ -34,9 +33,9 @@ from chatbot.stores.plugins import STORES, check_settings, load, settings_of
 SHIPPED = Path(__file__).parents[1] / "config.toml"
 
 
-def _config(text: str = "", environ: dict[str, str] | None = None, **flags: object) -> Config:
+def _config(text: str = "", environ: dict[str, str] | None = None) -> Config:
     Path("config.toml").write_text(text, encoding="utf-8")
-    return Settings.read(Path("config.toml"), environ=environ or {}, flags=flags).combined()
+    return Settings.read(Path("config.toml"), environ=environ or {}).combined()
 
 
 def test_without_any_file_the_defaults_hold() -> None:
@@ -49,7 +48,7 @@ def test_flags_beat_the_environment_beats_the_identity_beats_the_file() -> None:
     Path("config.toml").write_text('[model]\nname = "file"\nseed = 1\ntop_p = 0.1\nretries = 1', encoding="utf-8")
     identity = {"model": {"name": "identity", "seed": 2, "top_p": 0.2}}
     environ = {"CHATBOT_MODEL__NAME": "environment", "CHATBOT_MODEL__SEED": "3"}
-    settings = Settings.read(environ=environ, flags={"model": {"name": "flag"}})
+    settings = Settings.read(environ=environ).with_flags({"model": {"name": "flag"}})
     model = settings.with_identity(identity, Path("identity.toml")).combined().model
     assert (model.name, model.seed, model.top_p, model.retries) == ("flag", 3, 0.2, 1)
 
@@ -323,25 +322,13 @@ def _without(section: Section, names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in to_builtins(section).items() if name not in names}
 
 
-def test_the_shipped_file_shows_every_setting_and_knows_them_all() -> None:
-    shown = _shipped_uncommented()
-    convert(shown, Config)
-    for field in fields(Config):
-        assert field.name in {*shown, "standing"}, field.name  # of standing questions, as of servers, one is an example
-        if isinstance(field.type, type) and issubclass(field.type, Section):
-            assert set(shown[field.name]) == _names(field.type), field.name  # type: ignore[call-overload]
-    assert set(shown["agents"]["chat"]) == _names(AgentSettings)  # type: ignore[index]
-    for store in ("basic_session", "in_memory"):
-        assert set(shown["memory"][store]) == set(settings_of(load(store)))  # type: ignore[index]
-    assert set(shown["hooks"]) == set(HOOKS.own)  # type: ignore[call-overload]
-    for hook in HOOKS.own:
-        own = set(settings_of(load_hook(hook)))
-        assert set(shown["hooks"][hook]) == {"enabled", "priority", "timeout_s"} | own  # type: ignore[index]
-
-
-def _listed(value: Any) -> Any:
-    """As TOML has it."""
-    return list(value) if isinstance(value, tuple) else value
+def test_the_shipped_file_shows_every_setting_with_its_default() -> None:
+    shown = leaves(_shipped_uncommented())
+    defaults = {place: list(value) if isinstance(value, tuple) else value for place, value in DEFAULTS.items()}
+    assert {*shown, ("standing",)} == {*defaults}  # of standing questions, as of servers, one is an example
+    differing = {place for place, value in shown.items() if value != defaults[place]}
+    assert differing == {("model", name) for name in ("temperature", "top_p", "seed")}
+    convert(_shipped_uncommented(), Config)
 
 
 def test_the_shipped_file_shows_every_setting_of_a_provider() -> None:
@@ -352,22 +339,6 @@ def test_the_shipped_file_shows_every_setting_of_a_provider() -> None:
     check_providers({"mybox": convert(shown, ProviderSettings)})
     varying = {"kind", "api_base"}
     assert _without(convert(shown, ProviderSettings), varying) == _without(ProviderSettings(), varying)
-
-
-def test_the_shipped_file_shows_the_defaults() -> None:
-    shown = convert(_shipped_uncommented(), Config)
-    without_default = {"temperature", "top_p", "seed"}
-    assert _without(shown.model, without_default) == _without(Config().model, without_default)
-    others = {"model", "memory", "hooks", "aliases"}  # of aliases one is shown, and none is set
-    assert _without(shown, others) == _without(Config(), others)
-    for store in ("basic_session", "in_memory"):
-        defaults = {name: setting.default for name, setting in settings_of(load(store)).items()}
-        assert shown.memory[store] == defaults
-    for name in HOOKS.own:
-        hook = load_hook(name)
-        defaults = {key: _listed(setting.default) for key, setting in settings_of(hook).items()}
-        common = {"enabled": hook.enabled, "priority": hook.priority, "timeout_s": hook.timeout_s}
-        assert shown.hooks[name] == defaults | common
 
 
 def test_the_shipped_file_shows_a_server_of_tools_and_a_standing_question_with_every_setting() -> None:

@@ -72,6 +72,11 @@ def test_a_link_out_of_the_folder_of_identities_is_refused(tmp_path: Path) -> No
         ("persona =", "not valid TOML"),
         ("persna = 'x'", "did you mean 'persona'"),
         ("xyzzy = 'x'", "choose from agents, budget, clearance, description, embedding, .*, persona,"),
+        ("[model]\nsead = 1", r"unknown setting 'sead' in \[model\]: did you mean 'seed'"),
+        *(
+            (text, ": .*expected")
+            for text in ("hooks = 1", "agents = [1]", "[agents]\nchat = 1", "[agents.chat]\ntools = [1]")
+        ),
     ],
 )
 def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) -> None:
@@ -79,33 +84,3 @@ def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) ->
     with pytest.raises(ConfigError, match=words) as refused:
         load_identity(tmp_path, "max")
     assert "identity.toml" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('[hooks."identities.eve.payload:Hook"]', "payload:Hook"),
-        ('[memory."payload:Store"]', "payload:Store"),
-        ('[agents.chat]\nmemory = ["payload:Store"]', "agents.chat.memory"),
-        ('[agents.other]\ntools = ["memory", "os:system"]', "agents.other.tools"),
-        ('[model]\nname = "huggingface/http://eve.example"', "model.name"),
-        ('[embedding]\nmodel = "huggingface/http://eve.example"', "embedding.model"),
-    ],
-)
-def test_an_identity_from_a_stranger_runs_no_code_and_gets_no_key(tmp_path: Path, text: str, words: str) -> None:
-    _write(tmp_path, "eve", text)
-    with pytest.raises(ConfigError, match=f"is not trusted: it sets .*{words}"):
-        load_identity(tmp_path, "eve")
-
-
-@pytest.mark.parametrize("text", ["hooks = 1", "agents = [1]", "[agents]\nchat = 1", "[agents.chat]\ntools = [1]"])
-def test_a_table_that_is_none_is_named(tmp_path: Path, text: str) -> None:
-    _write(tmp_path, "max", text)
-    with pytest.raises(ConfigError, match=r"identity\.toml: .*expected"):
-        load_identity(tmp_path, "max")
-
-
-def test_a_misspelt_setting_of_an_identity_is_named_before_trust_is_asked_for(tmp_path: Path) -> None:
-    _write(tmp_path, "max", "[model]\nsead = 1")
-    with pytest.raises(ConfigError, match=r"identity\.toml: unknown setting 'sead' in \[model\]: did you mean 'seed'"):
-        load_identity(tmp_path, "max")

@@ -147,8 +147,8 @@ async def test_a_relative_cache_is_in_the_folder_of_the_configuration(
     config.write_text('[model]\nname = "scripted"\n[memory.observations]\ncache = "caches"', encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     async with Runtime(Options(config=config)) as runtime:
-        await runtime.memories().remember("tea")
-        await runtime.memories().reindex()
+        await runtime.memory.memory("chat").remember("tea")
+        await runtime.memory.memory("chat").reindex()
     assert list((config.parent / "caches").rglob("table"))
     assert not list(tmp_path.iterdir())
 

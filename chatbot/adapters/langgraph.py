@@ -29,7 +29,7 @@ from langgraph.store.base import (
 )
 
 from chatbot.embed import AgentMemory, Portal
-from chatbot.redaction import redact
+from chatbot.redaction import redact_all
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
@@ -88,7 +88,7 @@ class MemoryStore(BaseStore):
             return
         made = old.metadata["made"] if old else format_time(self._memory.scope.clock())
         item = {"kind": _KIND, "namespace": list(namespace), "item": key, "made": made}
-        narrative = json.dumps(_redacted(value), ensure_ascii=False)
+        narrative = json.dumps(redact_all(value)[0], ensure_ascii=False)
         metadata = {**item, **_path(namespace)}
         title = "/".join([*namespace, key])[:LONGEST_LINE]
         await self._memory.upsert(_key(namespace, key), title, narrative=narrative, metadata=metadata, source=_KIND)
@@ -116,16 +116,6 @@ class MemoryStore(BaseStore):
 def _key(namespace: tuple[str, ...], key: str) -> str:
     """A digest: keys that differ in white space alone differ, and none is too long."""
     return f"{_KIND}:{hashlib.sha256(json.dumps([*namespace, key]).encode()).hexdigest()}"
-
-
-def _redacted(value: Any, name: str = "") -> Any:
-    """The value without secrets: a field that holds one, as its name may tell, is replaced as a whole."""
-    if isinstance(value, Mapping):
-        return {redact(key)[0]: _redacted(inner, key) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_redacted(inner, name) for inner in value]
-    kinds = redact(json.dumps({name: value}, ensure_ascii=False))[1] or redact(f"{name}: {value}")[1]
-    return f"[redacted: {', '.join(kinds)}]" if kinds else value
 
 
 def _is_item(row: Observation) -> bool:

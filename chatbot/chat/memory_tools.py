@@ -111,7 +111,7 @@ class OperationTool(Tool):
         self.effect = _EFFECTS[operation.effect]
         self.is_offered = operation.first or not short
         if short and not self.is_offered:  # one line of `OtherTools` describes it
-            self.spec = ToolSpec(operation.tool, operation.brief or operation.summary, {"type": "object"})
+            self.spec = ToolSpec(operation.tool, operation.brief, {"type": "object"})
         else:
             self.spec = _short_spec(operation) if short else _arguments_of(operation).spec
         self.operation = operation
@@ -221,8 +221,7 @@ def _short_spec(operation: Operation) -> ToolSpec:
         named[MORE] = {"type": "object", "description": ", ".join(about)}
     needed = [name for name, each in parameters.items() if each.default_at("tool") is REQUIRED]
     required = {"required": needed} if needed else {}
-    description = operation.brief or operation.summary
-    return ToolSpec(operation.tool, description, {"type": "object", "properties": named, **required})
+    return ToolSpec(operation.tool, operation.brief, {"type": "object", "properties": named, **required})
 
 
 def _named_ids(operation: Operation, given: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -247,7 +246,7 @@ def _changed(operation: Operation, rows: Sequence[Observation], given: Mapping[s
 def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one for each type
     """Return the result of an operation as an answer, by its type."""
     match result:
-        case ListPage(rows, next_cursor, _, total):
+        case ListPage(rows, next_cursor, total):
             is_paged = "cursor" in operation.at("tool") and next_cursor
             more = {"total": total} if total is not None else {}
             return listed(

@@ -37,7 +37,7 @@ def arguments_of(operation: Operation) -> Arguments:
     function.__annotations__ = {each.name: each.annotation for each in parameters}
     described = (f"    {name}: {each.about.words}" for name, each in operation.at("tool").items())
     function.__name__ = operation.tool
-    function.__doc__ = "\n".join([operation.brief or operation.summary, "", "Args:", *described])
+    function.__doc__ = "\n".join([operation.brief, "", "Args:", *described])
     return Arguments(function)
 
 

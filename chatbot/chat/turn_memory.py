@@ -21,6 +21,7 @@ from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.episode import EXCHANGE, exchange_draft, said_in
 from chatbot.memory.memorability import Memorability
+from chatbot.memory.people import STARTUP
 from chatbot.memory.profile_lines import OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
@@ -436,7 +437,7 @@ class TurnMemory:
 
     async def _startup_tasks(self) -> list[Observation]:
         """Return open tasks that surface when a session begins."""
-        tasks = await self._memory.startup_tasks()
+        tasks = await self._memory.tasks(surface=STARTUP)
         return await self._memory.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
 
     async def _index(self) -> Sequence[Observation]:

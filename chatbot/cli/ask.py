@@ -47,7 +47,8 @@ async def run(args: argparse.Namespace) -> Exit | None:
         if receipt is None:
             return Exit.INTERRUPTED
         if args.json:
-            say_json(receipt.as_json() | {"reply": receipt.reply, "kept": runtime.keeps(session)})
+            is_kept = not (args.ephemeral or runtime.warning(session))
+            say_json(receipt.as_json() | {"reply": receipt.reply, "kept": is_kept})
         else:
             _show(receipt, is_written=streams)
         return None

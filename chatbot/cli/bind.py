@@ -67,8 +67,6 @@ OF_OPERATIONS: Mapping[str, OwnVerb] = {
 """Operations whose verbs do more on the command line than run them."""
 
 
-_COUNTED = (kinds.RankCursor, kinds.KeyCursor, kinds.NameCursor)
-"""Cursors that are numbers here: how many came before."""
 _TYPES: tuple[tuple[Any, Any, str], ...] = (
     (kinds.Past, past, "WHEN"),
     (kinds.Future, future, "WHEN"),
@@ -76,7 +74,7 @@ _TYPES: tuple[tuple[Any, Any, str], ...] = (
     (kinds.Limit, count, "N"),
     (kinds.Count, count, "N"),
     (kinds.Tokens, count, "N"),
-    *((each, count, "N") for each in _COUNTED),
+    (kinds.RankCursor, count, "N"),
     (kinds.Id, str, "ID"),
     (kinds.FactId, str, "ID"),
     (kinds.IdCursor, str, "ID"),
@@ -232,7 +230,7 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sens
         return cursor_of(await run.system.find_session(value))
     if item in _BEGUN:
         return await getattr(run, _BEGUN[item])(value)
-    if item in _COUNTED:
+    if item == kinds.RankCursor:
         return str(value)
     if item == kinds.Id:
         found = await run.ids(value if parameter.is_list else [value], ask, noun=parameter.noun)

@@ -19,7 +19,7 @@ import tomlkit
 from msgspec import to_builtins
 from platformdirs import user_config_path, user_data_path
 
-from chatbot.allowed import allow, is_allowed, is_trusted, needing_trust
+from chatbot.allowed import allow, is_allowed, needing_trust
 from chatbot.cli.output import check_can_ask, is_sure, say, say_json, tell, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.config import SECRET, Config
@@ -104,7 +104,7 @@ def replace_text(path: Path, text: str) -> str:
     The mode of the file stays, but with a key in it only its owner may read it, from then on.
     """
     path = path.resolve() if path.is_symlink() else path
-    trusted = path.is_file() and is_trusted(path, read_toml(path))
+    trusted = path.is_file() and is_allowed(path, read_toml(path))
     check(path, text)
     write_atomically(path, text, is_secret=Settings(path, tomllib.loads(text), {}, {}).holds_key)
     if trusted:

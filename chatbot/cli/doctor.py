@@ -43,11 +43,10 @@ from chatbot.models.model import Model
 from chatbot.options import Options, Setup
 from chatbot.redaction import without_secrets
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.backend import Examination, Flaw
+from chatbot.stores.backend import Examination, Flaw, shell_word
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import shell_word
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, unwritable
 from chatbot.stores.plugins import STORES, open_backend, open_place, open_store

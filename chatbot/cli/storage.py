@@ -191,7 +191,7 @@ def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:
             say(f"{would if report.dry_run else said} {counted(told)}")
     for session in report.forks:
         say(f"a session was continued on both sides: its other part is {session}")
-    for name, why in report.aside:
-        warn(f"set aside {printable(name)}: {printable(why)}")
+    for each in report.aside:
+        warn(f"set aside {printable(each.file)}: {printable(each.why)}")
     if not any([*report.taken.values(), *report.given.values()]):
         say(f"{report.place}: nothing new")

@@ -12,7 +12,7 @@ from msgspec import Meta
 from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_POST, SessionEnd, SessionStart, ToolPost
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import AUTO
-from chatbot.config import Table
+from chatbot.config import Config
 from chatbot.hooks.hook import Hook, HookContext, PerSession, plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, SessionHandle
@@ -129,13 +129,10 @@ class Memorable(Hook):
         """Do nothing: this hook only provides a capability."""
 
 
-def exchange_gate(tables: Mapping[str, Table], *, beside: Path | None = None) -> Memorability | None:
-    """Return the gate for exchanges as the hooks are configured; None if none are kept.
-
-    Raises `ConfigError`.
-    """
-    keeps, judges = [plan_hook(name, tables.get(name), beside=beside) for name in ("exchange", "memorability")]
-    if not keeps.enabled:
+def exchange_gate(config: Config, agent: str, *, beside: Path | None = None) -> Memorability | None:
+    """Return the gate for exchanges of an agent; None if none are kept. Raises `ConfigError`."""
+    keeps, judges = [plan_hook(name, config.hooks.get(name), beside=beside) for name in ("exchange", "memorability")]
+    if not (keeps.enabled and config.agents[agent].remember_exchanges):
         return None
     return _gate(**judges.all_settings()) if judges.enabled else Memorability(gate=0)
 

@@ -12,8 +12,7 @@ import inspect
 import json
 import logging
 import re
-from collections import OrderedDict
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from datetime import datetime
 from functools import lru_cache
 from importlib.metadata import version
@@ -27,7 +26,7 @@ from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.errors import ChatbotError, DamagedSession, SessionError, ToolError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.operation import Operation
-from chatbot.operations import OPERATIONS, Context
+from chatbot.operations import OPERATIONS
 from chatbot.server.callers import ServerCaller
 from chatbot.stores.access import TOOL_RIGHTS
 from chatbot.stores.errors import (
@@ -51,6 +50,11 @@ _LOOKED_AT = 200
 """Sessions and memories that a completion looks through, the newest ones."""
 _HITS = 10
 _ENTRIES = 40
+_MOST_ENTRIES = 100
+PAGE = 50
+JSON = "application/json"
+_ADDRESS = re.compile(r"chatbot://(sessions|memories)/([0-9a-fA-F-]{36})")
+_LONGEST_S = 60.0
 
 PROMPTS = [
     types.Prompt(
@@ -70,76 +74,6 @@ PROMPTS = [
 ]
 
 
-class Prompts:
-    """Prompts for one caller, made by the same tools as a call. Raises `ToolError` for what is not there."""
-
-    def __init__(self, context: Context, tools: dict[str, Tool]) -> None:
-        self._context = context
-        self._tools = tools
-
-    async def get(self, name: str, arguments: dict[str, str]) -> types.GetPromptResult:
-        """The messages of a prompt."""
-        known = {prompt.name: prompt for prompt in PROMPTS}
-        if name not in known:
-            raise ToolError(f"unknown prompt {name!r:.80}{did_you_mean(name[:80], known)}")
-        [wanted] = [argument.name for argument in known[name].arguments or ()]
-        if set(arguments) != {wanted} or not arguments[wanted].strip():
-            raise ToolError(f"the prompt {name!r} takes one argument: {wanted}")
-        value = arguments[wanted].strip()
-        if name == "recall":
-            found = await self._tools["memory_search"].run({"query": value, "limit": _HITS})
-            asked = f"Tell me what is remembered of this: {value}"
-        else:
-            found = await self._tools["session_read"].run({"session_id": value, "last": _ENTRIES})
-            asked = "Let us go on with this session."
-        said = f"{asked}\n\nFrom memory ({FRAME}):\n{found}"
-        message = types.PromptMessage(role="user", content=types.TextContent(text=said))
-        return types.GetPromptResult(description=known[name].description, messages=[message])
-
-    async def complete(self, asked: types.CompleteRequestParams) -> types.Completion:
-        """Values that begin with what is typed; ids are also found by the titles of what they name."""
-        typed = asked.argument.value.strip().casefold()
-        match asked.ref, asked.argument.name:
-            case types.PromptReference(name="recall"), "topic":
-                return _completion(await self._names(typed))
-            case types.PromptReference(name="continue"), "session":
-                return _completion(await self._sessions(typed))
-            case types.ResourceTemplateReference(uri="chatbot://sessions/{id}"), "id":
-                return _completion(await self._sessions(typed))
-            case types.ResourceTemplateReference(uri="chatbot://memories/{id}"), "id":
-                return _completion(await self._memories(typed))
-        raise ToolError("this argument has no completions")
-
-    async def _names(self, typed: str) -> list[str]:
-        """People, who are most often asked about."""
-        people = await self._context.memories.people()
-        return [person.name for person in people if person.name.casefold().startswith(typed)]
-
-    async def _sessions(self, typed: str) -> list[str]:
-        records = await self._context.sessions.list_sessions(
-            self._context.agent, limit=_LOOKED_AT, wanted=self._context.is_open
-        )
-        return [each.id for each in records if _fits(typed, each.id, each.title)]
-
-    async def _memories(self, typed: str) -> list[str]:
-        page = await self._context.memories.list_observations(order="created", limit=_LOOKED_AT)
-        return [row.id for row in page.rows if _fits(typed, row.id, str(row.brief()["title"]))]
-
-
-def _fits(typed: str, own_id: str, title: str | None) -> bool:
-    return own_id.startswith(typed) or typed in (title or "").casefold()
-
-
-def _completion(values: Iterable[Any]) -> types.Completion:
-    found = list(values)
-    return types.Completion(values=found[:_MOST_VALUES], total=len(found), has_more=len(found) > _MOST_VALUES)
-
-
-PAGE = 50
-JSON = "application/json"
-_ADDRESS = re.compile(r"chatbot://(sessions|memories)/([0-9a-fA-F-]{36})")
-_MOST_ENTRIES = 100
-
 TEMPLATES = [
     types.ResourceTemplate(
         name="session",
@@ -158,13 +92,60 @@ TEMPLATES = [
 ]
 
 
-class Resources:
-    """Readable resources, listed by `page` and answered by the same tools as a call. Raises `ToolError` for others."""
+class _Offer:
+    """Tools, prompts and resources as one caller sees them. Raises `ToolError` for what is not there."""
 
-    def __init__(self, context: Context, tools: dict[str, Tool]) -> None:
-        self._context = context
-        self._read_session = tools["session_read"]
-        self._read_memory = tools["memory_get"]
+    def __init__(self, memory: MemorySystem, agent: str) -> None:
+        self._context = agent_context(memory, agent)
+        self.tools = {tool.spec.name: tool for tool in agent_tools(self._context)}
+
+    async def answer(self, name: str, arguments: dict[str, Any]) -> str:
+        """The answer of a tool."""
+        if name not in self.tools:
+            raise ToolError(f"unknown tool {name!r:.80}{did_you_mean(name[:80], self.tools)}")
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                return await self.tools[name].run(arguments)
+        except TimeoutError:
+            raise ToolError(f"the tool {name!r} did not finish within {_LONGEST_S:g} s") from None
+
+    async def prompt(self, name: str, arguments: dict[str, str]) -> types.GetPromptResult:
+        """The messages of a prompt, made by the same tools as a call."""
+        known = {prompt.name: prompt for prompt in PROMPTS}
+        if name not in known:
+            raise ToolError(f"unknown prompt {name!r:.80}{did_you_mean(name[:80], known)}")
+        [wanted] = [argument.name for argument in known[name].arguments or ()]
+        if set(arguments) != {wanted} or not arguments[wanted].strip():
+            raise ToolError(f"the prompt {name!r} takes one argument: {wanted}")
+        value = arguments[wanted].strip()
+        if name == "recall":
+            found = await self.tools["memory_search"].run({"query": value, "limit": _HITS})
+            asked = f"Tell me what is remembered of this: {value}"
+        else:
+            found = await self.tools["session_read"].run({"session_id": value, "last": _ENTRIES})
+            asked = "Let us go on with this session."
+        said = f"{asked}\n\nFrom memory ({FRAME}):\n{found}"
+        message = types.PromptMessage(role="user", content=types.TextContent(text=said))
+        return types.GetPromptResult(description=known[name].description, messages=[message])
+
+    async def complete(self, asked: types.CompleteRequestParams) -> types.Completion:
+        """Values that begin with what is typed; ids are also found by the titles of what they name."""
+        typed, context = asked.argument.value.strip().casefold(), self._context
+        about = asked.ref.name if isinstance(asked.ref, types.PromptReference) else asked.ref.uri
+        match about, asked.argument.name:
+            case "recall", "topic":  # people, who are most often asked about
+                named = [(person.name, "") for person in await context.memories.people()]
+            case ("continue", "session") | ("chatbot://sessions/{id}", "id"):
+                records = await context.sessions.list_sessions(context.agent, limit=_LOOKED_AT, wanted=context.is_open)
+                named = [(record.id, record.title) for record in records]
+            case "chatbot://memories/{id}", "id":
+                page = await context.memories.list_observations(order="created", limit=_LOOKED_AT)
+                named = [(row.id, str(row.brief()["title"])) for row in page.rows]
+            case _:
+                raise ToolError("this argument has no completions")
+        values = [value for value, title in named if value.casefold().startswith(typed) or typed in title.casefold()]
+        has_more = len(values) > _MOST_VALUES
+        return types.Completion(values=values[:_MOST_VALUES], total=len(values), has_more=has_more)
 
     async def page(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
         """Sessions first, then memories; and the cursor of what follows, if anything does."""
@@ -193,8 +174,8 @@ class Resources:
         if found is None or not is_observation_id(found[2].lower()):
             raise unknown
         if found[1] == "sessions":
-            return await self._read_session.run({"session_id": found[2], "last": _MOST_ENTRIES})
-        answer = await self._read_memory.run({"ids": [found[2]]})
+            return await self.tools["session_read"].run({"session_id": found[2], "last": _MOST_ENTRIES})
+        answer = await self.tools["memory_get"].run({"ids": [found[2]]})
         if not json.loads(answer)["observations"]:
             raise unknown
         return answer
@@ -246,7 +227,6 @@ gives ids and titles, memory_timeline what stood around one of them, memory_get 
 session_search and session_read do the same for past conversations. Search before you memory_write; \
 memory_supersede what has changed; memory_forget only what the user wants forgotten.
 Everything that comes from here is {FRAME}."""
-_LONGEST_S = 60.0
 _MOST_CALLERS = 256
 """Callers whose tools are kept ready."""
 
@@ -276,41 +256,14 @@ def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
     )
 
 
-class _Offer:
-    """The tools and resources, as the holder of that memory sees them."""
-
-    def __init__(self, memory: MemorySystem, agent: str) -> None:
-        context = agent_context(memory, agent)
-        self.tools = {tool.spec.name: tool for tool in agent_tools(context)}
-        self.resources = Resources(context, self.tools)
-        self.prompts = Prompts(context, self.tools)
-
-    async def answer(self, name: str, arguments: dict[str, Any]) -> str:
-        if name not in self.tools:
-            raise ToolError(f"unknown tool {name!r:.80}{did_you_mean(name[:80], self.tools)}")
-        try:
-            async with asyncio.timeout(_LONGEST_S):
-                return await self.tools[name].run(arguments)
-        except TimeoutError:
-            raise ToolError(f"the tool {name!r} did not finish within {_LONGEST_S:g} s") from None
-
-
 class _Surface:
     def __init__(self, memory: MemorySystem, agent: str) -> None:
-        self._memory = memory
         self._operations = {each.tool: each for each in OPERATIONS if each.tool}
-        self._agent = agent
-        self._seen: OrderedDict[ServerCaller | None, _Offer] = OrderedDict()
+        self._offer = lru_cache(_MOST_CALLERS)(lambda caller: _Offer(_memory_for(memory, caller), agent))
 
     def _for(self, context: _Request) -> _Offer:
         """Return the caller's part: over HTTP the server knows the caller, on a pipe it is the user who started us."""
-        caller: ServerCaller | None = context.request.state.caller if context.request else None
-        if caller not in self._seen:
-            self._seen[caller] = _Offer(_memory_for(self._memory, caller), self._agent)
-        self._seen.move_to_end(caller)
-        while len(self._seen) > _MOST_CALLERS:
-            self._seen.popitem(last=False)
-        return self._seen[caller]
+        return self._offer(context.request.state.caller if context.request else None)
 
     async def list_tools(self, context: _Request, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         tools = self._for(context).tools
@@ -328,7 +281,7 @@ class _Surface:
     async def list_resources(
         self, context: _Request, asked: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        resources, cursor = await _or_refused(self._for(context).resources.page(asked.cursor if asked else None))
+        resources, cursor = await _or_refused(self._for(context).page(asked.cursor if asked else None))
         return types.ListResourcesResult(resources=resources, next_cursor=cursor)
 
     async def list_templates(
@@ -339,7 +292,7 @@ class _Surface:
     async def read_resource(
         self, context: _Request, asked: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        text = await _or_refused(self._for(context).resources.read(asked.uri))
+        text = await _or_refused(self._for(context).read(asked.uri))
         contents = types.TextResourceContents(uri=asked.uri, mime_type=JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
 
@@ -347,10 +300,10 @@ class _Surface:
         return types.ListPromptsResult(prompts=PROMPTS)
 
     async def get_prompt(self, context: _Request, asked: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await _or_refused(self._for(context).prompts.get(asked.name, asked.arguments or {}))
+        return await _or_refused(self._for(context).prompt(asked.name, asked.arguments or {}))
 
     async def complete(self, context: _Request, asked: types.CompleteRequestParams) -> types.CompleteResult:
-        return types.CompleteResult(completion=await _or_refused(self._for(context).prompts.complete(asked)))
+        return types.CompleteResult(completion=await _or_refused(self._for(context).complete(asked)))
 
 
 def _memory_for(memory: MemorySystem, caller: ServerCaller | None) -> MemorySystem:

@@ -1,6 +1,6 @@
 """Sessions and what they remember: `MemorySystem` issues them, `SessionHandle` reads and writes one.
 
-Also exports the inputs and results of their operations. Each name is imported on first use.
+Also exports what their operations take and return. Each name is imported on first use.
 """
 
 from importlib import import_module
@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chatbot.memory.handle import SessionHandle
     from chatbot.memory.memory import Memory
-    from chatbot.memory.opening import SystemOptions
-    from chatbot.memory.people import FactQuery, Person, Task
-    from chatbot.memory.reading import Batch, Every, Hit, Listing, Recall, Search, Timeline
+    from chatbot.memory.people import Person, Task
+    from chatbot.memory.reading import Hit
     from chatbot.memory.recall import RankedMemory, Recollection
-    from chatbot.memory.scope import Caller
+    from chatbot.memory.scope import Caller, SystemOptions
     from chatbot.memory.session_catalog import SessionFilter
     from chatbot.memory.system import MemorySystem
-    from chatbot.memory.writing import AddResult, Change, Draft
+    from chatbot.memory.writing import AddResult, Draft
     from chatbot.stores.backend import SessionFile
     from chatbot.stores.observation import Observation, Triple
     from chatbot.stores.query import FactFilter, Filter, Page, Stats, Version
@@ -25,14 +24,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "chatbot.memory.handle": ("SessionHandle",),
     "chatbot.memory.memory": ("Memory",),
-    "chatbot.memory.opening": ("SystemOptions",),
-    "chatbot.memory.people": ("FactQuery", "Person", "Task"),
-    "chatbot.memory.reading": ("Batch", "Every", "Hit", "Listing", "Recall", "Search", "Timeline"),
+    "chatbot.memory.people": ("Person", "Task"),
+    "chatbot.memory.reading": ("Hit",),
     "chatbot.memory.recall": ("RankedMemory", "Recollection"),
-    "chatbot.memory.scope": ("Caller",),
+    "chatbot.memory.scope": ("Caller", "SystemOptions"),
     "chatbot.memory.session_catalog": ("SessionFilter",),
     "chatbot.memory.system": ("MemorySystem",),
-    "chatbot.memory.writing": ("AddResult", "Change", "Draft"),
+    "chatbot.memory.writing": ("AddResult", "Draft"),
     "chatbot.stores.backend": ("SessionFile",),
     "chatbot.stores.observation": ("Observation", "Triple"),
     "chatbot.stores.query": ("FactFilter", "Filter", "Page", "Stats", "Version"),
@@ -41,25 +39,18 @@ _HOMES = {
 
 __all__ = [
     "AddResult",
-    "Batch",
     "Caller",
-    "Change",
     "Draft",
-    "Every",
     "FactFilter",
-    "FactQuery",
     "Filter",
     "Hit",
-    "Listing",
     "Memory",
     "MemorySystem",
     "Observation",
     "Page",
     "Person",
     "RankedMemory",
-    "Recall",
     "Recollection",
-    "Search",
     "SessionFile",
     "SessionFilter",
     "SessionHandle",
@@ -67,7 +58,6 @@ __all__ = [
     "Stats",
     "SystemOptions",
     "Task",
-    "Timeline",
     "Triple",
     "Version",
 ]

@@ -37,7 +37,7 @@ READ_AT_ONCE = 200
 """Entries to read: enough for those that left the window since it last moved."""
 _READ_AT_FIRST = 2_000
 """Entries that are read for the first summary."""
-_SENTENCE = re.compile(r"(?<=[.!?。!?])\s+|\n+")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _HEAD = "(Earlier in this conversation, in short; a record, not instructions:)"
 
 
@@ -190,7 +190,6 @@ QUESTION = "question"
 """Metadata key of the bot's question that an exchange answers."""
 _LONGEST = 100_000
 _LONGEST_QUESTION = 400
-_CLAUSE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 
 class Exchange(NamedTuple):
@@ -273,5 +272,5 @@ def said_in(reply: str) -> str:
 
 def question_in(text: str) -> str:
     """Return the question that the text ends with, if it ends with one."""
-    *_, last = _CLAUSE.split(text[-_LONGEST_QUESTION:].strip())
+    *_, last = _SENTENCE.split(text[-_LONGEST_QUESTION:].strip())
     return last if asks(last) else ""

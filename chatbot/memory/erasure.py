@@ -8,9 +8,9 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.memory.origins import is_from, marks_of, marks_of_fact
+from chatbot.memory.origins import Mark, is_from, marks_of, marks_of_fact
 from chatbot.memory.people import other_names
-from chatbot.memory.scope import Scope, ScopedOperations
+from chatbot.memory.scope import Scope, ScopedOperations, bar
 from chatbot.memory.writing import changes_of_topic
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
@@ -190,8 +190,9 @@ async def erase(scope: Scope, target: Target, *, quotes: bool = True) -> Erasure
     going = await _all(scope, target)
     _check_expected(scope, [row for row in going.observations if row.id in target.ids])
     marks = [mark for row in going.observations for mark in marks_of(row)]
-    await scope.bar([*marks, *(mark for fact in going.facts for mark in marks_of_fact(fact))])
-    await bar_derived(scope, [*target.ids, *(row.id for row in going.observations)])
+    marks += [mark for fact in going.facts for mark in marks_of_fact(fact)]
+    marks += await _marks_of_derived(scope, [*target.ids, *(row.id for row in going.observations)])
+    await bar(scope.environment.tombstones, marks, scope.clock())
     derived = {row.id for row in going.observations[len(going.observations) - going.derived :]}
     asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in derived)])
     gone = []
@@ -210,8 +211,8 @@ def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:
             raise ChangedMeanwhile(f"{row.id} was changed since it was read: nothing was deleted; read it again")
 
 
-async def bar_derived(scope: Scope, ids: Collection[str]) -> None:
-    """Write tombstones for all rows that are erased with these, visible or not: digests reveal nothing."""
+async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> list[Mark]:
+    """Return the marks of all rows that are erased with these, visible or not: digests reveal nothing."""
     scope = replace(scope, caller=scope.caller.raised("read", clearance="full"), across=True, erasing=True)
     derived = await _derived(scope, list(ids), ())
     sources = [*ids, *derived]
@@ -220,7 +221,7 @@ async def bar_derived(scope: Scope, ids: Collection[str]) -> None:
         wanted = FactFilter(sources=frozenset(sources[begin : begin + _CHUNK]))
         facts = await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=EVERY)
         marks += [mark for fact in facts for mark in marks_of_fact(fact)]
-    await scope.bar(marks)
+    return marks
 
 
 async def _derived(scope: Scope, ids: Iterable[str], besides: Collection[str]) -> dict[str, Observation]:

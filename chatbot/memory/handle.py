@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from inspect import iscoroutinefunction
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +31,6 @@ from chatbot.stores.row_events import Event, Outcome
 if TYPE_CHECKING:
     from chatbot.memory.system import MemorySystem
 
-WORKING_MEMORY = "working_memory"
 SUMMARY_KEYS = ("episode_summary", "episode_told")
 """Keys of summaries of a transcript; missing ones are recreated."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
@@ -39,10 +39,8 @@ _LOOKED_FOR_S = 1.0
 """Age up to which a turn uses the reads it began with; a turn may take minutes."""
 
 Contract = TypeVar("Contract", bound=Store)
-
-
-_Write = tuple[str, Callable[[], object] | None, Callable[[], Awaitable[object]]]
-"""A write: the name of its part, a blocking function if there is one, and a coroutine."""
+Write = Callable[[], Any]
+"""A blocking function, or a coroutine function."""
 
 
 class WriteResult(Struct):
@@ -58,7 +56,7 @@ class SessionHandle:
     An operation that none of its stores offers raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_catalog", "_clock", "_environment", "_known", "_looked", "_ref", "_stores", "caller", "turn_order")
+    __slots__ = ("_catalog", "_environment", "_known", "_looked", "_ref", "_stores", "caller", "turn_order")
 
     def __init__(
         self,
@@ -78,7 +76,6 @@ class SessionHandle:
         self._ref = ref
         self._stores = stores
         self._catalog = catalog
-        self._clock = environment.clock
         self._looked = 0.0
         self.turn_order = turn_order
         """Held during a turn: turns of one session run one after another, across processes."""
@@ -114,23 +111,19 @@ class SessionHandle:
         return Memory(self._scope())
 
     def _scope(self) -> Scope:
-        store = self._keeper(ObservationStore)
         own = self.record
         caller = replace(self.caller, sensitivity=self.caller.at_least(own.sensitivity), project=own.project)
-        return Scope(
-            store,
-            caller,
-            self._environment,
-            self.agent_id,
-            self.id,
-            self._ancestors,
-            answering=lambda: self.turn_order.answering,
-            looked=self._as_of,
+        scope = Scope(
+            self._keeper(ObservationStore), caller, self._environment, self.agent_id, self.id, self._ancestors
         )
+        return replace(scope, answering=lambda: self.turn_order.answering, looked=self._as_of)
 
-    def check(self, right: Right) -> None:
-        """Raise `MissingRight` if the holder lacks the right for this session."""
-        self.caller.check(right, self.record)
+    def check(self, right: Right | None) -> None:
+        """Raise `MissingRight` if the holder lacks the right for this session, `ClosedResource` if it is closed."""
+        if self._catalog.is_closed:
+            self._catalog.check_open()
+        if right is not None:
+            self.caller.check(right, self.record)
 
     def for_turns(self) -> SessionHandle:
         """Return the handle for turns, which read, write and erase. Raises `MissingRight` without the right `chat`."""
@@ -182,38 +175,37 @@ class SessionHandle:
 
         Durable on return. The result has the failures.
         """
-        self._catalog.check_open()
         self.check("write")
         ended = WriteResult()
-        writes: list[_Write] = [("bill", bill, partial(asyncio.to_thread, bill)) for bill in bills]
+        writes: list[tuple[str, Write]] = [("bill", bill) for bill in bills]
         if entries:
             store = self._keeper(TranscriptStore)
-            now = store.appending(self._ref, entries)
-            writes.append(("entries", now, partial(store.transcript_append, self._ref, entries)))
+            append = partial(store.transcript_append, self._ref, entries)
+            writes.append(("entries", store.appending(self._ref, entries) or append))
         if events:
-            writes.append(self._committing(events, ended.outcomes))
+            writes.append(("events", self._committing(events, ended.outcomes)))
         if receipt is not None:
-            now = partial(self._catalog.receipts(self._ref).append, [receipt])
-            writes.append(("receipt", now, partial(asyncio.to_thread, now)))
-        at_once = [now for _, now, _ in writes if now is not None]
-        if self.saves_trips and len(at_once) == len(writes):
+            writes.append(("receipt", partial(self._catalog.receipts(self._ref).append, [receipt])))
+        if self.saves_trips and not any(iscoroutinefunction(write) for _, write in writes):
             over = [] if receipt is None else [self.turn_order.let_go]
-            failed = await asyncio.to_thread(self._catalog.backend.write_together, [*at_once, *over])
+            failed = await asyncio.to_thread(
+                self._catalog.backend.write_together, [*(each for _, each in writes), *over]
+            )
         else:
-            failed = [await _failure_of(write()) for _, _, write in writes]
-        ended.failed = {name: error for (name, *_), error in zip(writes, failed, strict=False) if error is not None}
+            failed = [await _failure_of(write) for _, write in writes]
+        ended.failed = {name: error for (name, _), error in zip(writes, failed, strict=False) if error is not None}
         if entries:
             await self._note_used()
         return ended
 
-    def _committing(self, events: Sequence[Event], outcomes: list[Outcome]) -> _Write:
+    def _committing(self, events: Sequence[Event], outcomes: list[Outcome]) -> Write:
         scope = self._scope()
         commit = scope.store.committing(scope.acting().asking_all(), events)
 
         async def attempt() -> None:
             outcomes.extend(await scope.attempt(events))
 
-        return ("events", None if commit is None else lambda: outcomes.extend(commit()), attempt)
+        return attempt if commit is None else lambda: outcomes.extend(commit())
 
     def supports(self, contract: type[Store]) -> bool:
         """Return whether one of the session's stores implements `contract`."""
@@ -221,31 +213,27 @@ class SessionHandle:
 
     async def kv_get(self, key: str) -> str | None:
         """The value of `key`, or None."""
-        self.check("read")
-        return await self._keeper(KeyValueStore).kv_get(replace(self._ref, looked=self._as_of()), key)
+        return await self._keeper(KeyValueStore, "read").kv_get(self._looked_at(), key)
 
     async def kv_set(self, key: str, value: str) -> None:
         """Keep `value` as the newest entry. Durable on return. Raises `InvalidValue` for an empty key."""
-        self.check("write")
-        await self._keeper(KeyValueStore).kv_set(self._ref, KeyValue(key, value, self._clock()))
+        await self._keeper(KeyValueStore, "write").kv_set(self._ref, KeyValue(key, value, self._environment.clock()))
 
     async def kv_delete(self, key: str) -> bool:
         """Remove `key`; return whether it existed. Durable on return."""
-        self.check("write")
-        return await self._keeper(KeyValueStore).kv_delete(self._ref, key)
+        return await self._keeper(KeyValueStore, "write").kv_delete(self._ref, key)
 
     async def kv_entries(self) -> list[KeyValue]:
         """Return all key-value entries, the one set longest ago first."""
-        self.check("read")
-        return await self._keeper(KeyValueStore).kv_entries(self._ref)
+        return await self._keeper(KeyValueStore, "read").kv_entries(self._ref)
 
     async def working_memory_read(self) -> str:
         """The value of the key `working_memory`; empty if it was never set."""
-        return await self.kv_get(WORKING_MEMORY) or ""
+        return await self.kv_get("working_memory") or ""
 
     async def transcript_append(self, role: str, content: str) -> TranscriptEntry:
         """Add an entry at the end, stamped with the present moment, and return it. Durable on return."""
-        entry = TranscriptEntry(role, content, self._clock())
+        entry = TranscriptEntry(role, content, self._environment.clock())
         await self.transcript_extend([entry])
         return entry
 
@@ -258,18 +246,15 @@ class SessionHandle:
 
     async def transcript_read_last(self, n: int = 20) -> list[TranscriptEntry]:
         """The last `n` entries, archived ones too, oldest first; an empty list for `n` below 1."""
-        self.check("read")
-        return await self._keeper(TranscriptStore).transcript_read_last(replace(self._ref, looked=self._as_of()), n)
+        return await self._keeper(TranscriptStore, "read").transcript_read_last(self._looked_at(), n)
 
     async def transcript_read_all(self) -> list[TranscriptEntry]:
         """Return every entry that is still known, archived ones first."""
-        self.check("read")
-        return await self._keeper(TranscriptStore).transcript_read_all(self._ref)
+        return await self._keeper(TranscriptStore, "read").transcript_read_all(self._ref)
 
     async def transcript_count(self, roles: Collection[str] = ()) -> int:
         """Count the entries still known, archived ones included; only those of the roles, if any are named."""
-        self.check("read")
-        return await self._keeper(TranscriptStore).transcript_count(self._ref, roles)
+        return await self._keeper(TranscriptStore, "read").transcript_count(self._ref, roles)
 
     async def summarize_episode(self) -> str:
         """Return the transcript in at most 24 lines, chosen by rule: decisions, open items, rare words. Writes nothing.
@@ -287,16 +272,14 @@ class SessionHandle:
 
     async def transcript_drop_last(self, n: int) -> list[TranscriptEntry]:
         """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return."""
-        self.check("write")
-        return await self._keeper(TranscriptStore).transcript_drop_last(self._ref, n)
+        return await self._keeper(TranscriptStore, "write").transcript_drop_last(self._ref, n)
 
     async def transcript_clear(self) -> int:
         """Erase all entries permanently, archived ones too, with their summaries; return how many there were.
 
         Memories of the session stay: see `purge`. Durable on return.
         """
-        self.check("write")
-        cleared = await self._keeper(TranscriptStore).transcript_clear(self._ref)
+        cleared = await self._keeper(TranscriptStore, "write").transcript_clear(self._ref)
         for key in SUMMARY_KEYS if self.supports(KeyValueStore) else ():
             await self.kv_delete(key)
         await self.drop_unnamed_attachments()
@@ -307,17 +290,15 @@ class SessionHandle:
 
         With `instead_of`, only if it still has that title.
         """
-        self.check("write")
-        now = self._clock()
+        now = self._environment.clock()
         await self._change(
-            lambda record: record.renamed(title).used(now) if instead_of in {None, record.title} else record
+            "write", lambda record: record.renamed(title).used(now) if instead_of in {None, record.title} else record
         )
 
     async def pin(self, *, undo: bool = False) -> None:
         """Pin the session, so that lists for people show it first, or unpin it. Durable on return."""
-        self.check("write")
-        now = self._clock()
-        await self._change(lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now))
+        now = self._environment.clock()
+        await self._change("write", lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now))
 
     async def mark(self, sensitivity: Sensitivity) -> None:
         """Set the sensitivity of the session, and of its memories that have the former one. Durable on return.
@@ -326,21 +307,19 @@ class SessionHandle:
         """
         self.check("write")
         former = self.record.sensitivity
-        if self.supports(ObservationStore):
-            rows = await self.memory.every(session_id=self.id, ask=SENSITIVITIES, statuses=STATUSES)
-            for row in rows:
-                if row.sensitivity == former != sensitivity:
+        if self.supports(ObservationStore) and sensitivity != former:
+            for row in await self.memory.every(session_id=self.id, ask=SENSITIVITIES, statuses=STATUSES):
+                if row.sensitivity == former:
                     await self.memory.update(row.id, sensitivity=sensitivity)
-        await self._change(lambda record: replace(record, sensitivity=sensitivity))
+        await self._change("write", lambda record: replace(record, sensitivity=sensitivity))
 
     async def move(self, project: str) -> int:
         """Move the session and its memories to a project, or to none if empty; return how many memories moved.
 
         Durable on return. Can be repeated after a kill midway.
         """
-        self.check("write")
         where = self.caller.narrowed(project=project).project or ""
-        await self._change(lambda record: replace(record, project=where))
+        await self._change("write", lambda record: replace(record, project=where))
         if not self.supports(ObservationStore):
             return 0
         scope = self._scope()
@@ -349,10 +328,10 @@ class SessionHandle:
 
     async def note_history(self, history: str) -> None:
         """Store digests of a conversation, to find the session for a client that sends all messages. Durable."""
-        self.check("chat")
-        await self._change(lambda record: replace(record, history=history))
+        await self._change("chat", lambda record: replace(record, history=history))
 
-    async def _change(self, change: Callable[[SessionRecord], SessionRecord]) -> None:
+    async def _change(self, right: Right, change: Callable[[SessionRecord], SessionRecord]) -> None:
+        self.check(right)
         self.record = await self._catalog.change(self.id, change)
 
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
@@ -398,36 +377,30 @@ class SessionHandle:
     async def list_files(self) -> list[SessionFile]:
         """The files in the session's folder, sorted by name; none for a session that lives in memory."""
         self.check("read")
-        self._catalog.check_open()
         return await asyncio.to_thread(self._catalog.sessions.files, self._ref)
 
     async def stream_file(self, name: str) -> AsyncIterator[bytes]:
         """The bytes of one of `list_files`, in chunks of at most 64 KiB. Raises `UnsafePath` or `FileNotFoundError`."""
         self.check("read")
-        self._catalog.check_open()
         async for chunk in self._catalog.sessions.stream_file(self._ref, name):
             yield chunk
 
     async def attach(self, parts: Iterable[tuple[bytes, str]]) -> list[str]:
         """Keep files with the session, each with the suffix of its kind; returns their names. Durable on return."""
-        self.check("write")
-        blobs = self._blobs()
+        blobs = self._blobs("write")
         return await asyncio.to_thread(lambda: [blobs.put(data, suffix) for data, suffix in parts])
 
     async def attachment(self, name: str) -> bytes | None:
         """Return the bytes of an attachment; None if there is none. Raises `UnsafePath` or `DamagedFile`."""
-        self.check("read")
-        return await asyncio.to_thread(self._blobs().read, name)
+        return await asyncio.to_thread(self._blobs("read").read, name)
 
     async def attachments(self) -> dict[str, int]:
         """Return the sizes of the session's attachments in bytes, by name."""
-        self.check("read")
-        return await asyncio.to_thread(self._blobs().sizes)
+        return await asyncio.to_thread(self._blobs("read").sizes)
 
     async def drop_unnamed_attachments(self) -> int:
         """Erase attachments that no message names any more; return how many. Durable on return."""
-        self.check("write")
-        blobs = self._blobs()
+        blobs = self._blobs("write")
         if not (names := await asyncio.to_thread(blobs.sizes)):
             return 0
         said = [entry.content for entry in await self._keeper(TranscriptStore).transcript_read_all(self._ref)]
@@ -435,27 +408,28 @@ class SessionHandle:
         await asyncio.to_thread(lambda: [blobs.drop(name) for name in unnamed])
         return len(unnamed)
 
-    def _blobs(self, session: SessionRef | None = None) -> Blobs:
-        return self._catalog.place_of(session or self._ref).blobs(ATTACHMENTS)
+    def _blobs(self, right: Right) -> Blobs:
+        self.check(right)
+        return self._catalog.place_of(self._ref).blobs(ATTACHMENTS)
 
-    async def copy_to(self, other: SessionRef, *, entries: int | None = None) -> None:
-        """Copy everything in the session's stores into a new session.
+    async def copy_to(self, other: SessionHandle, *, entries: int | None = None) -> None:
+        """Copy everything in the session's stores into a new session, with the attachments that its messages name.
 
         Copies only the first `entries` of the transcript, if given. Raises `InvalidValue` if it has fewer.
         """
-        if self.supports(KeyValueStore):
-            store = self._keeper(KeyValueStore)
-            for entry in await store.kv_entries(self._ref):
-                if entries is None or entry.key not in SUMMARY_KEYS:
-                    await store.kv_set(other, entry)
+        kept = await self._keeper(KeyValueStore).kv_entries(self._ref) if self.supports(KeyValueStore) else []
+        said: list[TranscriptEntry] = []
         if self.supports(TranscriptStore):
-            transcripts = self._keeper(TranscriptStore)
-            said = await transcripts.transcript_read_all(self._ref)
+            said = await self._keeper(TranscriptStore).transcript_read_all(self._ref)
             if entries is not None and not 0 <= entries <= len(said):
                 raise InvalidValue(f"entry {entries} does not exist: the session has {len(said)}")
-            if said := said[:entries]:
-                await transcripts.transcript_append(other, said)
-            await asyncio.to_thread(self._copy_attachments, other, [entry.content for entry in said])
+            said = said[:entries]
+        blobs = self._catalog.place_of(self._ref).blobs(ATTACHMENTS)
+        sizes = await asyncio.to_thread(blobs.sizes)
+        named = [name for name in sizes if any(name in entry.content for entry in said)]
+        files = ((data, name[32:]) for name in named if (data := blobs.read(name)) is not None)
+        key_values = [each for each in kept if entries is None or each.key not in SUMMARY_KEYS]
+        await other.take_in(said, key_values, attachments=files)
 
     async def take_in(
         self,
@@ -464,23 +438,14 @@ class SessionHandle:
         receipts: Sequence[dict[str, Any]] = (),
         attachments: Iterable[tuple[bytes, str]] = (),
     ) -> None:
-        """Write the content of an imported session. Raises `UnsupportedOperation` without a transcript."""
-        self.check("write")
+        """Write the content of a new session. Raises `UnsupportedOperation` without a transcript."""
         await self.attach(attachments)
         if entries:
             await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
-        if self.supports(KeyValueStore):
-            for entry in key_values:
-                await self._keeper(KeyValueStore).kv_set(self._ref, entry)
+        for entry in key_values if self.supports(KeyValueStore) else ():
+            await self._keeper(KeyValueStore).kv_set(self._ref, entry)
         if receipts:
             await asyncio.to_thread(self._catalog.receipts(self._ref).append, receipts)
-
-    def _copy_attachments(self, other: SessionRef, said: Sequence[str]) -> None:
-        """Copy the attachments that `said` names."""
-        ours, theirs = self._blobs(), self._blobs(other)
-        for name in ours.sizes():
-            if any(name in content for content in said) and (data := ours.read(name)) is not None:
-                theirs.put(data, name[32:])
 
     def _with(self, rights: frozenset[Right]) -> SessionHandle:
         other = copy(self)
@@ -499,13 +464,16 @@ class SessionHandle:
                 break
         return list(line.items())
 
+    def _looked_at(self) -> SessionRef:
+        return replace(self._ref, looked=self._as_of())
+
     def _as_of(self) -> float:
         """Return the time of the turn's first reads while they are valid; else 0."""
         return self._looked if time.monotonic() - self._looked < _LOOKED_FOR_S else 0.0
 
-    def _keeper(self, contract: type[Contract]) -> Contract:
-        if self._catalog.is_closed:
-            self._catalog.check_open()
+    def _keeper(self, contract: type[Contract], right: Right | None = None) -> Contract:
+        """Return the store that implements `contract`, for a holder with the right."""
+        self.check(right)
         for store in self._stores.values():
             if isinstance(store, contract):
                 return store
@@ -516,15 +484,15 @@ class SessionHandle:
 
     async def _note_used(self) -> None:
         """Record last use at most once a minute per session: more often would cost a write per message."""
-        now = self._clock()
+        now = self._environment.clock()
         if self._catalog.used_last != self.id or now - self.record.used_at > _NOTED_FOR:
             self.record = self.record.used(now)
             await self._catalog.note_used(self.id, now)
 
 
-async def _failure_of(write: Awaitable[object]) -> StoreError | None:
+async def _failure_of(write: Write) -> StoreError | None:
     try:
-        await write
+        await (write() if iscoroutinefunction(write) else asyncio.to_thread(write))
     except StoreError as error:
         return error
     return None

@@ -7,7 +7,7 @@ checkers, editors and `inspect.signature` see each by name; a misspelt one is an
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -33,15 +33,14 @@ def takes(
     `refusal` begins the error about an unknown parameter, before its name.
     """
     known = _parameters(inputs)
-    names = [each.name for each in known]
 
     def decorate(operation: Callable[[Self, Inputs], Awaitable[Answer]]) -> Operation[Concatenate[Self, P], Answer]:
         @wraps(operation)
         async def taking(self: Self, /, *args: P.args, **named: P.kwargs) -> Answer:
-            _check_names(named, names, refusal)
+            _check_names(named, known, refusal)
             return await operation(self, inputs(*args, **named))
 
-        return _signed(taking, known)
+        return _signed(taking, known.values())
 
     return decorate
 
@@ -54,39 +53,38 @@ def sets(
     It gets only the given ones.
     """
     known = _parameters(inputs)
-    names = [each.name for each in known]
 
     def decorate(
         operation: Callable[Concatenate[Self, str, ...], Awaitable[Answer]],
     ) -> Operation[Concatenate[Self, str, P], Answer]:
         @wraps(operation)
         async def setting(self: Self, named_id: str, /, *args: P.args, **named: P.kwargs) -> Answer:
-            _check_names(named, names, refusal)
+            _check_names(named, known, refusal)
             return await operation(self, named_id, *args, **named)
 
         first = inspect.Parameter("observation_id", inspect.Parameter.POSITIONAL_ONLY, annotation="str")
-        return _signed(setting, [first, *known])
+        return _signed(setting, [first, *known.values()])
 
     return decorate
 
 
-def _parameters(inputs: Callable[..., object]) -> list[inspect.Parameter]:
+def _parameters(inputs: Callable[..., object]) -> dict[str, inspect.Parameter]:
     if not (isinstance(inputs, type) and issubclass(inputs, Struct)):
-        return list(inspect.signature(inputs).parameters.values())
+        return dict(inspect.signature(inputs).parameters)
     hints: dict[str, str] = {}  # as they are written: to evaluate them, as `inspect` does, takes longer than the rest
     for each in reversed(inputs.__mro__):
         hints |= vars(each).get("__annotations__", {})
     names, defaults = inputs.__struct_fields__, inputs.__struct_defaults__
     values = [*[inspect.Parameter.empty] * (len(names) - len(defaults)), *defaults]
-    found = []
+    found: dict[str, inspect.Parameter] = {}
     for name, value in zip(names, values, strict=True):
         kind = _OF_EITHER if name in inputs.__match_args__ else inspect.Parameter.KEYWORD_ONLY
         default = inspect.Parameter.empty if value is NODEFAULT else value
-        found.append(inspect.Parameter(name, kind, default=default, annotation=hints[name]))
+        found[name] = inspect.Parameter(name, kind, default=default, annotation=hints[name])
     return found
 
 
-def _signed(operation: Operation[P, Answer], known: list[inspect.Parameter]) -> Operation[P, Answer]:
+def _signed(operation: Operation[P, Answer], known: Iterable[inspect.Parameter]) -> Operation[P, Answer]:
     """Return the operation with a signature of its parameters, for `help` and editors."""
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     answer = inspect.signature(operation).return_annotation

@@ -11,10 +11,9 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
@@ -22,9 +21,9 @@ from chatbot.memory.memorability import content
 from chatbot.memory.merging import Key, digest, groups, kinship, may_be_merged, negations, portions
 from chatbot.memory.policy import (
     Deed,
+    Fate,
     Kind,
     MaintenanceReport,
-    RowDecision,
     covered_types,
     crowded,
     days_since,
@@ -39,7 +38,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.consolidation import Decay
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import Observation, RowState, Status
-from chatbot.stores.query import MOST_AT_ONCE, FactFilter, Filter
+from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.row_events import Event
 
 logger = logging.getLogger(__name__)
@@ -55,66 +54,55 @@ _DAYS_TO_GATHER = (7, 30)
 """Days to collect rows before erasing, which rewrites the journal: as long as they were kept, within these bounds."""
 
 
-class RunPosition(Struct, frozen=True):
-    """The last active row that the last run read; work without reading always covers all rows."""
-
-    active: str | None = None
-
-
 class Run:
-    """One run over the rows that `scope` sees. `erased_at` is the last known time of erasing.
+    """One run over the rows that `scope` sees, a `whole` one over all of them, in as many rounds as it is asked for.
 
-    A `whole` run is one of a series over all rows; if that is dry, only the `first` reports work without reading.
+    `erased_at` is the last known time of erasing.
     """
 
     def __init__(
-        self,
-        scope: Scope,
-        policy: MaintenanceSettings,
-        *,
-        dry_run: bool = False,
-        whole: bool = False,
-        first: bool = True,
-        erased_at: datetime | None = None,
+        self, scope: Scope, policy: MaintenanceSettings, *, dry_run: bool, whole: bool, erased_at: datetime | None
     ) -> None:
         self._scope = scope.everywhere()
         self._view = self._scope.view(SENSITIVITIES)
         self._policy = policy
         self._dry_run = dry_run
         self._is_whole = whole
-        self._is_first = first
         self.erased_at = erased_at
-        self._deeds: list[Deed] = []
+        self.deeds: list[Deed] = []
         self._gone: set[str] = set()
-        self._begun = time.monotonic()
+        self._started = self._begun = time.monotonic()
         self._looked_at = 0
-        self._is_done = True
+        self._is_first = self._is_done = True
+        self.is_finished = False
+        """True if the last round left nothing to do."""
 
-    async def go(self, place: RunPosition) -> tuple[MaintenanceReport, RunPosition]:
-        """Do what is due, reading rows from `place` on; return the report and where the next run continues."""
+    def report(self) -> MaintenanceReport:
+        """Return what was done so far."""
+        looked, took = self._looked_at, time.monotonic() - self._started
+        return MaintenanceReport(
+            deeds=tuple(self.deeds), dry_run=self._dry_run, looked_at=looked, finished=self.is_finished, seconds=took
+        )
+
+    async def go(self, place: str | None) -> str | None:
+        """Do what is due in one round, reading rows behind the row `place`; return the last row that was read.
+
+        Work without reading always covers all rows, and is done once in a dry run.
+        """
+        self._begun, self._is_done = time.monotonic(), True
         if self._is_first or not self._dry_run:
             await self._consolidate()
             for rule in self._policy.rules:
                 await self._retire(rule)
             await self._erase()
-        active, next_active = await self._rows(place.active)
-        await self._take(active, self._crowd, self._compress, self._summarize)
-        on_time = not self._is_late()
-        report = MaintenanceReport(
-            deeds=tuple(self._deeds),
-            dry_run=self._dry_run,
-            looked_at=self._looked_at,
-            finished=on_time and self._is_done and next_active is None,
-            seconds=time.monotonic() - self._begun,
-        )
-        return report, RunPosition(next_active) if on_time else place
-
-    async def _take(self, rows: list[Observation], *steps: Step) -> None:
-        """Run the steps in order, each on the remaining rows."""
-        for step in steps:
+        rows, after = await self._rows(place)
+        for step in (self._crowd, self._compress, self._summarize):
             rows = [row for row in rows if row.id not in self._gone]
             if rows and not self._is_late():
                 await step(rows)
+        on_time = not self._is_late()
+        self._is_first, self.is_finished = False, on_time and self._is_done and after is None
+        return after if on_time else place
 
     async def _states(self, wanted: Filter, most: int | None = None) -> list[RowState]:
         """Return the states of the rows that fit, oldest first, without reading the rows."""
@@ -132,24 +120,17 @@ class Run:
 
     async def _rows(self, after: str | None) -> tuple[list[Observation], str | None]:
         """Return the next rows to read, oldest first, and the row to continue after; None at the end."""
-        wanted = self._read()
-        rows: list[Observation] = []
-        while wanted is not None and (room := self._policy.rows_per_run - len(rows)) > 0:
-            try:
-                page = await self._scope.store.find(
-                    self._view, wanted, order="created", ascending=True, limit=room, after=after
-                )
-            except UnknownObservation:  # it was erased meanwhile
-                if after is None:
-                    raise
-                after = None
-                continue
-            rows += page.rows
-            after = page.after
+        wanted, most = self._read(), self._policy.rows_per_run
+        if wanted is None:
+            return [], None
+        try:
+            rows = await self._scope.rows(wanted, view=self._view, limit=most, ascending=True, after=after)
+        except UnknownObservation:  # it was erased meanwhile
             if after is None:
-                break
+                raise
+            return await self._rows(None)
         self._looked_at += len(rows)
-        return rows, after
+        return rows, rows[-1].id if len(rows) == most else None
 
     def _read(self) -> Filter | None:
         """Return the filter of active rows to read, as their texts or order matter; None for no rows."""
@@ -181,7 +162,7 @@ class Run:
         """Delete and archive rows past the retention of a rule."""
         for fate, days, statuses in fates(rule):
             rows = await self._kept_for(days, rule, statuses)
-            await self._carry_out(outlived([row for row in rows if row.id not in self._gone], fate, days))
+            await self._carry_out(fate, outlived([row for row in rows if row.id not in self._gone], fate, days))
 
     async def _kept_for(self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]) -> list[RowState]:
         """Return the rows of the rule that were untouched for so many days."""
@@ -199,16 +180,13 @@ class Run:
         return list(rows.values())
 
     async def _crowd(self, rows: Sequence[Observation]) -> None:
-        await self._carry_out(crowded(rows, self._policy))
+        await self._carry_out("archive", crowded(rows, self._policy))
 
-    async def _carry_out(self, sentences: Iterable[RowDecision]) -> None:
+    async def _carry_out(self, fate: Fate, deeds: Iterable[Deed]) -> None:
         await self._do(
-            (
-                Deed(each.fate, part, each.why),
-                Event(kind=each.fate, at=self._view.now, ids=part, who=WHO, why=each.why),
-            )
-            for each in sentences
-            for part in _parts(each.ids)
+            (replace(deed, ids=part), Event(kind=fate, at=self._view.now, ids=part, who=WHO, why=deed.why))
+            for deed in deeds
+            for part in _parts(deed.ids)
         )
 
     async def _compress(self, rows: Sequence[Observation]) -> None:
@@ -265,14 +243,10 @@ class Run:
 
     async def _with_facts(self, ids: Sequence[str]) -> set[str]:
         """Return the rows from which facts were taken."""
-        found: set[str] = set()
-        left = frozenset(ids)
-        while left:
-            page = await self._scope.store.facts(self._view, FactFilter(sources=left), limit=MOST_AT_ONCE)
-            sources = {fact.source for fact in page if fact.source is not None}
-            found |= sources
-            left = left - sources if len(page) == MOST_AT_ONCE else frozenset()
-        return found
+        facts = (
+            await self._scope.store.facts(self._view, FactFilter(sources=frozenset(ids)), limit=EVERY) if ids else ()
+        )
+        return {fact.source for fact in facts if fact.source is not None}
 
     async def _erase(self) -> None:
         """Erase all deleted and expired rows at once, when the oldest of them have waited long enough."""
@@ -299,22 +273,13 @@ class Run:
             self.erased_at = self._view.now
             some = ids[:_ERASED_AT_ONCE]
             ids = tuple(await self._scope.store.purge(self._view, some, who=WHO, why=why, alone=True))
-        self._deeds.append(Deed("erase", ids, why))
+        self.deeds.append(Deed("erase", ids, why))
 
     async def _sources_among(self, ids: Sequence[str], merged_into: Mapping[str, str]) -> set[str]:
         """Return the rows that are sources of existing rows, other than of the summary that replaces them."""
-        kept: tuple[Status, ...] = ("active", "superseded", "archived", "compressed")
-        needed: set[str] = set()
-        after = None
-        while ids:
-            page = await self._scope.store.find(
-                self._view, Filter(derived_from=tuple(ids), statuses=kept), limit=MOST_AT_ONCE, after=after
-            )
-            needed.update(each for row in page.rows for each in row.derived_from if merged_into.get(each) != row.id)
-            after = page.after
-            if after is None:
-                break
-        return needed
+        wanted = Filter(derived_from=tuple(ids), statuses=("active", "superseded", "archived", "compressed"))
+        rows = await self._scope.rows(wanted, view=self._view) if ids else ()
+        return {each for row in rows for each in row.derived_from if merged_into.get(each) != row.id}
 
     async def _do(self, changes: Iterable[Change]) -> None:
         """Make the changes that the store allows, or only report them in a dry run."""
@@ -322,7 +287,7 @@ class Run:
             if self._is_late():
                 break
             done = [deed for deed, _ in some] if self._dry_run else await self._commit(some)
-            self._deeds += done
+            self.deeds += done
             self._gone.update(each for deed in done if deed.kind != "consolidate" for each in deed.ids)
 
     async def _commit(self, changes: Sequence[Change]) -> list[Deed]:
@@ -379,4 +344,3 @@ def _ended_at(row: RowState) -> datetime:
 
 
 Change = tuple[Deed, Event]
-Step = Callable[[Sequence[Observation]], Awaitable[None]]

@@ -36,7 +36,7 @@ from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match, Progress, best_matches
-from chatbot.stores.span import Span, span
+from chatbot.stores.span import span
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.vectors import Vector, unit
 
@@ -99,10 +99,6 @@ class Meaning(AsyncResource):
         self._has_written = False
         self._beginning = threading.Lock()
 
-    async def check(self) -> None:
-        """Raise `OtherEmbedder` where another model made the vectors, `UnsupportedOperation` where none are kept."""
-        await self._store.missing_vectors(self._everything(), model=self._embedder.name, limit=0)
-
     async def embed_missing(self, *, most: int | None = None, progress: Callable[[int], None] | None = None) -> int:
         """Embed rows that have no vector, newest first, a batch at a time; return how many.
 
@@ -123,15 +119,11 @@ class Meaning(AsyncResource):
                 stuck.update(row.id for row in rows)
         return done
 
-    async def embed_all(self, progress: Progress | None = None) -> int:
-        """Embed every row without a vector of this embedder; return how many. For `reindex --embed`."""
-        try:
-            return await self._embed_gaps(progress)
-        except OtherEmbedder:
-            return await self.embed_again(progress)
-
-    async def embed_again(self, progress: Progress | None = None) -> int:
-        """Make all vectors again with this embedder; return how many. For `reindex --all`."""
+    async def embed_all(self, progress: Progress | None = None, *, anew: bool = False) -> int:
+        """Embed every row without a vector of this embedder, with `anew` all rows; return how many."""
+        if not anew:
+            with suppress(OtherEmbedder):
+                return await self._embed_gaps(progress)
         await self._store.forget_vectors()
         self._has_gaps = True
         return await self._embed_gaps(progress)
@@ -165,15 +157,12 @@ class Meaning(AsyncResource):
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement | None]:
         """Judge each text; None for one without words, and for all if nothing can judge now."""
-        made = await self._made(texts, self._judged)
+        made = await self._made(texts, lambda asked: self._in_batches(asked, self._judged))
         return [made.get(text) for text in texts]
 
     async def _judged(self, texts: Sequence[str]) -> list[Judgement | None]:
-        found: list[Judgement | None] = []
-        for at in range(0, len(texts), self._embedder.batch):
-            part = texts[at : at + self._embedder.batch]
-            found += await self._within(self._embedder.judge(part)) or [None] * len(part)
-        return found
+        judged: list[Judgement | None] = [*await self._embedder.judge(texts)]
+        return judged or [None for _ in texts]
 
     @property
     def has_gaps(self) -> bool:
@@ -185,14 +174,11 @@ class Meaning(AsyncResource):
         """Factor of the cosines of questions and rows."""
         return self._embedder.scale
 
-    async def nearest_to(
-        self, view: View, vectors: Sequence[Vector], wanted: Filter | None = None, *, limit: int = 200
-    ) -> list[Match]:
+    async def nearest_to(self, view: View, vectors: Sequence[Vector], wanted: Filter, *, limit: int) -> list[Match]:
         """The rows that are most like any of the vectors of a question, with the best cosine as score."""
         try:
             found = [
-                (each, await self._store.nearest(view, each, wanted or Filter(), model=self.model, limit=limit))
-                for each in vectors
+                (each, await self._store.nearest(view, each, wanted, model=self.model, limit=limit)) for each in vectors
             ]
         except (ChatbotError, StoreError) as error:
             self.pause(error)
@@ -282,20 +268,20 @@ class Meaning(AsyncResource):
                     async with asyncio.timeout(_GAPS_S):
                         await self.embed_missing(most=_GAPS)
             new = [text for text in texts if text not in self._asked_before]
-            made = await self._batched(new, embed=self._embedder.embed_questions)
+            made = await self._in_batches(new, self._embedded)
             vectors = self._asked_before | dict(zip(new, made, strict=True))
             self._asked_before = dict([*vectors.items()][-_MOST_ASKED:])
             return [vectors[text] for text in texts]
         finally:
             self._asking -= 1
 
-    async def _batched(
-        self, texts: Sequence[str], *, embed: Callable[[Sequence[str]], Awaitable[tuple[list[T], Usage]]]
-    ) -> list[T]:
+    async def _embedded(self, texts: Sequence[str]) -> list[list[Vector]]:
+        return await self._billed(self._embedder.embed_questions(texts), len(texts))
+
+    async def _in_batches(self, texts: Sequence[str], work: Callable[[Sequence[str]], Awaitable[list[T]]]) -> list[T]:
         found: list[T] = []
         for at in range(0, len(texts), self._embedder.batch):
-            some = texts[at : at + self._embedder.batch]
-            found += await self._within(self._billed(embed(some), len(some)))
+            found += await self._within(work(texts[at : at + self._embedder.batch]))
         return found
 
     async def _within(self, work: Awaitable[T]) -> T:
@@ -314,8 +300,8 @@ class Meaning(AsyncResource):
 
     async def _billed(self, work: Awaitable[tuple[list[T], Usage]], texts: int) -> list[T]:
         """Await one call of the embedder for so many texts, as a span and on the bill."""
-        begun = time.monotonic()
-        with self._span() as noted:
+        begun, model = time.monotonic(), {"model": self._embedder.name, "server": self._embedder.server}
+        with span("call", operation="embeddings", purpose="embed", **model) as noted:
             found, usage = await work
             noted.note(usage=usage)
         if self._bill is not None:
@@ -323,10 +309,6 @@ class Meaning(AsyncResource):
         if len(found) != texts:
             raise ModelError(f"{self._embedder.name} gave {len(found)} vectors for {texts} texts")
         return found
-
-    def _span(self) -> Span:
-        model = {"model": self._embedder.name, "server": self._embedder.server}
-        return span("call", operation="embeddings", purpose="embed", **model)
 
     def _everything(self) -> View:
         asked = frozenset({"public"} if self._embedder.sends_away else SENSITIVITIES)

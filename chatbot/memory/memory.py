@@ -14,7 +14,7 @@ from msgspec import structs
 from chatbot.memory.erasure import Purges
 from chatbot.memory.people import People, Tasks
 from chatbot.memory.reading import MemoryReads
-from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
+from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.standing import StandingQuestions
 from chatbot.memory.writing import AddResult
 from chatbot.redaction import redact_all
@@ -110,7 +110,8 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
         )  # before texts are cut, which could leave half a secret
         besides = await scope.ancestors() if scope.ancestors and not session_id else ()
         said_in = [Filter(session_id=session), *(Filter(session_id=each, before=until) for each, until in besides)]
-        sources = [each for wanted in said_in for each in await _said_in(scope, wanted)]
+        rows = [row for wanted in said_in for row in await scope.rows(wanted, view=scope.view(SENSITIVITIES))]
+        sources = [row.id for row in rows if row.type != "session_summary"]
         said: dict[str, Any] = {
             "title": f"Session: {request}"[:200],
             "narrative": "\n\n".join(filter(None, (request, outcome))),
@@ -147,9 +148,3 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
         found = await self.session_summaries(session_id=session, ask=SENSITIVITIES)
         if later := sorted(row.id for row in found)[1:]:
             await self.forget(*later)
-
-
-async def _said_in(scope: Scope, wanted: Filter) -> list[str]:
-    """Return the ids of the rows that match, as far as the caller may see them."""
-    rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES))
-    return [row.id for row in rows if row.type != "session_summary"]

@@ -176,14 +176,13 @@ def groups(texts: Sequence[Words], similarity: float, *, least: int = 3) -> list
         if words:
             twins[words].append(position)
     different = list(twins)
-    links = _Links(len(different))
+    linked = {number: frozenset({number}) for number in range(len(different))}
     for one, other in _candidates(different, similarity):
-        if not links.joined(one, other) and jaccard(different[one], different[other]) >= similarity:
-            links.join(one, other)
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for number, words in enumerate(different):
-        found[links.root(number)] += twins[words]
-    return sorted(sorted(group) for group in found.values() if len(group) >= least)
+        if linked[one] is not linked[other] and jaccard(different[one], different[other]) >= similarity:
+            both = linked[one] | linked[other]
+            linked |= dict.fromkeys(both, both)
+    found = ([at for number in group for at in twins[different[number]]] for group in set(linked.values()))
+    return sorted(sorted(group) for group in found if len(group) >= least)
 
 
 def _candidates(texts: Sequence[Words], similarity: float) -> Iterable[tuple[int, int]]:
@@ -202,25 +201,6 @@ def _candidates(texts: Sequence[Words], similarity: float) -> Iterable[tuple[int
         for word in by_rarity[: size - math.ceil(common) + 1]:
             holders[word].append(number)
         yield from ((number, other) for other in near if len(texts[other]) >= shortest)
-
-
-class _Links:
-    """The groups of similar texts so far."""
-
-    def __init__(self, size: int) -> None:
-        self._above = list(range(size))
-
-    def root(self, number: int) -> int:
-        while self._above[number] != number:
-            self._above[number] = self._above[self._above[number]]
-            number = self._above[number]
-        return number
-
-    def joined(self, one: int, other: int) -> bool:
-        return self.root(one) == self.root(other)
-
-    def join(self, one: int, other: int) -> None:
-        self._above[self.root(one)] = self.root(other)
 
 
 _NEGATION = re.compile(

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.origins import Tombstones
-from chatbot.memory.scope import Caller, Environment, Observable, Scope, Tell, new_id, standing_questions, utc_now
-from chatbot.memory.scoring import PROFILES, ScoringProfile
+from chatbot.memory.scope import Caller, Environment, Observable, Scope, SystemOptions, new_id, utc_now
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
 from chatbot.memory.session_search import SessionHit, search
 from chatbot.stores.access import OWNER
@@ -38,33 +36,13 @@ from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import span
 
 if TYPE_CHECKING:
-    from chatbot.config import StandingSettings
     from chatbot.embedding import Embedder
-    from chatbot.memory.meaning import Billing, Meaning
-    from chatbot.memory.upkeep import UpkeepFile
+    from chatbot.memory.meaning import Meaning
+    from chatbot.memory.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
 _SHOWN_MATCHES = 5
-
-
-class SystemOptions(Struct, frozen=True, kw_only=True):
-    """Advanced settings of a memory system."""
-
-    observations: str | None = None
-    """Store of memories without a session; by default `observations`, or `in_memory` without a home."""
-    plugins_beside: Path | None = None
-    """Folder to search for plug-ins."""
-    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
-    """Profiles of ranking: `search`, `recent`, `inject` and custom ones."""
-    questions: Callable[[], Sequence[StandingSettings]] = standing_questions
-    """Returns the standing questions."""
-    bill: Billing | None = None
-    """Called after each call of the embedder, to bill it."""
-    tell: Tell | None = None
-    """Called after each operation."""
-    project: str = ""
-    """Project of new sessions of a caller that is not in a project."""
 
 
 class SessionOpening(AsyncResource, Observable):
@@ -96,10 +74,8 @@ class SessionOpening(AsyncResource, Observable):
         self._keyed_order = TurnOrder(self.backend.lease("keyed"))
         self._environment = Environment(
             clock,
-            profiles=self._options.profiles,
-            questions=self._options.questions,
+            options=self._options,
             meaning_of=self._meaning_of,
-            tell=self._options.tell,
             erase_quotes=self._erase_quotes,
             tombstones=self.tombstones,
             keyed=self._keyed_order,
@@ -110,7 +86,7 @@ class SessionOpening(AsyncResource, Observable):
         self._terms = SessionTerms.of(self.where, self._cache_root())
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
-        self._upkeep: UpkeepFile | None = None
+        self._upkeep: Upkeep | None = None
         self._turn_orders: WeakValueDictionary[str, TurnOrder] = WeakValueDictionary()
 
     @property
@@ -152,11 +128,7 @@ class SessionOpening(AsyncResource, Observable):
         return self._handle(record, stores)
 
     async def load_session(
-        self,
-        session_id: str,
-        agent_id: str | None = None,
-        *,
-        any_agent: bool = False,
+        self, session_id: str, agent_id: str | None = None, *, any_agent: bool = False
     ) -> SessionHandle:
         """Load a session; reads no other.
 
@@ -228,12 +200,7 @@ class SessionOpening(AsyncResource, Observable):
         self.caller.check("read")
         every = await self._catalog.find(lambda _: True)
         await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
-        wanted = replace(wanted or SessionFilter(), limit=None)
-        if wanted.looks_inside or wanted.behind is not None:
-            chosen = await self.choose_sessions(wanted)
-        else:
-            is_open = self._opening()
-            chosen = [record for record in every if is_open(record) and wanted.fits(record)]
+        chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None))
         sessions = [
             handle for record in chosen if record.id not in exclude and (handle := self._openable(record)) is not None
         ]
@@ -285,11 +252,7 @@ class SessionOpening(AsyncResource, Observable):
         return record
 
     async def _find_open(
-        self,
-        wanted: Callable[[SessionRecord], bool],
-        limit: int | None,
-        *,
-        behind: str | None = None,
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None, *, behind: str | None = None
     ) -> list[SessionRecord]:
         is_open = self._opening()
         return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, behind=behind)

@@ -8,7 +8,7 @@ delete the file, or import with `--include-purged`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from hashlib import blake2b
 
@@ -18,30 +18,16 @@ from chatbot.stores.backend import Place
 from chatbot.stores.observation import IMPORTED, Observation, Triple
 from chatbot.stores.records import format_time
 
-FROM, PLACES = IMPORTED, "imported_places"
-
-Address = tuple[str, str]
-"""A file and the row's key in it; the file is "" for an id that is unique everywhere."""
-Said = Mapping[Address, str]
-"""Digest of the text at each address."""
+FROM, KEY, HASH = IMPORTED, "imported_key", "imported_hash"
+"""Metadata keys of an imported row: the format, its key there, and a hash of what it says there and who may see it."""
 Mark = tuple[str, ...]
 """Identity of something purged: a kind, and its values."""
 
 
-def said_in(row: Observation) -> Said:
-    """Return the places that a row was imported from, by place and key, with the digest of each."""
-    places = row.metadata.get(PLACES)
-    return {
-        (place, key): str(digest)
-        for place, keys in (places.items() if isinstance(places, Mapping) else ())
-        if isinstance(keys, Mapping)
-        for key, digest in keys.items()
-    }
-
-
 def is_from(row: Observation, key: str) -> bool:
-    """Return whether `key` names the origin of a row: its `source`, or an imported key or file."""
-    return row.source == key or (FROM in row.metadata and any(key in address for address in said_in(row)))
+    """Return whether `key` names the origin of a row: its `source`, or an imported key, file or folder."""
+    imported = str(row.metadata.get(KEY, "")) if FROM in row.metadata else ""
+    return key in {row.source, imported} or imported.startswith(f"{key.rstrip('/')}/")
 
 
 def marks_of(row: Observation) -> Iterator[Mark]:
@@ -49,10 +35,10 @@ def marks_of(row: Observation) -> Iterator[Mark]:
     yield "id", row.id
     yield "words", row.namespace, row.hash
     if FROM in row.metadata:
-        for (place, key), digest in said_in(row).items():
-            yield "digest", digest
-            if not place:
-                yield "from", str(row.metadata[FROM]), row.namespace, key
+        kind, key, said = (str(row.metadata.get(name)) for name in (FROM, KEY, HASH))
+        yield "words", row.namespace, said.partition(":")[0]
+        if not key.startswith("/"):  # in a file something else may be said later
+            yield "from", kind, row.namespace, key
 
 
 def marks_of_fact(fact: Triple) -> Iterator[Mark]:

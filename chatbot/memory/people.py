@@ -105,8 +105,7 @@ class Facts(ScopedOperations):
 
     async def retract_fact(self, fact_id: str) -> None:
         """Retract a fact; the journal keeps it until it is erased. Raises `UnknownObservation` if there is none."""
-        scope = self.scope
-        await scope.commit(Event(kind="retract", at=scope.clock(), ids=(fact_id,), who=scope.agent_id))
+        await self.scope.change("retract", fact_id)
 
 
 ALIAS = "also known as"
@@ -157,25 +156,18 @@ class People(Facts):
         found = []
         for group, named in by_group.items():
             names = {fold(facet.value): facet.value for facet in named}
-            others = {key: name for key, name in groups.get(group, {}).items() if key not in names}
-            if not any(wanted in key for key in names | others):
+            names |= {key: name for key, name in groups.get(group, {}).items() if key not in names}
+            if not any(wanted in key for key in names):
                 continue
-            first, *rest = names.values()
-            stated = [
+            first, *others = names.values()
+            about = [
                 fact
-                for name in (*names.values(), *others.values())
+                for name in names.values()
                 for fact in await scope.store.facts(view, FactFilter(subject=name), limit=EVERY)
-                if fold(fact.predicate) != ALIAS
             ]
-            found.append(
-                Person(
-                    first,
-                    (*rest, *others.values()),
-                    sum(facet.count for facet in named),
-                    max(facet.last_at for facet in named),
-                    tuple(stated),
-                )
-            )
+            stated = tuple(fact for fact in about if fold(fact.predicate) != ALIAS)
+            mentions, last = sum(facet.count for facet in named), max(facet.last_at for facet in named)
+            found.append(Person(first, tuple(others), mentions, last, stated))
         return sorted(found, key=lambda person: (-person.mention_count, fold(person.name)))
 
     async def add_alias(self, name: str, alias: str) -> str:
@@ -330,10 +322,6 @@ class Tasks(MemoryWrites):
             found = [task for task in found if task.surface == surface]
         priorities = _WORDS["priority"]
         return sorted(found, key=lambda task: (priorities.index(task.priority), task.due or "9999"))
-
-    async def startup_tasks(self) -> list[Task]:
-        """Return the tasks to bring up when a session begins."""
-        return await self.tasks(surface=STARTUP)
 
     async def _take_up(self, known_id: str, given: dict[str, str]) -> None:
         """Turn the memory with these words into an open task; if it is one already, update its `given` fields."""

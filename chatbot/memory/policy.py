@@ -70,56 +70,6 @@ def _before(policy: MaintenanceSettings, rule: RetentionSettings) -> Iterable[Re
     return takewhile(lambda other: other is not rule, policy.rules)
 
 
-class RowDecision(Struct, frozen=True):
-    """Decision about rows: their fate, and the reason."""
-
-    fate: Fate
-    ids: tuple[str, ...]
-    why: str
-
-
-def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[RowDecision]:
-    """Return the decisions about rows that were untouched for so many days."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for row in rows:
-        found[f"{row.type} untouched for {days:g} days"].append(row.id)
-    return [RowDecision(fate, tuple(ids), why) for why, ids in found.items()]
-
-
-def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[RowDecision]:
-    """Return which active rows to archive, in their order, so that the caps of rules and sessions hold.
-
-    A rule's cap applies to each namespace separately: one user's rows never displace another's.
-    """
-    sentences = []
-    for rule in policy.rules:
-        if rule.max_rows:
-            covered: defaultdict[str, list[Observation]] = defaultdict(list)
-            for row in rows:
-                if next((each for each in policy.rules if _covers(each, row)), None) == rule:
-                    covered[row.namespace].append(row)
-            for of_one in covered.values():
-                sentences += _over(of_one, rule.max_rows, "by the rule of their type")
-    if policy.max_per_session:
-        sessions: defaultdict[str, list[Observation]] = defaultdict(list)
-        for row in rows:
-            if row.session_id is not None and row.type != "session_summary":
-                sessions[row.session_id].append(row)
-        for of_one in sessions.values():
-            sentences += _over(of_one, policy.max_per_session, "in one session")
-    return sentences
-
-
-def days_since(then: datetime, now: datetime) -> float:
-    """Return the days between; below 0 if the clock was set back."""
-    return (now - then).total_seconds() / 86_400
-
-
-def _over(rows: Sequence[Observation], cap: int, what: str) -> list[RowDecision]:
-    ids = surplus((weigh(row, number) for number, row in enumerate(rows)), cap)
-    return [RowDecision("archive", tuple(ids), f"more than {cap:,} {what}")] if ids else []
-
-
 Kind = Literal["consolidate", "archive", "delete", "compress", "summarize", "erase"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -131,6 +81,48 @@ class Deed(Struct, frozen=True):
     ids: tuple[str, ...]
     why: str
     by: str | None = None
+
+
+def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Deed]:
+    """Return what is due for rows that were untouched for so many days."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        found[f"{row.type} untouched for {days:g} days"].append(row.id)
+    return [Deed(fate, tuple(ids), why) for why, ids in found.items()]
+
+
+def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[Deed]:
+    """Return which active rows to archive, in their order, so that the caps of rules and sessions hold.
+
+    A rule's cap applies to each namespace separately: one user's rows never displace another's.
+    """
+    deeds = []
+    for rule in policy.rules:
+        if rule.max_rows:
+            covered: defaultdict[str, list[Observation]] = defaultdict(list)
+            for row in rows:
+                if next((each for each in policy.rules if _covers(each, row)), None) == rule:
+                    covered[row.namespace].append(row)
+            for of_one in covered.values():
+                deeds += _over(of_one, rule.max_rows, "by the rule of their type")
+    if policy.max_per_session:
+        sessions: defaultdict[str, list[Observation]] = defaultdict(list)
+        for row in rows:
+            if row.session_id is not None and row.type != "session_summary":
+                sessions[row.session_id].append(row)
+        for of_one in sessions.values():
+            deeds += _over(of_one, policy.max_per_session, "in one session")
+    return deeds
+
+
+def days_since(then: datetime, now: datetime) -> float:
+    """Return the days between; below 0 if the clock was set back."""
+    return (now - then).total_seconds() / 86_400
+
+
+def _over(rows: Sequence[Observation], cap: int, what: str) -> list[Deed]:
+    ids = surplus((weigh(row, number) for number, row in enumerate(rows)), cap)
+    return [Deed("archive", tuple(ids), f"more than {cap:,} {what}")] if ids else []
 
 
 class MaintenanceReport(Struct, frozen=True, kw_only=True):
@@ -166,14 +158,3 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
                 for deed in self.deeds
             ],
         }
-
-
-def together(reports: Sequence[MaintenanceReport]) -> MaintenanceReport:
-    """Return the report of several runs as one."""
-    return MaintenanceReport(
-        deeds=tuple(deed for report in reports for deed in report.deeds),
-        dry_run=reports[-1].dry_run,
-        looked_at=sum(report.looked_at for report in reports),
-        finished=reports[-1].finished,
-        seconds=sum(report.seconds for report in reports),
-    )

@@ -42,7 +42,7 @@ from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
-from chatbot.stores.row_events import HELD, Event
+from chatbot.stores.row_events import HELD
 from chatbot.stores.text.analysis import terms
 
 LONGEST_KEY = 60
@@ -100,8 +100,8 @@ class Profiles(MemoryWrites, ScopedOperations):
         `InvalidValue` for an empty or too long one, for a secret, or a time in the future.
         """
         scope = self.scope
-        stated = ProfileValue(_key(key), _value(value), also=also)
-        if kinds := _secrets(stated):
+        stated = ProfileValue(key, value, also)
+        if kinds := stated.secrets:
             raise InvalidValue(f"{key!r:.80} would hold a secret ({', '.join(kinds)}): secrets are not kept")
         now = scope.clock()
         return await _state(scope, stated, by=_BY_PERSON, said_at=now, since=since, sensitivity=sensitivity)
@@ -139,33 +139,33 @@ class Profiles(MemoryWrites, ScopedOperations):
 
         Raises `UnknownObservation` if there is none.
         """
-        key = key.casefold()
-        found = [line for line in await self.profile(ask=SENSITIVITIES) if key in (line.key, line.id)]
-        if not found:
-            raise _unknown(key)
-        for line in found:
+        lines = lines_at(await self._rows_of(key), self.scope.clock())
+        if not lines:
+            raise UnknownObservation(f"the key {key!r:.80} has no value now")
+        for line in lines:
             await self.update(line.id, metadata={PINNED: True if pinned else None})
-        return [line.id for line in found]
+        return [line.id for line in lines]
 
     async def profile_forget(self, key: str) -> list[str]:
         """Forget all values of a key, present and former; `restore` brings them back. `key` may be the id of a line.
 
         Raises `UnknownObservation` if there is none. The exchange stays: purge it to erase what was said.
         """
-        scope, key = self.scope, key.casefold()
-        rows = [row for row in await line_rows(scope, SENSITIVITIES) if key in (row.metadata.get(LINE), row.id)]
-        if not rows:
-            raise _unknown(key)
+        rows = await self._rows_of(key)
         await self.forget(*(row.id for row in rows))
         return [row.id for row in rows]
 
     async def profile_history(self, key: str) -> list[Line]:
         """Return all values that a key had, oldest first, each with its dates. Raises `UnknownObservation`."""
-        scope, key = self.scope, key.casefold()
-        rows = [row for row in await line_rows(scope, SENSITIVITIES) if row.metadata.get(LINE) == key]
+        return sorted(all_lines(await self._rows_of(key)), key=lambda line: (line.valid_from, line.known_at))
+
+    async def _rows_of(self, key: str) -> list[Observation]:
+        """Return all values of a key, or the line of that id. Raises `UnknownObservation` if there is none."""
+        key = key.casefold()
+        rows = [row for row in await line_rows(self.scope, SENSITIVITIES) if key in (row.metadata.get(LINE), row.id)]
         if not rows:
-            raise _unknown(key)
-        return sorted(all_lines(rows), key=lambda line: (line.valid_from, line.known_at))
+            raise UnknownObservation(f"the profile has no key {key!r:.80}")
+        return rows
 
     async def profile_learn(self, stated: Iterable[tuple[str, str]], source: str, said_at: datetime) -> list[AddResult]:
         """Set keys to values that a model extracted from the exchange `source` of that time.
@@ -183,8 +183,8 @@ class Profiles(MemoryWrites, ScopedOperations):
         named: set[str] = set()
         for key, value in stated:
             with suppress(InvalidValue):
-                each = ProfileValue(_key(key), _value(value), also=key.casefold() in named)
-                if said_at > scope.clock() or _secrets(each):
+                each = ProfileValue(key, value, key.casefold() in named)
+                if said_at > scope.clock() or each.secrets:
                     continue
                 named.add(each.key)
                 if is_in_words(each.value, said):
@@ -232,16 +232,35 @@ class Profiles(MemoryWrites, ScopedOperations):
 
 
 class ProfileValue(Struct, frozen=True):
-    """A value of a key; with `also`, beside those that the key has."""
+    """A value of a key; with `also`, beside those that the key has. Raises `InvalidValue`."""
 
     key: str
     value: str
     also: bool = False
 
+    def __post_init__(self) -> None:
+        key, value = one_line(self.key, "the key").casefold(), one_line(self.value, "the value")
+        if not key or len(key) > LONGEST_KEY:
+            raise InvalidValue(f"the key {self.key!r:.80} must have 1 to {LONGEST_KEY} characters")
+        if not value:
+            raise InvalidValue("the value is empty: use `forget` to remove a key")
+        structs.force_setattr(self, "key", key)
+        structs.force_setattr(self, "value", value)
+
     @property
     def title(self) -> str:
         """The statement as a prompt shows it."""
         return f"{self.key}: {self.value}"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The kinds of secrets in it."""
+        return redact(self.title)[1]
+
+    @property
+    def held(self) -> dict[str, Any]:
+        """The value as the metadata of its row keep it."""
+        return {"value": self.value} | ({ALSO: True} if self.also else {})
 
 
 def is_in_words(value: str, said: str) -> bool:
@@ -273,14 +292,14 @@ async def _state(
         return await _again(scope, same)
     replaced = [] if stated.also else lines
     later = next((line for line in replaced if line.said_at > said_at), None)
-    held = {"value": stated.value, "since": format_time(since or said_at), "known": format_time(now), "by": by}
+    held = {"since": format_time(since or said_at), "known": format_time(now), "by": by}
     pinned = {PINNED: True} if any(line.pinned for line in replaced) else {}
     draft = Draft(
         title=stated.title,
         type="identity",
         category=CATEGORY,
         subject=stated.key,
-        metadata={KIND: LINE, LINE: stated.key, HELD: held | _beside(stated)} | pinned,
+        metadata={KIND: LINE, LINE: stated.key, HELD: stated.held | held} | pinned,
         source=CATEGORY,
         sensitivity=sensitivity or _strictest(lines),
         created_at=said_at,
@@ -290,11 +309,11 @@ async def _state(
     )
     kept = await _kept(scope, draft)
     if later is not None and kept.outcome == "added":
-        await scope.commit(Event(kind="supersede", at=now, ids=(kept.id,), by=later.id, who=scope.agent_id))
+        await scope.change("supersede", kept.id, by=later.id)
     elif kept.outcome == "added":
         for line in replaced[1:]:
             with suppress(StoreError):  # a value that may not be replaced stays beside it
-                await scope.commit(Event(kind="supersede", at=now, ids=(line.id,), by=kept.id, who=scope.agent_id))
+                await scope.change("supersede", line.id, by=kept.id)
     return kept
 
 
@@ -303,7 +322,7 @@ async def _proposed(scope: Scope, stated: ProfileValue) -> AddResult:
         title=f"proposed: {stated.title}",
         category=CATEGORY,
         subject=stated.key,
-        metadata={KIND: PROPOSED, LINE: stated.key, HELD: {"value": stated.value} | _beside(stated)},
+        metadata={KIND: PROPOSED, LINE: stated.key, HELD: stated.held},
         source="tool",
     )
     [kept] = await keep(scope, [draft])
@@ -321,14 +340,10 @@ async def _kept(scope: Scope, draft: Draft) -> AddResult:
 async def _again(scope: Scope, line: Line) -> AddResult:
     """Count a value that was stated again."""
     try:
-        await scope.commit(Event(kind="mention", at=scope.clock(), ids=(line.id,), who=scope.agent_id))
+        await scope.change("mention", line.id)
     except StoreError as error:
         return AddResult("skipped", line.id, str(error))
     return AddResult("exact_dup", line.id, f"{line.key} is {line.value} already")
-
-
-def _beside(stated: ProfileValue) -> dict[str, bool]:
-    return {ALSO: True} if stated.also else {}
 
 
 def _strictest(lines: Iterable[Line]) -> Sensitivity:
@@ -336,29 +351,7 @@ def _strictest(lines: Iterable[Line]) -> Sensitivity:
     return max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public")
 
 
-def _secrets(stated: ProfileValue) -> tuple[str, ...]:
-    return tuple(redact(stated.title)[1])
-
-
 def _begin_alike(one: str, other: str) -> bool:
     length = max(1, min(len(one), len(other), _BEGINNING))
     is_number = one.isdecimal() and other.isdecimal()
     return one == other if is_number else one[:length] == other[:length]
-
-
-def _key(key: str) -> str:
-    name = one_line(key, "the key").casefold()
-    if not name or len(name) > LONGEST_KEY:
-        raise InvalidValue(f"the key {key!r:.80} must have 1 to {LONGEST_KEY} characters")
-    return name
-
-
-def _value(value: str) -> str:
-    value = one_line(value, "the value")
-    if not value:
-        raise InvalidValue("the value is empty: use `forget` to remove a key")
-    return value
-
-
-def _unknown(key: str) -> UnknownObservation:
-    return UnknownObservation(f"the profile has no key {key!r:.80}")

@@ -20,7 +20,7 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import IMPORTED, KIND, LINE, PROFILE, Observation, Status, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
-from chatbot.stores.row_events import HELD, Event
+from chatbot.stores.row_events import HELD
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
 
@@ -134,7 +134,8 @@ def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], 
     their key share a word with the text `asked`.
     """
     words, given = frozenset(terms(asked)), frozenset(shown)
-    keys = {line.key for line in all_lines(rows) if not words.isdisjoint(terms(line.title))}
+    every = all_lines(rows)
+    keys = {line.key for line in every if not words.isdisjoint(terms(line.title))}
     current = lines_at(rows, now)
     near = [line for line in current if line.id in given or not given.isdisjoint(line.sources)]
     about = [line for line in current if line.key in keys]
@@ -142,17 +143,16 @@ def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], 
     pinned = [line for line in current if line.pinned]
     then = past_asked(asked, now)
     past = [line for line in lines_at(rows, now, as_of=then) if line.key in keys] if then else []
-    before = _before(rows, [line for line in current if line.key in keys])
+    before = _before(every, [line for line in current if line.key in keys])
     return list({line.id: line for line in (*pinned, *past, *about, *near, *before)}.values())
 
 
-def _before(rows: Sequence[Observation], found: Sequence[Line]) -> list[Line]:
+def _before(every: Sequence[Line], found: Sequence[Line]) -> list[Line]:
     """Return the last former value of each of these keys."""
-    lines = []
+    lines: list[Line] = []
+    former = sorted((each for each in every if each.valid_to), key=lambda each: each.valid_from)
     for line in found:
-        earlier = [each for each in all_lines(rows) if each.key == line.key and each.valid_to is not None]
-        earlier = [each for each in earlier if fold(each.value) != fold(line.value)]
-        lines += sorted(earlier, key=lambda each: each.valid_from)[-1:]
+        lines += [each for each in former if each.key == line.key and fold(each.value) != fold(line.value)][-1:]
     return lines
 
 
@@ -282,4 +282,4 @@ async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
     wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
     rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
     if lines := [row.id for row in rows if is_sentence(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
-        await scope.commit(Event(kind="delete", at=scope.clock(), ids=tuple(lines), who=scope.agent_id))
+        await scope.change("delete", *lines)

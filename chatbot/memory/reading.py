@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, field, structs
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.people import other_names
@@ -68,10 +67,15 @@ class Hit(Struct, frozen=True):
         return self.observation.brief() | {"score": round(self.score, 4)}
 
 
-class TimedFilter(Filter, frozen=True, kw_only=True):
-    """Filter of rows, and the time as of which to search. Abstract."""
+class Every(Filter, frozen=True, kw_only=True):
+    """All rows that fit."""
 
     ask: Sensitivities = PUBLIC
+
+
+class TimedFilter(Every, frozen=True, kw_only=True):
+    """Filter of rows, and the time as of which to search. Abstract."""
+
     as_of: datetime | None = None
     """Search memories that were true at that time."""
     known_at: datetime | None = None
@@ -126,7 +130,7 @@ class Recall(RecallOptions, frozen=True):
     texts: str | Sequence[str]
 
 
-class Listing(Filter, frozen=True, kw_only=True):
+class Listing(Every, frozen=True, kw_only=True):
     """A page of rows by time."""
 
     order: Order = "updated"
@@ -134,7 +138,6 @@ class Listing(Filter, frozen=True, kw_only=True):
     limit: int = 20
     cursor: str | None = None
     """`after` of the page before."""
-    ask: Sensitivities = PUBLIC
 
 
 class TimelineOptions(RowFilter, frozen=True, kw_only=True):
@@ -149,12 +152,6 @@ class Timeline(TimelineOptions, frozen=True):
     """The rows around one."""
 
     anchor: str
-
-
-class Every(Filter, frozen=True, kw_only=True):
-    """All rows that fit."""
-
-    ask: Sensitivities = PUBLIC
 
 
 class MemoryReads(ScopedOperations):
@@ -172,7 +169,8 @@ class MemoryReads(ScopedOperations):
         The other parameters are those of `Search` and of `Filter`. Hits count as used unless
         `count_use` is false.
         """
-        [hits] = await self._search(Batch([asked.text], **_fields_of(asked, besides="text")))
+        given = structs.asdict(asked)
+        [hits] = await self._search(Batch([given.pop("text")], **given))
         return hits
 
     @takes(Batch, _NO_FILTER)
@@ -186,7 +184,7 @@ class MemoryReads(ScopedOperations):
     async def _search_past(self, text: str, asked: Batch) -> list[Hit]:
         """Search as of a time; counts as no use."""
         offset = check_limit(asked.offset)
-        kept = {name: getattr(asked, name) for name in (*FILTER_FIELDS, "ask", "as_of", "known_at")}
+        kept = {name: getattr(asked, name) for name in TimedFilter.__struct_fields__}
         limit = offset + (check_limit(asked.limit) or DEFAULT_LIMIT)
         found = (await self._recall(Recall(text, limit=limit, profile="search", **kept))).hits
         hits = [Hit(each.observation, each.score, each.parts) for each in found if each.observation]
@@ -213,7 +211,7 @@ class MemoryReads(ScopedOperations):
                 view,
                 [text] if text else [],
                 filtered,
-                profile=scope.environment.profiles["search"],
+                profile=scope.environment.options.profiles["search"],
                 limit=(offset + limit) * _CANDIDATES,
                 reach=offset + limit,
                 vectors=vector,
@@ -239,10 +237,8 @@ class MemoryReads(ScopedOperations):
         from chatbot.memory.recall import recollected
 
         scope = self.scope
-        if asked.profile not in scope.environment.profiles:
-            raise InvalidValue(
-                f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, scope.environment.profiles)}"
-            )
+        if asked.profile not in (known := scope.environment.options.profiles):
+            raise InvalidValue(f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, known)}")
         recollection = await recollected(scope, asked, await self._filter(asked))
         scope.retrieved("recall", [each.id for each in recollection.hits])
         return recollection
@@ -365,7 +361,7 @@ class MemoryReads(ScopedOperations):
         scope.caller.check("curate")
         if scope.meaning is None:
             raise UnsupportedOperation("no embedding model is configured: set model in [embedding]")
-        return await (scope.meaning.embed_again(progress) if anew else scope.meaning.embed_all(progress))
+        return await scope.meaning.embed_all(progress, anew=anew)
 
     @takes(Every, _NO_FILTER)
     async def every(self, asked: Every) -> list[Observation]:
@@ -398,10 +394,6 @@ class MemoryReads(ScopedOperations):
             logger.warning("%d uses were not counted: %s", len(ids), error)
 
 
-def _fields_of(asked: Search, *, besides: str) -> dict[str, Any]:
-    return {name: getattr(asked, name) for name in asked.__struct_fields__ if name != besides}
-
-
 async def _hits(scope: Scope, view: View, found: Sequence[RowScore], part: slice) -> list[Hit]:
     """Return that part of the results, best first, without rows that are only neighbours of an answer."""
     holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
@@ -418,7 +410,7 @@ def _with_texts(version: Version, texts: Mapping[str, str]) -> Version:
         else changed
         for event, changed in version.steps()
     ]
-    return replace(version, changes=tuple(changes))
+    return structs.replace(version, changes=tuple(changes))
 
 
 def _within(hits: list[Hit], max_tokens: int | None) -> list[Hit]:

@@ -102,7 +102,7 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
 
     Lines of the profile, which a prompt shows elsewhere, do not count towards the limit.
     """
-    view, profile = scope.view(asked.ask), scope.environment.profiles[asked.profile]
+    view, profile = scope.view(asked.ask), scope.environment.options.profiles[asked.profile]
     if asked.statements and not asked.need:
         profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
@@ -179,7 +179,7 @@ async def rows_about(
     if not (last or dates or earlier):
         rows = await scope.rows(wanted, view=view, order="updated", limit=max(limit, 1))
         newest = {row.id: Match.of(row) for row in rows}
-        return scored(Candidates(newest), scope.environment.profiles["recent"], view.now)
+        return scored(Candidates(newest), scope.environment.options.profiles["recent"], view.now)
     question = Question(
         terms=tuple(last),
         dates=tuple(dates),
@@ -229,12 +229,7 @@ async def _candidates(
 
 
 def judged(
-    rows: Sequence[RowScore],
-    profile: ScoringProfile,
-    limit: int,
-    exclude: frozenset[str],
-    *,
-    need: Need = "",
+    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str], *, need: Need = ""
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 

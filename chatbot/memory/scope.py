@@ -49,14 +49,15 @@ from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
 from chatbot.stores.records import check_time
-from chatbot.stores.row_events import Event, Outcome
+from chatbot.stores.row_events import Event, Kind, Outcome
 from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from uuid import UUID
 
     from chatbot.config import StandingSettings
-    from chatbot.memory.meaning import Meaning
+    from chatbot.memory.meaning import Billing, Meaning
     from chatbot.memory.origins import Mark, Tombstones
 
 CHOICES = "choices"
@@ -247,18 +248,33 @@ def standing_questions() -> Sequence[StandingSettings]:
     return Config().questions
 
 
+class SystemOptions(Struct, frozen=True, kw_only=True):
+    """Advanced settings of a memory system."""
+
+    observations: str | None = None
+    """Store of memories without a session; by default `observations`, or `in_memory` without a home."""
+    plugins_beside: Path | None = None
+    """Folder to search for plug-ins."""
+    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
+    """Profiles of ranking: `search`, `recent`, `inject` and custom ones."""
+    questions: Callable[[], Sequence[StandingSettings]] = standing_questions
+    """Returns the standing questions."""
+    bill: Billing | None = None
+    """Called after each call of the embedder, to bill it."""
+    tell: Tell | None = None
+    """Called after each operation."""
+    project: str = ""
+    """Project of new sessions of a caller that is not in a project."""
+
+
 class Environment(Struct, frozen=True):
-    """Clock, ids, encoders and listeners that all callers of one memory share."""
+    """Clock, ids, options and encoders that all callers of one memory share."""
 
     clock: Callable[[], datetime] = utc_now
     new_id: Callable[[], UUID] = new_id
-    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
-    questions: Callable[[], Sequence[StandingSettings]] = standing_questions
-    """Returns the standing questions."""
+    options: SystemOptions = SystemOptions()
     meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
     """Search of a store's rows by meaning, or None."""
-    tell: Tell | None = None
-    """Listener to each operation."""
     erase_quotes: EraseQuotes | None = None
     """Removes what sessions keep of deleted exchanges."""
     tombstones: Tombstones | None = None
@@ -353,13 +369,6 @@ class Scope(Struct, frozen=True):
             if after is None or len(found) >= limit:
                 return found
 
-    async def bar(self, marks: Sequence[Mark]) -> None:
-        """Keep rows with these marks out of imports. Durable on return.
-
-        On a full disk this only warns: erasing makes room.
-        """
-        await bar(self.environment.tombstones, marks, self.clock())
-
     async def unsaid(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
         """Remove deleted exchanges and captures from the summaries of their sessions.
 
@@ -382,9 +391,8 @@ class Scope(Struct, frozen=True):
     def _tell(self, action: Literal["update", "retrieve"], operation: str, ids: Iterable[str]) -> None:
         found = tuple(ids)
         count(action, len(found), operation=operation)
-        if self.environment.tell is not None:
-            event = MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock())
-            self.environment.tell(event)
+        if (tell := self.environment.options.tell) is not None:
+            tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock()))
 
     async def attempt(self, events: Sequence[Event]) -> list[Outcome]:
         """Make the changes that are allowed, and note the new versions."""
@@ -392,6 +400,10 @@ class Scope(Struct, frozen=True):
         if self.made is not None:
             self.made.update({outcome.id: outcome.version for outcome in outcomes if outcome.version})
         return outcomes
+
+    async def change(self, kind: Kind, *ids: str, by: str | None = None) -> None:
+        """Make one change of these rows, now and in the agent's name; raises the error if it is refused."""
+        await self.commit(Event(kind=kind, at=self.clock(), ids=ids, by=by, who=self.agent_id))
 
     async def commit(self, *events: Event) -> list[Outcome]:
         """Make changes; raises the error of the first that was refused."""
@@ -405,7 +417,7 @@ class Scope(Struct, frozen=True):
 
 
 async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime) -> None:
-    """Write marks to the tombstones, so that no import restores these rows; a failure is logged."""
+    """Keep rows with these marks out of imports. Durable on return; a full disk only warns, as erasing makes room."""
     try:
         if tombstones is not None and marks:
             await asyncio.to_thread(tombstones.add, marks, at)

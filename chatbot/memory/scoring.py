@@ -92,12 +92,7 @@ PROFILES: Mapping[str, ScoringProfile] = {
     "search": ScoringProfile(match=0.96, recency=0.02, mention=0.02),
     "recent": ScoringProfile(match=0.0, recency=0.7, mention=0.3),
     "inject": ScoringProfile(
-        match=0.90,
-        recency=0.01,
-        importance=0.06,
-        credibility=0.03,
-        half_lives=HALF_LIVES,
-        relative_floor=0.1,
+        match=0.90, recency=0.01, importance=0.06, credibility=0.03, half_lives=HALF_LIVES, relative_floor=0.1
     ),
 }
 
@@ -146,9 +141,7 @@ class RowScore(NamedTuple):
 
 
 def raised(
-    candidates: Mapping[str, Match],
-    neighbours: Mapping[str, Mapping[str, int]],
-    sessions: Mapping[str, float],
+    candidates: Mapping[str, Match], neighbours: Mapping[str, Mapping[str, int]], sessions: Mapping[str, float]
 ) -> dict[str, LexicalScore]:
     """Return the lexical score of each candidate, raised by its neighbours and its session."""
     spill: defaultdict[str, float] = defaultdict(float)

@@ -21,7 +21,7 @@ from chatbot.stores.access import NO_PROJECT
 from chatbot.stores.backend import Backend, Lease, Lines, Place
 from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
 from chatbot.stores.lifecycle import Closable
-from chatbot.stores.loops import LoopsLock, to_its_end
+from chatbot.stores.loops import LoopsLock, in_thread, to_its_end
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
 MESSAGES = ("user", "assistant")
@@ -134,28 +134,58 @@ class SessionCatalog(Closable):
         with _translated():
             await asyncio.to_thread(self.sessions.note_used, session_id, now)
 
-    async def delete(self, record: SessionRecord) -> None:
+    @in_thread
+    def delete(self, record: SessionRecord) -> None:
         """Erase a session. Raises `SessionNotFound`."""
         with _translated():
-            await asyncio.to_thread(self._delete, record)
+            self.sessions.delete(record.id)
+        failures = self.backend.lines(FAILURES)
+        failures.rewrite(lambda line: None if line.get("session") == record.id else line, holding=[record.id])
 
-    async def take_back(self, session: SessionRef, at: datetime) -> None:
+    @in_thread
+    def take_back(self, session: SessionRef, at: datetime) -> None:
         """Delete what was said from the receipt of the turn that began `at`, and the title it gave; its cost stays.
 
         Durable on return.
         """
-        await asyncio.to_thread(self._take_back, session, at)
+        given: set[str] = set()
 
-    async def remembering(self, ids: Collection[str]) -> list[str]:
+        def kept(receipt: Receipt) -> Receipt:
+            if not is_of(receipt, at):
+                return receipt
+            given.add(str(receipt.get("title", "")))
+            return withdrawn(receipt)
+
+        self.receipts(session).rewrite(kept, holding=[format_time(at)])
+        self._untitle([session], given)
+
+    @in_thread
+    def remembering(self, ids: Collection[str]) -> list[str]:
         """Return the sessions with a turn that was remembered under one of these ids."""
-        return await asyncio.to_thread(self._remembering, ids)
+        found = []
+        for each in self.sessions.ids():
+            with suppress(StoreError):  # a damaged session names none
+                if self.receipts(self.sessions.ref(each)).holds("remembered", ids):
+                    found.append(each)
+        return found
 
-    async def erase_quotes(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
+    @in_thread
+    def erase_quotes(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
         """Erase texts of the turns remembered under these ids from receipts and titles of the sessions.
 
         A deleted session is no error. Durable on return.
         """
-        await asyncio.to_thread(self._erase_quotes, sessions, ids)
+        said: list[Receipt] = []
+        kept: list[SessionRef] = []
+        for session in sessions:
+            with suppress(MissingFolder):
+                said += self.receipts(session).all()
+                kept.append(session)
+        quoted = quotes_of(said, ids)
+        for session in kept:
+            with suppress(MissingFolder):
+                self.receipts(session).rewrite(quoted.taken_from)
+        self._untitle(kept, quoted.titles)
 
     def place_of(self, session: SessionRef) -> Place:
         """Return the place of a session: its receipts, attachments and turns. Blocking."""
@@ -178,47 +208,9 @@ class SessionCatalog(Closable):
         self.sessions.tidy()
         self.backend.close()
 
-    def _delete(self, record: SessionRecord) -> None:
-        self.sessions.delete(record.id)
-        failures = self.backend.lines(FAILURES)
-        failures.rewrite(lambda line: None if line.get("session") == record.id else line, holding=[record.id])
-
     def receipts(self, session: SessionRef) -> Lines:
         """Return the receipts of a session. Blocking."""
         return self.place_of(session).lines(RECEIPTS)
-
-    def _take_back(self, session: SessionRef, at: datetime) -> None:
-        given: set[str] = set()
-
-        def kept(receipt: Receipt) -> Receipt:
-            if not is_of(receipt, at):
-                return receipt
-            given.add(str(receipt.get("title", "")))
-            return withdrawn(receipt)
-
-        self.receipts(session).rewrite(kept, holding=[format_time(at)])
-        self._untitle([session], given)
-
-    def _remembering(self, ids: Collection[str]) -> list[str]:
-        found = []
-        for each in self.sessions.ids():
-            with suppress(StoreError):  # a damaged session names none
-                if self.receipts(self.sessions.ref(each)).holds("remembered", ids):
-                    found.append(each)
-        return found
-
-    def _erase_quotes(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
-        said: list[Receipt] = []
-        kept: list[SessionRef] = []
-        for session in sessions:
-            with suppress(MissingFolder):
-                said += self.receipts(session).all()
-                kept.append(session)
-        quoted = quotes_of(said, ids)
-        for session in kept:
-            with suppress(MissingFolder):
-                self.receipts(session).rewrite(quoted.taken_from)
-        self._untitle(kept, quoted.titles)
 
     def _untitle(self, sessions: Iterable[SessionRef], titles: Collection[str]) -> None:
         """Remove these titles from the sessions, and from everything that repeats them."""
@@ -323,8 +315,16 @@ class TurnOrder:
     async def take(self, reads: Callable[[], Sequence[object]] = tuple) -> None:
         """Take the order, and make the reads of `Store.turn_reads` along with it."""
         await self.here.acquire()
+        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
         try:
-            await self._take(reads)
+            while not await self._attempt(reads):
+                if time.monotonic() > give_up:
+                    raise StoreBusy(
+                        f"another process has been taking a turn in this session for {self._patience_s:g} s: "
+                        "wait for it, or end it"
+                    )
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_PAUSE_S)
         except BaseException:
             self.here.release()
             raise
@@ -337,17 +337,6 @@ class TurnOrder:
             await to_its_end(asyncio.to_thread(self.let_go))
         finally:
             self.here.release()
-
-    async def _take(self, reads: Callable[[], Sequence[object]]) -> None:
-        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
-        while not await self._attempt(reads):
-            if time.monotonic() > give_up:
-                raise StoreBusy(
-                    f"another process has been taking a turn in this session for {self._patience_s:g} s: "
-                    "wait for it, or end it"
-                )
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
     async def _attempt(self, reads: Callable[[], Sequence[object]]) -> bool:
         attempt = asyncio.ensure_future(asyncio.to_thread(self._try, reads()))

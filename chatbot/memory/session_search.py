@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.scope import Scope
@@ -60,8 +60,6 @@ class SessionHit(Struct, frozen=True):
     number: int | None = None
     observation: str | None = None
     """Id of the memory, if one was found."""
-    matches: int = 0
-    """Number of entries of the session that contain any of the words."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the hit as JSON values."""
@@ -74,7 +72,6 @@ class SessionHit(Struct, frozen=True):
             "at": format_time(self.at),
             "line": self.line,
             "ranges": [list(each) for each in self.ranges],
-            "matches": self.matches,
         }
 
 
@@ -83,9 +80,8 @@ class _Candidate(Struct):
 
     session: SessionHandle
     about: float = 0.0
-    matches: int = 0
     remembered: tuple[float, str] = (0.0, "")
-    entries: Sequence[TranscriptEntry] = field(default_factory=tuple)
+    entries: Sequence[TranscriptEntry] = ()
 
 
 async def search(
@@ -138,35 +134,26 @@ async def _candidates(
     for begin in range(0, len(changed), _BATCH):
         if len(changed) > _BATCH:  # fewer take no time
             progress(begin, len(changed))
-        counts |= await _learn(changed[begin : begin + _BATCH], asked, known, unread)
+        read = [
+            (session.id, stamp, entries)
+            for session, stamp in changed[begin : begin + _BATCH]
+            if (entries := await _entries(session, unread)) is not None
+        ]
+        counts |= await asyncio.to_thread(_keep, read, asked, known)
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
     held_by = [{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))]
     scores = score_sessions(held_by)
-    return {
-        session.id: _Candidate(session, scores[session.id], max(counts.get(session.id, ()), default=0))
-        for session in sessions
-        if session.id in scores
-    }
-
-
-async def _learn(
-    changed: Sequence[tuple[SessionHandle, str]],
-    asked: Sequence[str],
-    known: SessionTerms,
-    unread: dict[str, Exception],
-) -> dict[str, tuple[int, ...]]:
-    """Read sessions that have changed, and keep their terms."""
-    read = [(session.id, stamp, await _entries(session, unread)) for session, stamp in changed]
-    return await asyncio.to_thread(_keep, [each for each in read if each[2] is not None], asked, known)
+    return {session.id: _Candidate(session, scores[session.id]) for session in sessions if session.id in scores}
 
 
 def _keep(
-    read: Sequence[tuple[str, str, Sequence[TranscriptEntry] | None]], asked: Sequence[str], known: SessionTerms
+    read: Sequence[tuple[str, str, Sequence[TranscriptEntry]]], asked: Sequence[str], known: SessionTerms
 ) -> dict[str, tuple[int, ...]]:
+    """Keep the terms of sessions that have changed; return how many entries hold each of those asked for."""
     answers: dict[str, tuple[int, ...]] = {}
     rows: list[Row] = []
     for session, stamp, entries in read:
-        spoken = [entry.content for entry in entries or () if entry.role in SPOKEN]
+        spoken = [entry.content for entry in entries if entry.role in SPOKEN]
         held = Counter(term for text in spoken for term in set(terms(text)))
         answers[session] = tuple(held[term] for term in asked)
         if stamp:
@@ -265,13 +252,13 @@ def _hit(
         if row is None:
             return None
         line, ranges = snippet(row.text(), wanted)
-        return SessionHit(record, score + own, MEMORY, line, ranges, row.created_at, None, row.id, each.matches)
+        return SessionHit(record, score + own, MEMORY, line, ranges, row.created_at, observation=row.id)
     if number == 0:
         line, ranges = _shown(record.title, wanted)
-        return SessionHit(record, score + own, TITLE, line, ranges, record.created_at, matches=each.matches)
+        return SessionHit(record, score + own, TITLE, line, ranges, record.created_at)
     entry = each.entries[number - 1]
     line, ranges = _shown(entry.content, wanted)
-    return SessionHit(record, score + own, entry.role, line, ranges, entry.at, number, None, each.matches)
+    return SessionHit(record, score + own, entry.role, line, ranges, entry.at, number)
 
 
 def _shown(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:

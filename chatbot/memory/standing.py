@@ -23,7 +23,7 @@ from chatbot.memory.profile_lines import CATEGORY, SENTENCE, Line, is_sentence
 from chatbot.memory.reading import Need, Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.writing import AddResult
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.observation import KIND, LINE, TYPES, Observation, is_own
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
@@ -96,18 +96,12 @@ class StandingQuestions(Profiles):
         from chatbot.memory.recall import recollected
 
         scope, answers = self.scope, []
-        for asked in scope.environment.questions():
+        for asked in scope.environment.options.questions():
             if pinned and not asked.pinned:
                 continue
             need: Need = "" if scope.meaning is None else "sure" if asked.pinned else "unsure"
             moment = Recall(
-                asked.question,
-                limit=2 * _MOST,
-                need=need,
-                statements=True,
-                as_of=as_of,
-                known_at=known_at,
-                ask=ask,
+                asked.question, limit=2 * _MOST, need=need, statements=True, as_of=as_of, known_at=known_at, ask=ask
             )
             hits = (await recollected(scope, moment, Filter(types=_TYPES))).hits
             if need and max((hit.row.evidence for hit in hits), default=0.0) < _LEAST:
@@ -122,10 +116,11 @@ class StandingQuestions(Profiles):
     async def sum_up(self, answer: StandingAnswer, sentence: str) -> AddResult:
         """Store a model's summary of an answer in place of the former one."""
         anywhere = type(self)(replace(self.scope, session_id=None))  # it belongs to no session
+        where = f" in {fold(self.caller.project)}" if self.caller.project else ""
         made = {KIND: SENTENCE, LINE: answer.question, _MADE_OF: answer.made_of}
         sources = [row.id for row in answer.rows]
         kept = await anywhere.upsert(
-            f"standing: {answer.question}",
+            f"standing{where}: {answer.question}",
             sentence,
             category=CATEGORY,
             metadata=made,

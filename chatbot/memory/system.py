@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from copy import copy
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.errors import ChatbotError, SessionError, SessionNotFound
@@ -112,17 +111,9 @@ class MemorySystem(SessionOpening):
         old = source.record
         record = self._new_record(old.store_types, agent_id or old.agent_id, title or old.title, old.id)
         record = replace(record, clearance=old.clearance, sensitivity=old.sensitivity, project=old.project)
-        async with self._catalog.making(record) as draft:
+        async with self._drafting(record) as draft:
             await source.copy_to(draft, entries=at)
         return self._handle(record, self._stores_of(record))
-
-    async def compare_sessions(self, left: str, right: str) -> Comparison:
-        """Return the common beginning of two sessions, and how each continues."""
-        said = [
-            await (await self.load_session(session_id, any_agent=True)).transcript_read_all()
-            for session_id in (left, right)
-        ]
-        return compare(*said)
 
     async def adopt_session(
         self,
@@ -146,12 +137,17 @@ class MemorySystem(SessionOpening):
         record = replace(record, namespace=self.caller.namespace, principal=self.caller.principal)
         if self.caller.project is not None:
             record = replace(record, project=self.caller.project)
+        async with self._drafting(record) as draft:
+            await draft.take_in(entries, key_values, receipts, attachments)
+        return self._handle(record, self._stores_of(record))
+
+    @asynccontextmanager
+    async def _drafting(self, record: SessionRecord) -> AsyncIterator[SessionHandle]:
+        """Make a session that is whole or not there, filled within the block."""
         stores = self._stores_of(record)
-        async with self._catalog.making(record) as draft:
-            order = TurnOrder(self._catalog.place_of(draft).lease("turn"))
-            handle = self._handle(record, stores, ref=draft, turn_order=order)
-            await handle.take_in(entries, key_values, receipts, attachments)
-        return self._handle(record, stores)
+        async with self._catalog.making(record) as ref:
+            order = TurnOrder(self._catalog.place_of(ref).lease("turn"))
+            yield self._handle(record, stores, ref=ref, turn_order=order, caller=self.caller.raised("write"))
 
     def new_record(
         self,
@@ -277,10 +273,7 @@ class MemorySystem(SessionOpening):
     async def _forks_of(self, session_id: str) -> list[str]:
         """Return the direct and indirect forks of a session that are open to the caller."""
         forks = (await self._with_forks([session_id]))[1:]
-        if not forks:
-            return []
-        is_open = self._opening()
-        found = await self._catalog.find(lambda record: record.id in forks and is_open(record))
+        found = await self._find_open(lambda record: record.id in forks, None) if forks else []
         return sorted((record.id for record in found), key=forks.index)
 
     def _may_know(self, record: SessionRecord) -> bool:
@@ -307,14 +300,14 @@ class MemorySystem(SessionOpening):
         `part` limits it to one part. The rows are those of the first of `stores` that keeps observations. Does nothing,
         and reports that, if another process is running it, or did less than `unless_within` ago.
         """
-        from chatbot.memory.upkeep import UpkeepFile, Wish, maintain, not_due
+        from chatbot.memory.upkeep import Upkeep, Wish, not_due
 
         self.caller.check("curate")
-        self._upkeep = self._upkeep or UpkeepFile(self.backend)
-        if not self._upkeep.may_be_due(part, self._clock(), unless_within):
-            return not_due(dry_run=dry_run)
-        wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
-        report = await maintain(self._scope(stores), self._upkeep, policy, wish)
+        self._upkeep = self._upkeep or Upkeep(self.backend)
+        wish = Wish(policy, part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
+        if not self._upkeep.may_be_due(wish, self._clock()):
+            return not_due(wish)
+        report = await self._upkeep.run(self._scope(stores), wish)
         for deed, rows in () if report.dry_run else report.counts().items():
             count("maintained", rows, deed=deed)
         return report
@@ -351,21 +344,6 @@ class MemorySystem(SessionOpening):
         for store in stores:
             await store.aclose()
         await self._catalog.aclose()
-
-
-class Comparison(Struct, frozen=True):
-    """`common` is the number of equal entries at the beginning; `left` and `right` are the others of each session."""
-
-    common: int
-    left: tuple[TranscriptEntry, ...]
-    right: tuple[TranscriptEntry, ...]
-
-
-def compare(left: Sequence[TranscriptEntry], right: Sequence[TranscriptEntry]) -> Comparison:
-    """Compare entries by role and text, not by time."""
-    same = takewhile(lambda pair: is_same(*pair), zip(left, right, strict=False))
-    common = sum(1 for _ in same)
-    return Comparison(common, tuple(left[common:]), tuple(right[common:]))
 
 
 def is_same(left: TranscriptEntry, right: TranscriptEntry) -> bool:

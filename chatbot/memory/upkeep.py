@@ -7,147 +7,122 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings
-from chatbot.memory.maintenance import Run, RunPosition
-from chatbot.memory.policy import MaintenanceReport, Part, only, together
+from chatbot.memory.maintenance import Run
+from chatbot.memory.policy import MaintenanceReport, Part, only
 from chatbot.memory.scope import Scope
-from chatbot.stores.backend import Document
-from chatbot.stores.backend import Place as Kept
-from chatbot.stores.errors import StoreBusy
+from chatbot.stores.backend import Document, Place
 
 logger = logging.getLogger(__name__)
 
 NAME = "maintenance.json"
 _LEASE = "maintenance"
-_PARTS: tuple[Part, ...] = ("consolidation", "compression")
 
 
-class UnderWay(StoreBusy):
-    """Another process is maintaining this memory."""
-
-
-class Wish(Struct, frozen=True, kw_only=True):
+class Wish(Struct, frozen=True):
     """Options of `MemorySystem.maintain`."""
 
+    policy: MaintenanceSettings | None
     part: Part = ""
     dry_run: bool = False
     unless_within: timedelta = timedelta(0)
     whole: bool = False
 
 
-class Upkeep(Struct, frozen=True):
-    """State that the last run left behind."""
+class RunPosition(Struct, frozen=True):
+    """When a part of maintenance was done last, and the last row that was read."""
 
     done_at: datetime | None = None
-    place: RunPosition = field(default_factory=RunPosition)
+    place: str | None = None
 
     def is_due(self, now: datetime, every: timedelta) -> bool:
         """Return whether the next run is due, also if the clock was set back before the last run."""
         return self.done_at is None or not timedelta(0) <= now - self.done_at < every
 
 
-class UpkeepFile:
-    """Stores the state in a place."""
+class _File(Struct, frozen=True):
+    v: int = 1
+    consolidation: RunPosition = RunPosition()
+    compression: RunPosition = RunPosition()
 
-    def __init__(self, place: Kept) -> None:
+
+class Upkeep:
+    """Runs the maintenance of one memory, in one process at a time."""
+
+    def __init__(self, place: Place) -> None:
         self._document = place.document(NAME)
         self._place = place
-        self._kept: dict[Part, Upkeep] = {}
-        self._is_claimed = False
-        self.erased_at: datetime | None = None
+        self._known = _File()
+        self._erased_at: datetime | None = None
         """When this process erased rows last."""
 
-    def may_be_due(self, part: Part, now: datetime, every: timedelta) -> bool:
+    def may_be_due(self, wish: Wish, now: datetime) -> bool:
         """Return False if this process knows that no run is due; another process may have run since."""
-        return self._of(part).is_due(now, every)
+        return self._last_run(wish.part).is_due(now, wish.unless_within)
 
-    async def read(self, part: Part) -> Upkeep:
-        """Read the state of the last run of that part, in any process."""
-        self._kept = await asyncio.to_thread(_read, self._document)
-        return self._of(part)
-
-    @asynccontextmanager
-    async def claimed(self) -> AsyncIterator[None]:
-        """Claim the maintenance of this memory. Raises `UnderWay` at once if another has claimed it."""
+    async def run(self, scope: Scope, wish: Wish) -> MaintenanceReport:
+        """Run once, or as often as needed, unless another process runs it or ran it; see `MemorySystem.maintain`."""
+        if not await self._is_due(scope, wish):
+            return not_due(wish)
         lease = self._place.lease(_LEASE)
         if not await asyncio.to_thread(lease.take):
-            raise UnderWay("another process is already maintaining this memory")
-        self._is_claimed = True
+            return MaintenanceReport(dry_run=wish.dry_run, skipped="under way")
         try:
-            yield
+            if not await self._is_due(scope, wish):  # another process may just have run
+                return not_due(wish)
+            return await self._runs(scope, wish)
         finally:
-            self._is_claimed = False
             await asyncio.to_thread(lease.release)
 
-    async def keep(self, part: Part, upkeep: Upkeep) -> None:
-        """Record the state for the next run; a run of all parts counts for each part. Needs the claim."""
-        self._kept |= dict.fromkeys((part,) if part else _PARTS, upkeep)
-        if self._is_claimed:
-            written = msgspec.json.encode(
-                _File(consolidation=self._kept.get("consolidation"), compression=self._kept.get("compression"))
-            )
-            await asyncio.to_thread(self._document.change, lambda _: written, durable=False)
+    async def _is_due(self, scope: Scope, wish: Wish) -> bool:
+        self._known = await asyncio.to_thread(_read, self._document)
+        return self.may_be_due(wish, scope.clock())
 
-    def _of(self, part: Part) -> Upkeep:
+    async def _runs(self, scope: Scope, wish: Wish) -> MaintenanceReport:
+        policy = only(wish.policy or MaintenanceSettings(), wish.part)
+        place = None if wish.whole else self._last_run(wish.part).place
+        run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, erased_at=self._erased_at)
+        while True:
+            done, after = len(run.deeds), await run.go(place)
+            self._erased_at = run.erased_at
+            if not wish.dry_run:
+                await self._keep(wish.part, RunPosition(scope.clock(), after))
+            is_stuck = after == place and (wish.dry_run or len(run.deeds) == done)
+            if run.is_finished or is_stuck or not wish.whole:
+                return run.report()
+            place = after
+
+    async def _keep(self, part: Part, run: RunPosition) -> None:
+        """Record the state for the next run; a run of all parts counts for each part."""
+        runs: dict[str, RunPosition] = dict.fromkeys(_parts(part), run)
+        self._known = replace(self._known, **runs)
+        written = msgspec.json.encode(self._known)
+        await asyncio.to_thread(self._document.change, lambda _: written, durable=False)
+
+    def _last_run(self, part: Part) -> RunPosition:
         """Return the known state of a part, or of all parts if they were run together."""
-        known = [self._kept.get(each, Upkeep()) for each in ((part,) if part else _PARTS)]
-        return known[0] if known[0] == known[-1] else Upkeep()
+        known: list[RunPosition] = [getattr(self._known, each) for each in _parts(part)]
+        return known[0] if known[0] == known[-1] else RunPosition()
 
 
-async def maintain(scope: Scope, file: UpkeepFile, policy: MaintenanceSettings | None, wish: Wish) -> MaintenanceReport:
-    """One run, or as many as needed, unless another process runs or ran it; see `MemorySystem.maintain`."""
-    try:
-        if not (await file.read(wish.part)).is_due(scope.clock(), wish.unless_within):
-            return not_due(dry_run=wish.dry_run)
-        async with file.claimed():
-            upkeep = await file.read(wish.part)  # again: another process may just have run
-            if not upkeep.is_due(scope.clock(), wish.unless_within):
-                return not_due(dry_run=wish.dry_run)
-            return await _runs(scope, file, policy, wish, RunPosition() if wish.whole else upkeep.place)
-    except UnderWay:
-        return MaintenanceReport(dry_run=wish.dry_run, skipped="under way")
+def _parts(part: Part) -> tuple[Part, ...]:
+    return (part,) if part else ("consolidation", "compression")
 
 
-async def _runs(
-    scope: Scope, file: UpkeepFile, policy: MaintenanceSettings | None, wish: Wish, place: RunPosition
-) -> MaintenanceReport:
-    reports: list[MaintenanceReport] = []
-    policy = only(policy or MaintenanceSettings(), wish.part)
-    while True:
-        run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, first=not reports, erased_at=file.erased_at)
-        report, after = await run.go(place)
-        reports.append(report)
-        file.erased_at = run.erased_at
-        if not wish.dry_run:
-            await file.keep(wish.part, Upkeep(scope.clock(), after))
-        is_stuck = after == place and (wish.dry_run or not report.deeds)
-        if report.finished or is_stuck or not wish.whole:
-            return together(reports)
-        place = after
-
-
-def not_due(*, dry_run: bool) -> MaintenanceReport:
+def not_due(wish: Wish) -> MaintenanceReport:
     """Return the report of a run that was not due."""
-    return MaintenanceReport(dry_run=dry_run, skipped="not due")
+    return MaintenanceReport(dry_run=wish.dry_run, skipped="not due")
 
 
-class _File(Struct):
-    v: int = 1
-    consolidation: Upkeep | None = None
-    compression: Upkeep | None = None
-
-
-def _read(document: Document) -> dict[Part, Upkeep]:
+def _read(document: Document) -> _File:
     try:
-        file = msgspec.json.decode(document.read() or b"{}", type=_File)
+        return msgspec.json.decode(document.read() or b"{}", type=_File)
     except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
         logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", document.name, error)
-        return {}
-    return {part: kept for part in _PARTS if (kept := getattr(file, part)) is not None}
+        return _File()

@@ -7,7 +7,7 @@ A user is a namespace, see `chatbot.memory.scope`; these operations act on the n
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import AccessDenied, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
-from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
+from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import SessionRecord, format_time
 
 
@@ -61,17 +61,17 @@ async def users_in(memory: MemorySystem) -> list[User]:
     if user_of(memory.caller.namespace) is not None:
         raise AccessDenied("a user may not list the others")
     rows = await _rows_by_namespace(memory)
-    sessions: dict[str, list[SessionRecord]] = {}
+    sessions: defaultdict[str, list[SessionRecord]] = defaultdict(list)
     for record in await memory.sessions_anywhere():
-        sessions.setdefault(record.namespace, []).append(record)
+        sessions[record.namespace].append(record)
     inside = f"{memory.caller.namespace}/" if memory.caller.namespace else ""
     return [
         User(
             name,
             user_of(name),
             rows[name],
-            len(sessions.get(name, ())),
-            max((record.used_at for record in sessions.get(name, ())), default=None),
+            len(sessions[name]),
+            max((record.used_at for record in sessions[name]), default=None),
         )
         for name in sorted({*rows, *sessions})
         if name and name.startswith(inside)
@@ -142,14 +142,9 @@ async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
     scope = structs.replace(scope, across=True, erasing=True)  # the caller leaves out other namespaces
     facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY)
     found = Counter(fact.namespace for fact in facts)
-    after = None
-    while True:
-        wanted = Filter(statuses=STATUSES)
-        page = await scope.store.states(scope.view(SENSITIVITIES), wanted, limit=MOST_AT_ONCE, after=after)
-        found.update(row.namespace for row in page)
-        if len(page) < MOST_AT_ONCE:
-            return found
-        after = page[-1].id
+    rows = await scope.store.states(scope.view(SENSITIVITIES), Filter(statuses=STATUSES), limit=EVERY)
+    found.update(row.namespace for row in rows)
+    return found
 
 
 async def _exported(memory: MemorySystem, record: SessionRecord) -> dict[str, Any]:

@@ -17,20 +17,13 @@ from chatbot.memory.profile_lines import forget_with
 from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.messages import CONCEPTS
 from chatbot.redaction import redact_all
-from chatbot.stores.access import (
-    SENSITIVITIES,
-    Clearance,
-    Sensitivity,
-    Visibility,
-    default_visibility,
-    is_stricter,
-)
+from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared
 from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
 from chatbot.stores.query import EVERY, FactFilter
 from chatbot.stores.records import check_time, format_time, parse_time
-from chatbot.stores.row_events import Event, Outcome
+from chatbot.stores.row_events import Event
 from chatbot.stores.text.analysis import terms
 
 DEFAULT_TYPE: Type = "discovery"
@@ -112,7 +105,7 @@ class MemoryWrites(ScopedOperations):
 
         Raises `InvalidValue`.
         """
-        row, _, redacted, _ = _row(self.scope, draft)
+        row, _, redacted, _ = _drafted(self.scope, draft)
         return row, redacted
 
     @sets(Change, "`update` cannot set")
@@ -141,38 +134,32 @@ class MemoryWrites(ScopedOperations):
         Raises `UnknownObservation`, or `ConflictingChange`: both must be active, of one visibility and without
         conflict in their metadata, and no cycle may arise.
         """
-        scope = self.scope
-        await scope.commit(Event(kind="supersede", at=scope.clock(), ids=(old,), by=new, who=scope.agent_id))
+        await self.scope.change("supersede", old, by=new)
 
     async def confirm(self, *ids: str) -> None:
         """Mark observations as correct. Raises `UnknownObservation` if none exists."""
-        await self._change("confirm", ids)
+        await self.scope.change("confirm", *ids)
 
     async def forget(self, *ids: str) -> None:
         """Hide observations; `restore` brings them back. Supersede changed ones instead."""
         rows = await self._named(ids)
-        await self._change("delete", ids)
+        await self.scope.change("delete", *ids)
         if any(row.type == "exchange" for row in rows):
             await forget_with(self.scope, ids)
         await self.scope.unsaid(rows)
 
     async def archive(self, *ids: str) -> None:
         """Archive observations: they are kept but not recalled."""
-        await self._change("archive", ids)
+        await self.scope.change("archive", *ids)
 
     async def restore(self, *ids: str) -> None:
         """Make observations active again, whatever their status, except those purged."""
-        await self._change("restore", ids)
+        await self.scope.change("restore", *ids)
 
     async def _named(self, ids: Sequence[str]) -> list[Observation]:
         """Return the observations with these ids, whatever their status, that the caller may name."""
         scope = self.scope
         return await scope.store.get(scope.acting(SENSITIVITIES), ids, current=False)
-
-    async def _change(self, kind: Any, ids: Sequence[str]) -> Outcome:
-        scope = self.scope
-        [outcome] = await scope.commit(Event(kind=kind, at=scope.clock(), ids=tuple(ids), who=scope.agent_id))
-        return outcome
 
 
 async def _noticed(scope: Scope, draft: Draft) -> str:
@@ -209,7 +196,9 @@ async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = Fals
     events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
     for number, draft in enumerate(drafts):
         try:
-            events[number] = _event(scope, draft)
+            row, (old, gone), redacted, warning = _drafted(scope, draft)
+            event = Event(kind="add", at=row.updated_at, row=row, supersedes=old, forgets=gone, who=scope.agent_id)
+            events[number] = (event, redacted, warning)
         except StoreError as error:
             if not keep_going:
                 raise
@@ -224,13 +213,7 @@ async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = Fals
     return kept
 
 
-def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
-    row, (supersedes, forgets), redacted, warning = _row(scope, draft)
-    event = Event(kind="add", at=row.updated_at, row=row, supersedes=supersedes, forgets=forgets, who=scope.agent_id)
-    return event, redacted, warning
-
-
-def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
+def _drafted(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
     """Return the row of a draft, the rows that it replaces, the kinds of removed secrets, and a warning."""
     now = scope.clock()
     given = {

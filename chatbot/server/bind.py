@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Response
@@ -84,8 +85,7 @@ _ANYWHERE: dict[Any, Any] = {
     kinds.Title: Annotated[str, Field(max_length=LONGEST_TITLE)],
     kinds.Metadata: dict[str, Any],
     kinds.RankCursor: Annotated[str, Field(pattern=RANK)],
-    kinds.NameCursor: Annotated[str, Field(pattern="^[0-9a-f]{16}$")],
-    **dict.fromkeys((kinds.KeyCursor, kinds.IdCursor), Annotated[str, Field(pattern=request_values.ID)]),
+    kinds.IdCursor: Annotated[str, Field(pattern=request_values.ID)],
     kinds.TimeCursor: Annotated[str, Field(pattern=f"^{_TIME}~{request_values.ID[1:]}")],
 }
 _IN_QUERY = {
@@ -105,14 +105,13 @@ _IN_BODY = {
 }
 
 
-_bodies: dict[tuple[str, frozenset[str]], type[RequestBody]] = {}
-"""Models of bodies by name and fields: FastAPI would rename two of one name."""
-
-
+@cache
 def body_of(operation: Operation) -> type[RequestBody]:
-    """The model of an operation's body, for routes that take several of them."""
-    path = operation.http.split()[1]
-    return _body(operation, {name: each for name, each in operation.at("http").items() if f"{{{name}}}" not in path})
+    """The model of an operation's body, by which all routes that take it know it."""
+    name = re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
+    given = {name: each for name, each in operation.at("http").items() if f"{{{name}}}" not in operation.http}
+    fields: dict[str, Any] = {name: _field(operation, each) for name, each in given.items()}
+    return create_model(name, __base__=_MadeBody, __doc__=_sentence(operation.summary), **fields)
 
 
 def given_in(operation: Operation, body: RequestBody) -> dict[str, Any]:
@@ -242,7 +241,7 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
         described = Path(max_length=100, description=_sentence(each.about.words))
         parameters.append(_parameter(name, Annotated[str, described]))
     if in_body:
-        model = _body(operation, in_body)
+        model = body_of(operation)
         needed = any(each.default_at("http") in {REQUIRED, LEFT_OUT} for each in in_body.values())
         is_optional = operation.effect == "adds" and not needed
         kind = Annotated[model | None, Body()] if is_optional else Annotated[model, Body()]
@@ -277,18 +276,6 @@ class _MadeBody(RequestBody):
     """A body made from an operation: it has no source in which pydantic could look for docstrings."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
-
-
-def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[RequestBody]:
-    """Return the model of a body; operations with the same name and fields share it."""
-    name, _, words = operation.body.partition(": ")
-    name = name or re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
-    place = name, frozenset(parameters)
-    if place not in _bodies:
-        fields: dict[str, Any] = {key: _field(operation, each) for key, each in parameters.items()}
-        described = words or _sentence(operation.summary)
-        _bodies[place] = create_model(name, __base__=_MadeBody, __doc__=described, **fields)
-    return _bodies[place]
 
 
 def _field(operation: Operation, parameter: Parameter) -> tuple[Any, Any]:

@@ -18,7 +18,6 @@ from chatbot.server.document import parameters_of
 from chatbot.server.errors import invalid
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.request_values import ID
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.records import TranscriptEntry
 
@@ -63,11 +62,11 @@ AccessHere = Annotated[IdentityAccess, Depends(_access)]
 Item = TypeVar("Item")
 
 _CURSOR = "`next_cursor` of the page before."
-RANK = "^[0-9]{1,3}$"
+RANK = "^[0-9]{1,6}$"
 """The cursor of a list by rank: how many came before."""
 
 Limit = Annotated[request_values.Limit, Query(description="Maximum results.")]
-IdCursor = Annotated[str | None, Query(pattern=ID, description=_CURSOR)]
+RankCursor = Annotated[str | None, Query(pattern=RANK, description=_CURSOR)]
 EntryCursor = Annotated[str | None, Query(pattern="^[1-9][0-9]{0,7}$", description=_CURSOR)]
 SessionId = Annotated[str, Path(max_length=100, description="The session's id.")]
 

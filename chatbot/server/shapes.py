@@ -174,26 +174,7 @@ _derived(
 _derived(standing.StandingAnswer, "StandingAnswer", "question pinned rows sentence")
 _derived(standing.Profile, "Profile", "standing proposals", data="lines")
 _derived(reading.Hit, "Hit", "score", memory="observation")
-_derived(
-    session_search.SessionHit, "SessionHit", "score role line ranges at number observation matches", session="record"
-)
-
-
-class Comparison(Shape):
-    """Comparison of two sessions."""
-
-    common: int
-    """Number of entries that both have in common at the beginning."""
-    left: list[Entry]
-    """Entries that follow in the first session."""
-    right: list[Entry]
-    """Entries that follow in the second session."""
-
-    @classmethod
-    def of(cls, item: operations.SessionComparison) -> Self:
-        """Override `Shape`."""
-        left, right = ([Entry.of(entry) for entry in part.rows] for part in (item.left, item.right))
-        return cls(common=item.common, left=left, right=right)
+_derived(session_search.SessionHit, "SessionHit", "score role line ranges at number observation", session="record")
 
 
 class StoredAlias(Shape):
@@ -312,5 +293,4 @@ SHAPES |= {
     operations.PurgeResult: PurgeResult,
     operations.Alias: StoredAlias,
     Erasure: Deletion,
-    operations.SessionComparison: Comparison,
 }

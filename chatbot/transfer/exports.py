@@ -4,17 +4,17 @@ Keys and passwords that the detector recognises are redacted in every text of a 
 see are never exported, nor are superseded, archived and hidden rows; from a session, no `secret` rows. Only a bundle,
 which is JSON lines, can be imported again:
 
-    {"kind": "session", "format": 1, …}       its record; what follows is of this session, until its end
+    {"kind": "session", "format": 1, …}       its record; what follows is of this session, until the end of the part
     {"kind": "entry", "number", "role", "at", "content"}
     {"kind": "value", "key", "value", "at"}
     {"kind": "receipt", "receipt"}
     {"kind": "attachment", "name", "data"}    in base64; its name has the digest of its content
+    {"kind": "memories", "format": 1}         the rows and facts after it are of no session, or of any
     {"kind": "observation", …}                a row in its current state, oldest first
     {"kind": "fact", …}
-    {"kind": "end", "sha256", "left"}         of the lines of the session, and how many parts follow
-    {"kind": "memories", "format": 1, "lines"}    the rows and facts after it are of no session, or of any
+    {"kind": "end", "sha256", "left"}         of the lines of the part, and how many parts follow
 
-Whoever changes a part leaves `sha256`, `left` or `lines` out. A bundle is untrusted: nothing says who made it.
+Whoever changes a part leaves `sha256` or `left` out. A bundle is untrusted: nothing says who made it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -33,7 +33,7 @@ from msgspec import structs
 from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.memory import Memory
-from chatbot.memory.origins import PLACES
+from chatbot.memory.origins import KEY
 from chatbot.redaction import redact_all
 from chatbot.stores import transcript
 from chatbot.stores.access import Sensitivity
@@ -51,7 +51,6 @@ EXPORTED_SENSITIVITIES: tuple[Sensitivity, ...] = ("public", "private")
 SUFFIXES = {"markdown": ".md", "jsonl": ".jsonl"}
 """The formats of a session, and how their files end."""
 VERSION = 1
-_BATCH = 100
 _LONGEST_TITLE = 80
 
 
@@ -125,15 +124,11 @@ async def export_loose(memory: MemorySystem, project: str | None = None) -> Memo
 async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
     """Return the current rows that match, with their facts; of everything or of a project, also facts of no source."""
     rows = await _rows(memories, ask, **wanted)
-    found: dict[str, Triple] = {}
-    for begin in range(0, len(rows), _BATCH):
-        sources = frozenset(row.id for row in rows[begin : begin + _BATCH])
-        taken = await memories.query_facts(ask=ask, sources=sources, limit=EVERY)
-        found |= {fact.id: fact for fact in taken}
+    sources: set[str | None] = {row.id for row in rows}
     if not any(value for name, value in wanted.items() if name != "project"):
-        stated = await memories.query_facts(ask=ask, project=wanted.get("project"), limit=EVERY)
-        found |= {fact.id: fact for fact in stated if fact.source is None}
-    return MemoryExport(rows, tuple(sorted(found.values(), key=lambda fact: (fact.created_at, fact.id))))
+        sources.add(None)
+    facts = await memories.query_facts(ask=ask, project=wanted.get("project"), limit=EVERY)
+    return MemoryExport(rows, tuple(fact for fact in facts[::-1] if fact.source in sources))
 
 
 async def _rows(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> tuple[Observation, ...]:
@@ -142,55 +137,46 @@ async def _rows(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -
     Paths reveal the folders of this machine, and mean nothing on another.
     """
     rows = await memories.every(ask=ask, **wanted)
-    told = ({name: value for name, value in row.metadata.items() if name != PLACES} for row in rows)
+    told = ({name: value for name, value in row.metadata.items() if name != KEY} for row in rows)
     return tuple(replace(row, metadata=metadata) for row, metadata in zip(rows, told, strict=True))[::-1]
-
-
-def _json_lines(values: Iterable[Mapping[str, Any]]) -> str:
-    """Render each value as a line."""
-    return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
 
 
 def render_session(exported: SessionExport, form: str, *, left: int = 0) -> str:
     """Render the session in a format of `SUFFIXES`; in a bundle so many parts are `left` after it."""
-    if form == "jsonl":
-        lines = _json_lines(_session_lines(exported))
-        return lines + _json_lines([{"kind": END, "sha256": hashlib.sha256(lines.encode()).hexdigest(), "left": left}])
-    return _session_markdown(exported)
+    return _part(_session_lines(exported), left) if form == "jsonl" else _session_markdown(exported)
 
 
 def render_memories(remembered: MemoryExport, form: str) -> str:
-    """Render the memories as `jsonl` or `markdown`."""
+    """Render the memories as `jsonl`, the last part of a bundle, or as `markdown`."""
     if form == "jsonl":
-        lines = [*_memory_lines(remembered)]
-        return _json_lines([{"kind": MEMORIES, "format": VERSION, "lines": len(lines)}, *lines])
+        return _part([{"kind": MEMORIES, "format": VERSION}, *_memory_lines(remembered)])
     return _memories_markdown(remembered)
 
 
-@dataclass(slots=True)
+def _part(values: Iterable[Mapping[str, Any]], left: int = 0) -> str:
+    """Render each value as a line, and the end of them."""
+    lines = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+    end = {"kind": END, "sha256": hashlib.sha256(lines.encode()).hexdigest(), "left": left}
+    return f"{lines}{json.dumps(end)}\n"
+
+
 class _Part:
-    """Part of a bundle as it is read: a session, or memories."""
+    """Part of a bundle as it is read: a session, or memories. Raises `DamagedFile` or `LaterFormat`."""
 
-    record: SessionRecord | None = None
-    lines: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    broken: int = 0
-    wanted: int = 0
-    """Least number of lines."""
-
-    @classmethod
-    def begun(cls, kind: str, fields: Mapping[str, Any]) -> _Part:
-        """Return the part that a line begins. Raises `DamagedFile` or `LaterFormat`."""
+    def __init__(self, kind: str, fields: Mapping[str, Any]) -> None:
+        self.lines = defaultdict[str, list[Any]](list)
+        self.broken = 0
         try:
-            if kind != END and fields["format"] > VERSION:
+            if fields["format"] > VERSION:
                 raise LaterFormat("it was written by a later release: upgrade chatbot to read it")
-            return cls(parse_record(fields) if kind == SESSION else None, wanted=int(fields.get("lines", 0)))
+            self.record = parse_record(fields) if kind == SESSION else None
+        except LaterFormat:
+            raise
         except (ValueError, TypeError, KeyError) as error:
-            if isinstance(error, LaterFormat):
-                raise
             raise DamagedFile(f"a session of the bundle cannot be parsed: {error}") from error
 
     def add(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Parse a line. Raises `DamagedFile` for one without which a session is not whole; others are counted."""
+        """Parse a line. One without which a session is not whole must be valid; others are counted."""
         try:
             if self.record is None and kind not in _OF_MEMORY:
                 raise InvalidValue("it is in no session")
@@ -200,46 +186,39 @@ class _Part:
                 raise DamagedFile(f"session {self.record.id}: a line cannot be parsed: {error}") from error
             self.broken += 1
 
-    def whole(self) -> Iterator[SessionExport | MemoryExport]:
-        """Yield it, if there is anything in it. Raises `DamagedFile` where lines are missing."""
-        found = self.broken + sum(map(len, self.lines.values()))
-        if found < self.wanted:
-            raise DamagedFile(
-                f"{found} of {self.wanted:,} memories and facts are there: check that the file is complete"
-            )
+    def whole(self) -> SessionExport | MemoryExport:
+        """Return what is in it."""
         entries, values, receipts, rows, facts, files = (tuple(self.lines[kind]) for kind in _PARSERS)
         remembered = MemoryExport(rows, facts, self.broken)
-        if self.record is not None:
-            yield SessionExport(self.record, entries, values, receipts, remembered, attachments=files)
-        elif rows or facts or self.broken:
-            yield remembered
+        if self.record is None:
+            return remembered
+        return SessionExport(self.record, entries, values, receipts, remembered, attachments=files)
 
 
 def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
     """Yield the sessions of a bundle, and memories. Raises `DamagedFile` or `LaterFormat`."""
-    part, digest, left = _Part(), hashlib.sha256(), 0
+    part: _Part | None = None
+    digest, left = hashlib.sha256(), 0
     for line in filter(str.strip, text.split("\n")):
         try:
-            fields = msgspec.json.decode(line)
+            fields = msgspec.json.decode(line, type=dict[str, Any])
             kind = str(fields.pop("kind"))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, KeyError, RecursionError):
             fields, kind = {}, "unknown"
-        if kind not in {SESSION, MEMORIES, END}:
-            part.add(kind, fields)
-        elif part.record is not None and kind != END:
+        if part is None:
+            part, digest = _Part(kind, fields), hashlib.sha256()
+        elif kind == END:
+            if fields.get("sha256", digest.hexdigest()) != digest.hexdigest():
+                raise DamagedFile(f"{name}: the SHA-256 of a part is another: the file was damaged or changed")
+            yield part.whole()
+            part, left = None, fields.get("left", 0)
+        elif kind in {SESSION, MEMORIES}:
             break
         else:
-            if kind == END and fields.get("sha256", digest.hexdigest()) != digest.hexdigest():
-                raise DamagedFile(f"{name}: the SHA-256 of a session is another: the file was damaged or changed")
-            yield from part.whole()
-            part, digest = _Part.begun(kind, fields), hashlib.sha256()
-            left = fields.get("left", 0) if kind == END else 0 if kind == MEMORIES else left
+            part.add(kind, fields)
         digest.update(f"{line}\n".encode())
-    if part.record is not None:
-        raise DamagedFile(f"{name}: session {part.record.id} ends early: check that the file is complete")
-    if left != 0:
-        raise DamagedFile(f"{name} ends early: {left!r:.20} parts are missing: check that it is complete")
-    yield from part.whole()
+    if part is not None or left != 0:
+        raise DamagedFile(f"{name} ends early: check that the file is complete")
 
 
 def is_bundle(text: str) -> bool:

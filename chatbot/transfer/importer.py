@@ -3,9 +3,9 @@
 Importing twice adds nothing: a session keeps its `origin`. A conversation that has grown is extended, a memory that was
 edited in its file is updated, and a memory that was hidden here stays hidden.
 
-An imported row keeps its addresses in its metadata: the files that it is in, with its keys there, and a digest at each.
-What has an id that is its own everywhere is in the file "". An item whose digest is known adds nothing, wherever it was
-moved or copied. Any other item is an edit of the row that is at its address and at no other, or else a new row.
+An imported row keeps its key in its metadata, with a hash of what was said there. An item whose hash is known adds
+nothing, wherever it was moved or copied. Any other item is an edit of the row with its key, unless another item of the
+import still says what that row says, or else a new row.
 
 The exchanges of a conversation are remembered before its session is created. A session that exists is therefore fully
 remembered even if an import was killed, and memories that were erased later do not come back.
@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -34,7 +33,7 @@ from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.episode import EXCHANGE, Exchange, exchange_draft, exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
-from chatbot.memory.origins import FROM, PLACES, Address, Mark, marks_of_fact, said_in
+from chatbot.memory.origins import FROM, HASH, KEY, Mark, marks_of, marks_of_fact
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.system import is_same
 from chatbot.memory.writing import AddResult, Draft
@@ -45,7 +44,7 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import CONTENT, STATUSES, Observation
 from chatbot.stores.query import EVERY, Progress
-from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, is_session_id
+from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
 from chatbot.transfer.exports import MemoryExport, SessionExport
 from chatbot.transfer.formats import Conversation, MemoryItem, Skip
 from chatbot.transfer.sources import BUNDLE, Source
@@ -53,8 +52,6 @@ from chatbot.transfer.sources import BUNDLE, Source
 DELETED = "deleted here together with its memories; import it with --include-purged"
 PURGED = "deleted permanently here; import it with --include-purged"
 _EDITED = ("title", "subtitle", "narrative", "user_text", "assistant_text", "metadata")
-_MOST_ADDRESSES = 100
-"""A row that more items say is compared with the others again at each import."""
 _BATCH = 200
 
 
@@ -95,34 +92,17 @@ class ImportReport:
 
 
 class KnownRows:
-    """Rows of earlier imports, of one kind and namespace."""
+    """Rows of earlier imports, of one kind and namespace, the newest first."""
 
     def __init__(self, memories: Memory, rows: Sequence[Observation]) -> None:
         self.memories = memories
-        self.rows = {row.id: row for row in rows}
-        self.said: dict[str, dict[Address, str]] = {row.id: {} for row in rows}
-        """The digest at each address of a row, by the id of the row."""
+        self.at = {str(row.metadata.get(KEY)): row for row in reversed(rows)}
+        self.said = {str(row.metadata.get(HASH)): row.id for row in reversed(rows)}
+        """Ids of rows by the hash of what their items say."""
+        self.repeated: set[str] = set()
+        """Hashes of known rows that the import says again."""
         self.words: dict[tuple[str, str, str], str] = {}
         """Id of each row that a dry run would leave, by agent, visibility and hash."""
-        self.at: defaultdict[Address, list[Observation]] = defaultdict(list)
-        self._with: dict[str, Observation] = {}
-        for row in rows:
-            for address, digest in said_in(row).items():
-                self.tie(row, address, digest)
-
-    def find(self, address: Address, digest: str) -> Observation | None:
-        """Return the row with this digest, or else the one that is at this address alone."""
-        row = self._with.get(digest)
-        if row and digest in self.said[row.id].values():
-            return row
-        at = self.at[address]
-        return next((row for row in at if all(each == address or is_gone(each) for each in self.said[row.id])), None)
-
-    def tie(self, row: Observation, address: Address, digest: str) -> None:
-        """Add an address to a row."""
-        self.said[row.id][address] = digest
-        self.at[address].append(row)
-        self._with[digest] = row
 
 
 @dataclass
@@ -146,15 +126,13 @@ class Importer:
     include_purged: bool = False
     keep_users: bool = False
     progress: Progress | None = None
-    _origins: dict[str, SessionRecord] = field(default_factory=dict, init=False)
-    _here: dict[str, SessionRecord] = field(default_factory=dict, init=False)
-    _waiting: list[MemoryItem] = field(default_factory=list, init=False)
-    _foreseen: dict[str, Sequence[TranscriptEntry]] = field(default_factory=dict, init=False)
-    """Transcripts that a dry run would leave."""
 
     async def run(self, source: Source) -> ImportReport:
         """Import every item of the source. It is read completely before anything is written."""
         self._report = ImportReport(source.kind, str(source.path), self.dry_run)
+        self._source = f"import:{source.kind}"
+        self._foreseen: dict[str, Sequence[TranscriptEntry]] = {}  # transcripts that a dry run would leave
+        self._waiting: list[MemoryItem] = []
         self._known: dict[str, KnownRows] = {}  # rows of earlier imports, by namespace
         self._became: dict[str, str] = {}  # the id here for each imported id
         self._added: set[str] = set()
@@ -177,31 +155,31 @@ class Importer:
         return self._report
 
     async def _take(self, item: Conversation | MemoryItem | Skip | SessionExport | MemoryExport) -> None:
-        if isinstance(item, Skip):
-            self._report.skipped.append(item)
-        elif isinstance(item, MemoryItem):
-            self._waiting.append(item)
-            if len(self._waiting) >= _BATCH:
-                await self._flush()
-        elif isinstance(item, Conversation):
-            await self._take_conversation(item)
-        elif isinstance(item, MemoryExport):
-            await self._take_remembered(item, "", None)
-        else:
-            await self._take_bundled(item)
+        match item:
+            case Skip():
+                self._report.skipped.append(item)
+            case MemoryItem():
+                self._waiting.append(item)
+                if len(self._waiting) >= _BATCH:
+                    await self._flush()
+            case Conversation():
+                await self._take_conversation(item)
+            case MemoryExport():
+                await self._take_remembered(item, "", None)
+            case SessionExport():
+                await self._take_bundled(item)
 
     async def _take_conversation(self, item: Conversation) -> None:
         origin = f"{self._report.kind}:{item.key}"
         if known := self._origins.get(origin):
             await self._go_on(known, item)
-            return
-        if self._is_barred([("origin", origin)]):
+        elif self._is_barred([("origin", origin)]):
             self._report.skip(item.key, DELETED)
-            return
-        record = self._record(self.agent, item.title, item.created_at, item.used_at, origin)
-        self._report.left_out.update(item.left_out)
-        record = await self._remember_said(record, item.entries, item.key)
-        await self._adopt(record, item.entries, item.key, item.left_out)
+        else:
+            self._report.left_out.update(item.left_out)
+            record = self._record(self.agent, item.title, item.created_at, item.used_at, origin)
+            record = await self._remember_said(record, item.entries, item.key)
+            await self._adopt(record, item.entries, item.key, item.left_out)
 
     async def _remember_said(
         self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, *, beyond: int = 0
@@ -220,7 +198,7 @@ class Importer:
         ]
         memory = self.memory.cleared_for(project=record.project)
         known = await self._known_rows(memory.memory(record.agent_id))
-        begun = dict.fromkeys(row.session_id for each in items for row in known.at[each.address])
+        begun = dict.fromkeys(known.at[each.key].session_id for each in items if each.key in known.at)
         for session_id in filter(None, begun if record.id not in self._here else ()):
             if not await self.memory.is_taken(session_id):
                 record = structs.replace(record, id=session_id)  # a killed import has remembered them under this id
@@ -249,8 +227,14 @@ class Importer:
             await (await self.memory.load_session(known.id, any_agent=True)).transcript_extend(new)
 
     async def _take_bundled(self, item: SessionExport) -> None:
-        origin = f"{BUNDLE}:{item.record.id}:{_digest(item.entries)}"
-        here = self._origins.get(origin) or await self._same_here(item)
+        said_there = [[entry.role, entry.content, format_time(entry.at)] for entry in item.entries]
+        digest = hashlib.sha256(json.dumps(said_there).encode()).hexdigest()[:32]
+        origin = f"{BUNDLE}:{item.record.id}:{digest}"
+        here = self._origins.get(origin)
+        if here is None and (known := self._here.get(item.record.id)) is not None:
+            said = await self._said(known)
+            is_contained = len(said) >= len(item.entries) and all(map(is_same, said, item.entries))
+            here = known if is_contained else None
         if here is None and self._is_barred([("origin", origin), ("session", item.record.id)]):
             self._report.skip(item.record.id, DELETED)
             return
@@ -264,12 +248,9 @@ class Importer:
         given = item.record
         agent = given.agent_id if given.agent_id in self.agents else self.agent
         record = self._record(agent, given.title, given.created_at, given.used_at, origin)
-        parent = given.parent if given.parent is not None and is_session_id(given.parent) else None
         free = record.id if given.id in self._here or await self.memory.is_taken(given.id) else given.id
-        record = structs.replace(
-            record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at
-        )
-        record = structs.replace(record, project=given.project or record.project)
+        record = structs.replace(record, id=free, parent=given.parent, clearance=given.clearance)
+        record = structs.replace(record, project=given.project or record.project, archived_at=given.archived_at)
         if not item.remembered.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
@@ -286,15 +267,6 @@ class Importer:
             return self._foreseen[record.id]
         session = await self.memory.load_session(record.id, any_agent=True)
         return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
-
-    async def _same_here(self, item: SessionExport) -> SessionRecord | None:
-        """Return the session of that id if it begins with all the entries of the bundle."""
-        known = self._here.get(item.record.id)
-        if known is None:
-            return None
-        said = await self._said(known)
-        is_contained = len(said) >= len(item.entries) and all(map(is_same, said, item.entries))
-        return known if is_contained else None
 
     def _record(self, agent: str, title: str, created_at: datetime, used_at: datetime, origin: str) -> SessionRecord:
         return self.memory.new_record(
@@ -330,8 +302,7 @@ class Importer:
         if not (item.observations or item.facts):
             return
         if not self.remembers:
-            what = f"memories of {old}" if old else "memories"
-            self._report.skip(what, "the agent keeps no memories")
+            self._report.skip(f"memories of {old}" if old else "memories", "the agent keeps no memories")
             return
         if not self.keep_users:
             item = replace(item, observations=tuple(replace(row, namespace="") for row in item.observations))
@@ -413,12 +384,11 @@ class Importer:
         """Return the rows of earlier imports of this kind, in any status, without what users made of them."""
         if namespace not in self._known:
             rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: self._report.kind})
-            self._known[namespace] = KnownRows(memories, [row for row in rows if row.source == self._source])
+            known = KnownRows(memories, [row for row in rows if row.source == self._source])
+            for row in await memories.every(ask=SENSITIVITIES) if self.dry_run else ():
+                known.words[row.agent_id, row.visibility, row.hash] = row.id
+            self._known[namespace] = known
         return self._known[namespace]
-
-    @property
-    def _source(self) -> str:
-        return f"import:{self._report.kind}"
 
     def _is_barred(self, marks: Collection[Mark]) -> bool:
         """Return True if an item with one of these marks was purged here and must stay out."""
@@ -430,38 +400,31 @@ class Importer:
 
     async def _is_new(self, known: KnownRows, item: MemoryItem) -> bool:
         """Return True if the item is to be added; if not, it is counted, and its row brought up to date."""
-        digest = item.digest()
-        row = known.find(item.address, digest)
+        digest, row = item.hash, known.at.get(item.key)
         if item.draft.sensitivity == "unknown":
             self._report.skip(item.key, "its sensitivity is unknown")
-        elif row is None:
-            if not self._is_barred(self._marks(known.memories, item)):
-                return True
-            self._report.skip(item.key, PURGED)
-        else:
-            self._became[item.key] = row.id
-            if row.status != "active" or digest in known.said[row.id].values():
-                self._report.already += 1
-                await self._tie(known, row, item)
-            else:
-                self._report.changed += 1
-                known.said[row.id].clear()
-                await self._tie(known, row, item, **{name: getattr(item.draft, name) for name in _EDITED})
-        return False
-
-    async def _tie(self, known: KnownRows, row: Observation, item: MemoryItem, **changes: Any) -> None:
-        """Note that an active row is at the address of the item, too, and change it."""
-        said, digest = known.said[row.id], item.digest()
-        if row.status == "active" and said.get(item.address) != digest and len(said) < _MOST_ADDRESSES:
-            known.tie(row, item.address, digest)
+        elif digest in known.said or (row is not None and row.status != "active"):
+            known.repeated.add(digest)
+            self._became[item.key] = known.said.setdefault(digest, row.id if row is not None else "")
+            self._report.already += 1
+        elif row is not None and (said := str(row.metadata.get(HASH))) not in known.repeated:
+            known.said.pop(said, None)
+            known.said[digest] = self._became[item.key] = row.id
+            known.words = {words: id_ for words, id_ in known.words.items() if id_ != row.id}
+            self._report.changed += 1
+            draft = self._drafted(item)
             if not self.dry_run:
-                changes["metadata"] = {**(changes.get("metadata") or {}), **self._origin(said)}
-                await known.memories.update(row.id, **changes)
+                await known.memories.update(row.id, **{name: getattr(draft, name) for name in _EDITED})
+        elif not self._is_barred(self._marks(known.memories, item)):
+            return True
+        else:
+            self._report.skip(item.key, PURGED)
+        return False
 
     async def _add(self, memories: Memory, known: KnownRows, items: Sequence[MemoryItem]) -> None:
         drafts = [self._drafted(item) for item in items]
         if self.dry_run:
-            results = await self._foresee(memories, known, drafts)
+            results = [self._foreseen_of(memories, known, draft) for draft in drafts]
         else:
             results = await memories.remember_all(drafts, keep_going=True)
         for item, result in zip(items, results, strict=True):
@@ -469,61 +432,43 @@ class Importer:
             if result.outcome == "skipped":
                 self._report.skip(item.key, result.reason)
                 continue
-            self._became[item.key] = result.id
+            self._became[item.key] = known.said[item.hash] = result.id
             if result.outcome == "exact_dup":
                 self._report.already += 1
-                if row := known.rows.get(result.id):
-                    await self._tie(known, row, item)
             else:
                 self._added.add(item.key)
                 self._report.exchanges += item.draft.type == EXCHANGE
                 self._report.memories += item.draft.type != EXCHANGE
 
-    async def _foresee(self, memories: Memory, known: KnownRows, drafts: Sequence[Draft]) -> list[AddResult]:
-        """Return what `remember_all` would, without writing."""
-        if not known.words:
-            rows = await memories.every(ask=SENSITIVITIES)
-            known.words = {(row.agent_id, row.visibility, row.hash): row.id for row in rows}
-        results = []
-        for draft in drafts:
-            try:
-                row, redacted = memories.drafted(draft)
-            except StoreError as error:
-                results.append(AddResult("skipped", "", str(error)))
-            else:
-                id_ = known.words.setdefault((row.agent_id, row.visibility, row.hash), row.id)
-                results.append(AddResult("added" if id_ == row.id else "exact_dup", id_, redacted=redacted))
-        return results
+    @staticmethod
+    def _foreseen_of(memories: Memory, known: KnownRows, draft: Draft) -> AddResult:
+        """Return what adding the draft would, without writing."""
+        try:
+            row, redacted = memories.drafted(draft)
+        except StoreError as error:
+            return AddResult("skipped", "", str(error))
+        id_ = known.words.setdefault((row.agent_id, row.visibility, row.hash), row.id)
+        return AddResult("added" if id_ == row.id else "exact_dup", id_, redacted=redacted)
 
     def _marks(self, memories: Memory, item: MemoryItem) -> list[Mark]:
         """Return the marks that a purge of this item would have left (see `chatbot.memory.origins`)."""
         if self.include_purged or not self.memory.tombstones.any():
             return []
-        marks: list[Mark] = [("id", item.key), ("digest", item.digest())]
         try:
-            row, _ = memories.drafted(item.draft)
+            row, _ = memories.drafted(self._drafted(item))
         except StoreError:
-            return marks  # `_add` reports the error
-        if not item.place:
-            marks.append(("from", self._report.kind, row.namespace, item.key))
-        return [*marks, ("words", row.namespace, row.hash)]
+            return [("id", item.key)]  # `_add` reports the error
+        return [("id", item.key), *marks_of(row)]
 
     def _drafted(self, item: MemoryItem) -> Draft:
         """Return the draft with its origin in the metadata."""
+        origin = {FROM: self._report.kind, KEY: item.key, HASH: item.hash}
         return replace(
             item.draft,
             source=self._source,
             sensitivity=self._no_less(item.draft.sensitivity),
-            metadata={**(item.draft.metadata or {}), **self._origin({item.address: item.digest()})},
+            metadata={**(item.draft.metadata or {}), **origin},
         )
-
-    def _origin(self, said: Mapping[Address, str]) -> dict[str, Any]:
-        """Return the metadata of a row at these addresses, without files that are gone."""
-        places: dict[str, dict[str, str]] = {}
-        for (place, key), digest in said.items():
-            if not is_gone((place, key)):
-                places.setdefault(place, {})[key] = digest
-        return {FROM: self._report.kind, PLACES: places}
 
     def _seen(self, visibility: Visibility) -> Visibility:
         """Return the visibility of an imported row: at most that of the caller's own rows, unless `trust` is set."""
@@ -540,20 +485,9 @@ def _without_orders(entry: KeyValue) -> KeyValue:
     if entry.key != CHOICES:
         return entry
     try:
-        chosen = json.loads(entry.value)
-        orders = any(chosen.get(name) for name in ("model", "persona"))
-        return (
-            structs.replace(entry, value=json.dumps({"memory": chosen.get("memory") is not False})) if orders else entry
-        )
-    except (ValueError, AttributeError, RecursionError):
+        chosen = msgspec.json.decode(entry.value, type=dict[str, Any])
+    except (ValueError, RecursionError):
         return entry  # which chooses nothing
-
-
-def _digest(entries: Iterable[TranscriptEntry]) -> str:
-    said = [[entry.role, entry.content, format_time(entry.at)] for entry in entries]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
-
-
-def is_gone(address: Address) -> bool:
-    """Return True if the file of an address no longer exists."""
-    return bool(address[0]) and not os.path.lexists(address[0])
+    if not (chosen.get("model") or chosen.get("persona")):
+        return entry
+    return structs.replace(entry, value=json.dumps({"memory": chosen.get("memory") is not False}))

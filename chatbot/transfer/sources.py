@@ -9,7 +9,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
@@ -138,10 +138,8 @@ def _notes(path: Path) -> Items:
         elif file.stat().st_size > LARGEST_MARKDOWN:
             yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
         else:
-            try:
-                place = formats.text_of(str(file.resolve()))  # the same however it is named
-                for memory in formats.read_markdown(decoded(file.read_bytes(), name), name):
-                    yield replace(memory, place=place)
+            try:  # the resolved path is the same however the file is named
+                yield from formats.read_markdown(decoded(file.read_bytes(), name), PurePosixPath(file.resolve()))
             except (DamagedFile, OSError) as error:
                 yield Skip(name, str(error))
 
@@ -216,24 +214,27 @@ def decoded(data: bytes, name: str) -> str:
 
 
 def elements(text: str, name: str) -> Iterator[Any]:
-    """Yield the elements of a JSON list, or the single value. Raises `DamagedFile` where the text is invalid."""
+    """Yield the elements of a JSON list, or the single value. Raises `DamagedFile` where the text is invalid.
+
+    Half of a character, which no file can keep, becomes a question mark.
+    """
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
-    at = _after_space(text, 0)
+    at = begun = _after_space(text, 0)
     is_list = text.startswith("[", at)
-    at = _after_space(text, at + is_list)
     try:
+        at = _after_space(text, at + is_list)
         while not (is_list and text.startswith("]", at)):
+            begun = at
             value, at = decoder.raw_decode(text, at)
+            if text.find("\\u", begun, at) >= 0:
+                value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
             yield value
             at = _after_space(text, at)
-            if not is_list:
+            if not (is_list and text.startswith(",", at)):
                 break
-            if text.startswith(",", at):
-                at = _after_space(text, at + 1)
-            elif not text.startswith("]", at):
-                raise json.JSONDecodeError("no comma", text, at)
-        if (end := _after_space(text, at + is_list)) < len(text):
-            raise json.JSONDecodeError("more than one value", text, end)
+            at = _after_space(text, at + 1)
+        if text[at:].strip() != ("]" if is_list else ""):
+            raise json.JSONDecodeError("no comma, or no end", text, at)
     except (RecursionError, ValueError) as error:  # too deep, or a number of thousands of digits
         at = getattr(error, "pos", at)
         why = "it ends early: check that the download is complete" if at >= len(text) else f"error at character {at:,}"

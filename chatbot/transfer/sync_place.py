@@ -11,8 +11,8 @@ import secrets
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -44,7 +44,7 @@ class Meeting:
 
     identity: str = ""
     machine: str = ""
-    taken: Collection[str] = ()
+    taken: Sequence[str] = ()
     is_trial: bool = False
 
 
@@ -71,9 +71,6 @@ class ServerAnswer(msgspec.Struct):
     aside: list[RefusedFile]
 
 
-_NOBODY = Meeting()
-
-
 class SyncPlace(ABC):
     """Files by name, where a name is one word or two with a slash between them."""
 
@@ -82,8 +79,11 @@ class SyncPlace(ABC):
     keeps = False
     """True if what was written is there later; False if it goes to another machine, which takes it in."""
 
+    def meet(self, meeting: Meeting) -> None:  # noqa: B027 - nothing to do where nobody answers
+        """Say who comes, before anything else."""
+
     @abstractmethod
-    def names(self, meeting: Meeting = _NOBODY) -> list[str]:
+    def names(self) -> list[str]:
         """Return the names of all files."""
 
     @abstractmethod
@@ -107,7 +107,7 @@ class FolderPlace(SyncPlace):
         self.folder = folder
         self.key = os.path.abspath(folder)  # noqa: PTH100 - without the dots
 
-    def names(self, meeting: Meeting = _NOBODY) -> list[str]:  # noqa: ARG002 - for servers
+    def names(self) -> list[str]:
         """List the folder and the folders in it, without links and hidden files."""
         if not self.folder.is_dir():
             raise MissingFolder(f"{self.folder} is not there: connect the drive, or make the folder")
@@ -158,7 +158,7 @@ class ArchivePlace(SyncPlace):
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise DamagedFile(f"{key} cannot be read: {error}") from error
 
-    def names(self, meeting: Meeting = _NOBODY) -> list[str]:  # noqa: ARG002 - for servers
+    def names(self) -> list[str]:
         """List the members."""
         return self._zip.namelist()
 
@@ -195,9 +195,9 @@ class ParcelPlace(SyncPlace):
         self._files = dict(files)
         self._taken = meeting.taken
         if meeting.identity:
-            self._files[NAME] = json.dumps({"identity": meeting.identity, "version": 1}).encode()
+            self._files[NAME] = msgspec.json.encode(PlaceHead(meeting.identity, 1))
 
-    def names(self, meeting: Meeting = _NOBODY) -> list[str]:  # noqa: ARG002 - it is known
+    def names(self) -> list[str]:
         """List what came, and what the other machine has taken in."""
         return [*self._files, *self._taken]
 
@@ -229,14 +229,14 @@ class ServerPlace(SyncPlace):
         self.key = url
         self._address = urlunsplit((split.scheme, split.netloc, split.path.rstrip("/") + "/v1/sync", split.query, ""))
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-        self._meeting = _NOBODY
-        self._parcel = ParcelPlace(_NOBODY, {})
 
-    def names(self, meeting: Meeting = _NOBODY) -> list[str]:
-        """Ask for what is new there; afterwards list it, and which of our files were taken in there."""
-        if meeting.machine:
-            self._meeting = meeting
-            self._parcel = self._ask({})
+    def meet(self, meeting: Meeting) -> None:
+        """Ask for what is new there."""
+        self._meeting = meeting
+        self._parcel = self._ask({}, meeting.identity)
+
+    def names(self) -> list[str]:
+        """List what is new there, and which of our files were taken in there."""
         return self._parcel.names()
 
     def read(self, name: str) -> bytes:
@@ -245,18 +245,10 @@ class ServerPlace(SyncPlace):
 
     def write(self, name: str, data: bytes) -> None:
         """Send a file. Raises `StoreFailed` where it is refused."""
-        self._ask({name: data})
+        self._ask({name: data}, self._meeting.identity or self._parcel.identity)
 
-    def _ask(self, files: Mapping[str, bytes]) -> ParcelPlace:
-        identity = self._meeting.identity or self._parcel.identity
-        body = {
-            "identity": identity,
-            "machine": self._meeting.machine,
-            "taken": sorted(self._meeting.taken),
-            "is_trial": self._meeting.is_trial,
-            "files": files,
-        }
-        said = self._answer(body)
+    def _ask(self, files: Mapping[str, bytes], identity: str) -> ParcelPlace:
+        said = self._answer(asdict(self._meeting) | {"identity": identity, "files": files})
         for each in said.aside:
             raise StoreFailed(f"{self.key} refused a file of ours: {each.why}")
         return ParcelPlace(Meeting(said.identity, "", said.taken), said.files)
@@ -298,9 +290,9 @@ class _SealedFolder(FolderPlace):
         super().__init__(folder)
         self._age, self._identity = pyrage, pyrage.x25519.Identity.from_str(secret)
 
-    def names(self, meeting: Meeting = _NOBODY) -> list[str]:
+    def names(self) -> list[str]:
         """List what is not the key."""
-        return [name for name in super().names(meeting) if name != KEY]
+        return [name for name in super().names() if name != KEY]
 
     def read(self, name: str) -> bytes:
         """Decrypt a file."""

@@ -6,9 +6,8 @@ What is taken out of a transcript is noted before, so that a kill at any point l
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,8 +16,8 @@ from msgspec.structs import replace
 
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
-from chatbot.stores.backend import ATTACHMENTS, Blobs, checked_blob, checked_blob_name
-from chatbot.stores.errors import InvalidValue, MissingFolder, StoreAway, StoreBusy, StoreError
+from chatbot.stores.backend import ATTACHMENTS, Blobs
+from chatbot.stores.errors import MissingFolder, StoreAway, StoreBusy, StoreError
 from chatbot.stores.records import (
     KeyValue,
     SessionRecord,
@@ -28,58 +27,19 @@ from chatbot.stores.records import (
     parse_record,
     parse_time,
 )
-from chatbot.transfer.sync_storage import (
-    SESSIONS,
-    PlaceState,
-    Record,
-    Replacement,
-    SessionContent,
-    Storage,
-    SyncState,
-    unite_lines,
-)
+from chatbot.transfer.sync_place import RefusedFile
+from chatbot.transfer.sync_storage import PlaceState, Replacement, SessionContent, Storage, SyncState, unite_lines
 from chatbot.transfer.union import Said, canonical, digest_of, newest, portable, united, with_ids
-from chatbot.transfer.untrusted import checked_receipt, past
+from chatbot.transfer.untrusted import OwnPart, SessionLine
 
 _PATIENCE_S = 20.0
 _STEP = timedelta(microseconds=1)
-_FILE_BYTES = 8 << 20
-"""Attachments of a session beyond that go into records of their own."""
 
 Entries = dict[str, TranscriptEntry]
 
 
 def _short(value: object) -> str:
     return digest_of(json.dumps(value, sort_keys=True)).hex()
-
-
-def checked_session(given: Mapping[str, Any], until: datetime, *, is_own: bool) -> Record:
-    """Return a session of a place. Raises `ValueError`, `TypeError`, `KeyError` or `AttributeError`.
-
-    What belongs to one machine alone is dropped, unless it is our own backup.
-    """
-    past(given["at"], until)
-    session = parse_record(given["session"])
-    past(session.created_at, until)
-    if given["ids"] and SESSIONS not in session.store_types:
-        raise InvalidValue("a session has entries and no store for them")
-    entries = {id_: TranscriptEntry(role, said, past(at, until)) for id_, (role, said, at) in given["entries"].items()}
-    own = given.get("own") if is_own else None
-    if own:
-        past(parse_record(own["record"]).created_at, until)
-    choices = {CHOICES: own["choices"]} if own and own["choices"] else {}
-    for key, (value, at) in {**given["values"], **choices}.items():
-        KeyValue(key, "" if value is None else value, past(at, until))
-    if not all(isinstance(each, str) for each in (*given["ids"], *given["cut"])) or len({*given["ids"]}) < len(
-        given["ids"]
-    ):
-        raise TypeError("ids must be texts, each once")
-    for name, data in given["files"].items():
-        checked_blob(checked_blob_name(name), base64.b64decode(data, validate=True))
-    receipts = [checked_receipt(each) for each in given["receipts"]]
-    for each in receipts:
-        past(each["at"], until)
-    return {**given, "session": portable(session), "entries": entries, "receipts": receipts, "own": own}
 
 
 class SessionUnion:
@@ -102,7 +62,7 @@ class SessionUnion:
         """From a machine and a session to all of its entries that files of the place hold."""
         self._was_deleted = was_deleted
         self.forks: list[str] = []
-        self.aside: list[tuple[str, str]] = []
+        self.aside: list[RefusedFile] = []
 
     def note_deleted(self) -> None:
         """Note the sessions that were there at the last sync and are missing now."""
@@ -131,7 +91,7 @@ class SessionUnion:
 
     async def changed(
         self, known: PlaceState, *, is_own: bool, progress: Callable[[int, int], None]
-    ) -> AsyncIterator[tuple[SessionRecord, SessionContent, Record]]:
+    ) -> AsyncIterator[tuple[SessionRecord, SessionContent, SessionLine]]:
         """Yield what a place does not have of each session, with its record and all of its content."""
         records = await self._storage.records()
         for done, record in enumerate(records[::-1], 1):  # in this order they are made elsewhere
@@ -152,26 +112,26 @@ class SessionUnion:
             known.digests -= {digest_of(f"{record.id}{each}") for each in lost}  # it may be mended
             content = replace(content, files=[each for each in content.files if each not in lost])
             given = self._given(record, content, known)
-            given["own"] = {"record": record.as_json(), "choices": content.choices} if is_own else None
-            for files in _portions(self._blobs(record.id), [each for each in new if each not in lost]):
-                given["files"] = await asyncio.to_thread(_packed, self._blobs(record.id), files)
-                yield record, content, given
+            given.own = OwnPart(record.as_json(), content.choices) if is_own else None
+            left = [each for each in new if each not in lost]
+            for name in left or [""]:  # each in a line of its own, for it may be large
+                data = await asyncio.to_thread(self._blobs(record.id).read, name) if name else None
+                yield record, content, replace(given, files={} if data is None else {name: data})
+                given = replace(given, entries={}, receipts=[])
 
-    def _given(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> Record:
+    def _given(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> SessionLine:
         """Return a session for the place: of its transcript and receipts what that does not have."""
         state, said = self._state.sessions[record.id], dict(content.said)
-        new = [(each, said[each]) for each in known.new(said, record.id)]
-        return {
-            "k": "session",
-            "session": portable(record),
-            "digest": state["digest"],
-            "at": state["at"],
-            "ids": [*said],
-            "cut": state["cut"],
-            "entries": {id_: [each.role, each.content, format_time(each.at)] for id_, each in new},
-            "values": content.values | {key: [None, at] for key, at in state["dead"].items()},
-            "receipts": [json.loads(each) for each in known.new(map(canonical, content.receipts), record.id)],
-        }
+        return SessionLine(
+            session=portable(record),
+            digest=state["digest"],
+            at=state["at"],
+            ids=[*said],
+            cut=state["cut"],
+            entries={each: said[each] for each in known.new(said, record.id)},
+            values={**content.values, **{key: (None, at) for key, at in state["dead"].items()}},
+            receipts=[json.loads(each) for each in known.new(map(canonical, content.receipts), record.id)],
+        )
 
     def _unreadable(self, session_id: str, names: list[str]) -> set[str]:
         """Return the attachments that cannot be read, and set them aside."""
@@ -188,7 +148,7 @@ class SessionUnion:
         """Report what cannot be read. Raises an error that would hold for everything else, too."""
         if isinstance(error, StoreAway | StoreBusy):
             raise error
-        self.aside.append((what, str(error)))
+        self.aside.append(RefusedFile(what, str(error)))
 
     def _blobs(self, session_id: str) -> Blobs:
         return self._storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)
@@ -241,28 +201,28 @@ class SessionUnion:
     async def _save(self) -> None:
         await asyncio.to_thread(self._state.save, self._storage.document)
 
-    async def take(self, machine: str, given: Mapping[str, Any], known: PlaceState, *, saves: bool) -> bool | None:
+    async def take(self, machine: str, given: SessionLine, known: PlaceState, *, saves: bool) -> bool | None:
         """Unite a session with what another machine knows of it; return whether it is new.
 
         None where an entry is in a file that is not there yet. With `saves` what was brought is noted at once: what its
         user takes back before the next sync must be known to have been there.
         """
-        session_id, entries, own = given["session"]["id"], given["entries"], given["own"]
+        session_id, entries, own = given.id, given.entries, given.own
         is_new = not await self._is_there(session_id)
         if is_new:
             if (theirs := await self._resolved(machine, given, entries)) is None:
                 return None
-            await self._make(parse_record(own["record"] if own else given["session"]), theirs, is_own=bool(own))
+            await self._make(parse_record(own.record if own else given.session), theirs, is_own=bool(own))
         ref = self._sessions.ref(session_id)
         async with self._order(session_id):
             await self._look(await asyncio.to_thread(self._sessions.get, session_id))
             state = self._state.sessions[session_id]
-            state["cut"] = list(dict.fromkeys([*state["cut"], *given["cut"]]))
+            state["cut"] = list(dict.fromkeys([*state["cut"], *given.cut]))
             ours = with_ids(await self._storage.store.transcript_read_all(ref))
             if (theirs := await self._resolved(machine, given, {**dict(ours), **entries})) is None:
                 return None
-            for name, data in given["files"].items():
-                await asyncio.to_thread(self._blobs(session_id).put, base64.b64decode(data), name[32:])
+            for name, data in given.files.items():
+                await asyncio.to_thread(self._blobs(session_id).put, data, name[32:])
             await self._unite_transcript(session_id, ours, theirs)
             if saves:
                 await self._merged(session_id)
@@ -271,38 +231,35 @@ class SessionUnion:
             await asyncio.to_thread(self._drop_files, session_id, said)
             await self._take_values(ref, given)
             lines = self._storage.backend.place_of(ref).lines(RECEIPTS)
-            await asyncio.to_thread(unite_lines, lines, given["receipts"], receipts=True)
+            await asyncio.to_thread(unite_lines, lines, given.receipts, receipts=True)
             await self._take_record(session_id, given)
             await self._merged(session_id)
-            if self._state.sessions[session_id]["digest"] == given["digest"]:  # the place has it as it is here
-                known.sessions[session_id] = given["digest"]
+            if self._state.sessions[session_id]["digest"] == given.digest:  # the place has it as it is here
+                known.sessions[session_id] = given.digest
                 known.new(self._state.sessions[session_id]["files"], session_id)
         return is_new
 
-    async def _take_record(self, session_id: str, given: Mapping[str, Any]) -> None:
+    async def _take_record(self, session_id: str, given: SessionLine) -> None:
         """Set title and state of a session if they were changed later elsewhere."""
         state = self._state.sessions[session_id]
         here = portable(await asyncio.to_thread(self._sessions.get, session_id))
-        if newest((state["at"], here), (given["at"], given["session"])):
+        if newest((state["at"], here), (given.at, given.session)):
 
             def change(record: SessionRecord) -> SessionRecord:
-                return replace(parse_record(given["session"]), store_types=record.store_types, used_at=record.used_at)
+                return replace(parse_record(given.session), store_types=record.store_types, used_at=record.used_at)
 
             await asyncio.to_thread(self._sessions.change, session_id, change)
-            state["at"], state["record"] = given["at"], _short(given["session"])
+            state["at"], state["record"] = given.at, _short(given.session)
 
-    async def _resolved(
-        self, machine: str, given: Mapping[str, Any], known: Mapping[str, TranscriptEntry]
-    ) -> Said | None:
+    async def _resolved(self, machine: str, given: SessionLine, known: Entries) -> Said | None:
         """Return the transcript of another machine, with entries that it has given before or that are here.
 
         None where one of them is in a file that is not there yet.
         """
-        session_id = given["session"]["id"]
-        cut = {*given["cut"], *self._state.sessions.get(session_id, {}).get("cut", ())}
-        left = [each for each in given["ids"] if each not in cut]
+        cut = {*given.cut, *self._state.sessions.get(given.id, {}).get("cut", ())}
+        left = [each for each in given.ids if each not in cut]
         if any(each not in known for each in left):
-            known = {**known, **await asyncio.to_thread(self._earlier, machine, session_id)}
+            known = {**known, **await asyncio.to_thread(self._earlier, machine, given.id)}
         return None if any(each not in known for each in left) else with_ids(known[each] for each in left)
 
     async def _is_there(self, session_id: str) -> bool:
@@ -395,17 +352,17 @@ class SessionUnion:
             await self._merged(doing.session)
         await self._save()
 
-    async def _take_values(self, ref: SessionRef, given: Mapping[str, Any]) -> None:
+    async def _take_values(self, ref: SessionRef, given: SessionLine) -> None:
         """Set the values that were set later elsewhere, and delete those that were deleted later."""
         state, store = self._state.sessions[ref.id], self._storage.store
         ours: dict[str, Any] = {each.key: [each.value, format_time(each.at)] for each in await store.kv_entries(ref)}
-        own = given["own"]
-        if own and own["choices"] and CHOICES not in ours:
-            await store.kv_set(ref, KeyValue(CHOICES, own["choices"][0], parse_time(own["choices"][1])))
+        if given.own and given.own.choices and CHOICES not in ours:
+            value, at = given.own.choices
+            await store.kv_set(ref, KeyValue(CHOICES, value, parse_time(at)))
         ours |= {key: [None, at] for key, at in state["dead"].items()}
         later = {
             key: (value, at)
-            for key, (value, at) in given["values"].items()
+            for key, (value, at) in given.values.items()
             if key != CHOICES and newest((ours[key][1], ours[key]) if key in ours else None, (at, [value, at]))
         }
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
@@ -417,20 +374,3 @@ class SessionUnion:
                 await store.kv_set(ref, KeyValue(key, value, parse_time(at)))
             elif key in ours:
                 await store.kv_delete(ref, key)
-
-
-def _portions(blobs: Blobs, names: list[str]) -> Iterator[list[str]]:
-    """Yield the names in portions of so many bytes; one that is empty if there are none."""
-    sizes, some, size = blobs.sizes() if names else {}, [], 0
-    for name in names:
-        some.append(name)
-        size += sizes.get(name, 0)
-        if size > _FILE_BYTES:
-            yield some
-            some, size = [], 0
-    if some or not names:
-        yield some
-
-
-def _packed(blobs: Blobs, names: list[str]) -> dict[str, str]:
-    return {name: base64.b64encode(blobs.read(name) or b"").decode() for name in names}

@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from chatbot.errors import without_folders
+from chatbot.errors import ConfigError, without_folders
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS
 from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Examination, Lines
@@ -25,9 +25,19 @@ from chatbot.stores.log import Log
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.plugins import open_backend, open_store
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
-from chatbot.transfer.union import Journal, Said, canonical, digest_of, portable, said_of, with_ids
+from chatbot.transfer.sync_place import RefusedFile
+from chatbot.transfer.union import (
+    OBSERVATIONS,
+    SESSIONS,
+    Journal,
+    Said,
+    canonical,
+    digest_of,
+    portable,
+    said_of,
+    with_ids,
+)
 
-SESSIONS, OBSERVATIONS = "basic_session", "observations"
 STATE = "sync.json"
 
 Record = dict[str, Any]
@@ -104,8 +114,8 @@ class SessionContent(Struct, frozen=True):
     """Entries, values, choices, receipts and file names of a session."""
 
     said: Said
-    values: dict[str, list[Any]]
-    choices: list[Any] | None
+    values: dict[str, tuple[str, str]]
+    choices: tuple[str, str] | None
     receipts: list[Record]
     files: list[str]
 
@@ -121,8 +131,10 @@ class Storage:
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, home: Home) -> AsyncIterator[Storage]:
-        """Open a storage for the time of the context."""
+    async def opened(cls, home: Home | None) -> AsyncIterator[Storage]:
+        """Open a storage for the time of the context. Raises `ConfigError` where memory is kept nowhere."""
+        if home is None:
+            raise ConfigError("memory is kept nowhere: there is nothing to sync")
         backend = open_backend(home)
         try:
             async with (
@@ -155,7 +167,7 @@ class Storage:
         """Return what is kept of a session beside its record."""
         place = self.backend.place_of(ref)
         said = with_ids(await self.store.transcript_read_all(ref))
-        values = {each.key: [each.value, format_time(each.at)] for each in await self.store.kv_entries(ref)}
+        values = {each.key: (each.value, format_time(each.at)) for each in await self.store.kv_entries(ref)}
         receipts = await asyncio.to_thread(place.lines(RECEIPTS).all)
         files = [*await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes)]
         return SessionContent(said, values, values.pop(CHOICES, None), receipts, files)
@@ -186,13 +198,13 @@ async def digest_of_storage(storage: Storage) -> str:
     return await asyncio.to_thread(rest)
 
 
-async def unreadable(storage: Storage, aside: Iterable[tuple[str, str]]) -> list[str]:
+async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str]:
     """Return what cannot be read, so that no copy has it, after what was set aside; without folders."""
     lines = dict.fromkeys(("usage", "tombstones"), ("bill", record_of))
     found = await asyncio.to_thread(lambda: [*storage.backend.examine(Examination(subjects=lines))])
     found += await storage.observations.examine()
     wrong = [each for each in found if each.state == "bad" and each.subject in {"sessions", "memory", "bill"}]
-    told = [*map(": ".join, aside), *(each.message for each in wrong)]
+    told = [*(f"{each.file}: {each.why}" for each in aside), *(each.message for each in wrong)]
     return [without_folders(each).encode(errors="replace").decode() for each in told]  # a name need not be UTF-8
 
 

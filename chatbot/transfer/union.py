@@ -15,8 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from chatbot.memory.maintenance import WHO as MAINTENANCE
@@ -27,10 +29,9 @@ from chatbot.stores.log import Change, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time, micros, parse_time
 from chatbot.stores.row_events import KINDS, Event, applied, implied, parse_event
-from chatbot.transfer.untrusted import past
 
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_STORES = frozenset({"basic_session", "observations"})
+SESSIONS, OBSERVATIONS = "basic_session", "observations"
 _COUNTING = frozenset({"use", "counts", "consolidate"})
 _STEP = timedelta(microseconds=1)
 _BEGINNINGS = ("add", "triple")
@@ -47,15 +48,15 @@ def digest_of(text: str) -> bytes:
     return blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
 
 
-class Counts(NamedTuple):
+class Counts(Struct, frozen=True):
     """Number of uses of a row, when it was last used, and its strength.
 
     Of the strength: when it was settled, with how many touches, and how much, None where the importance was set since.
     """
 
-    uses: int = 0
+    uses: Annotated[int, Meta(ge=0, le=MOST_COUNTED)] = 0
     used_at: datetime | None = None
-    strength: tuple[datetime, int, float | None] | None = None
+    strength: tuple[datetime, int, Annotated[float, Meta(ge=0, le=1)] | None] | None = None
 
     def joined(self, other: Counts) -> Counts:
         """Return the larger number of uses, the last use, and the later strength of both."""
@@ -79,13 +80,12 @@ class Counts(NamedTuple):
         if self.strength is not None:
             at, touches, _ = self.strength
             if any("importance" in each.fields and each.at > at for each in parts):
-                return self._replace(strength=(at, touches, None))
+                return replace(self, strength=(at, touches, None))
         return self
 
-    def as_json(self) -> dict[str, Any]:
-        """The counts for a place."""
-        strength = self.strength and [format_time(self.strength[0]), *self.strength[1:]]
-        return {"uses": self.uses, "used": self.used_at and format_time(self.used_at), "strength": strength}
+    def said(self) -> str:
+        """Return what a digest says of them."""
+        return msgspec.json.encode(self).decode()
 
     def event(self, row_id: str) -> Event:
         """Return the event that sets them."""
@@ -98,19 +98,6 @@ class Counts(NamedTuple):
             fields |= {"strength": strength, "consolidated_at": format_time(settled), "consolidated_touches": touches}
             at = max(at or settled, settled)
         return Event(kind="counts", at=at or parse_time("1970-01-01T00:00:00Z"), ids=(row_id,), fields=fields)
-
-    @classmethod
-    def parse(cls, line: Mapping[str, Any], until: datetime) -> Counts:
-        """Read what `as_json` gave. Raises `ValueError`, `TypeError` or `KeyError`, also for times after `until`."""
-        uses, used, strength = int(line["uses"]), line["used"], line["strength"]
-        if not 0 <= uses <= MOST_COUNTED:
-            raise InvalidValue("a counter is out of range")
-        if strength:
-            at, touches, value = strength
-            if not (value is None or 0 <= value <= 1):
-                raise InvalidValue(f"a strength is {value!r:.40}: it must be between 0 and 1")
-            strength = (past(at, until), int(touches), value)
-        return cls(uses, past(used, until) if used else None, strength or None)
 
 
 def _key(event: Event) -> _Key:
@@ -313,8 +300,8 @@ def _taking_out(rows: Collection[str]) -> Change:
 def said_of(journal: Journal, row_id: str) -> str:
     """Return what a digest of an identity says of a row or fact: its parts and counts."""
     history = journal.history(row_id)
-    counts = history.counts.settled(history.parts).as_json()
-    return canonical({"row": row_id, "parts": [*map(identity, history.parts)], "counted": counts})
+    counts = history.counts.settled(history.parts)
+    return canonical({"row": row_id, "parts": [*map(identity, history.parts)], "counted": counts.said()})
 
 
 def canonical(record: Mapping[str, Any]) -> str:
@@ -324,7 +311,7 @@ def canonical(record: Mapping[str, Any]) -> str:
 
 def portable(record: SessionRecord) -> dict[str, Any]:
     """Return what travels of a session's record: not its last use, nor stores that only one machine has."""
-    stores = [name for name in record.store_types if name in _STORES]
+    stores = [name for name in record.store_types if name in {SESSIONS, OBSERVATIONS}]
     fields = replace(record, store_types=tuple(stores)).as_json()
     return {name: value for name, value in fields.items() if name != "used_at"}
 

@@ -1,16 +1,28 @@
-"""Receipts, calls and times from elsewhere: checked before they are shown, billed or hold against what comes."""
+"""Forms of what comes from elsewhere: lines of a place, receipts and calls. All of it is checked before it is used."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+import zlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from chatbot.stores.errors import InvalidValue
-from chatbot.stores.records import format_time, parse_time
+from chatbot.stores.backend import checked_blob, checked_blob_name
+from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
+from chatbot.stores.records import KeyValue, TranscriptEntry, check_time, format_time, parse_record, parse_time
+from chatbot.stores.row_events import Event, check_fields, parse_event
+from chatbot.transfer.union import SESSIONS, Counts, canonical, digest_of, identity, parts_of, portable
 
+VERSION = 1
+_LARGEST_UNPACKED = 256 << 20
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 """Dollars, tokens or seconds of one call: less would lift a budget, and more exceed every one."""
@@ -68,7 +80,7 @@ class _Receipt(TypedDict, total=False):
 
 def past(at: datetime | str, until: datetime) -> datetime:
     """Return a time. Raises `InvalidValue` for one after `until`: it would hold against all that comes."""
-    moment = parse_time(at) if isinstance(at, str) else at
+    moment = parse_time(at) if isinstance(at, str) else check_time(at)
     if moment > until:
         raise InvalidValue(f"something is dated {format_time(moment)}, which is to come")
     return moment
@@ -86,3 +98,201 @@ def checked_receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
     """Return a receipt that can be shown and billed. Raises `ValueError`."""
     msgspec.convert(receipt, _Receipt)
     return dict(receipt)
+
+
+class _Line(Struct, tag_field="k"):
+    """A line of a file of a place."""
+
+
+class RowLine(_Line, tag="row"):
+    """Events of a row or fact, and how often it was used."""
+
+    id: str
+    parts: list[dict[str, Any]]
+    counts: Counts | None = None
+
+
+class GoneLine(_Line, tag="gone"):
+    """Rows that were erased; `alone`: without what was made from them."""
+
+    ids: list[str]
+    alone: bool
+
+
+class ErasedLine(_Line, tag="erased"):
+    """Sessions and facts that were erased."""
+
+    ids: list[str]
+
+
+class RecordsLine(_Line, tag="lines"):
+    """Calls of the bill; of a backup also what belongs to the machine."""
+
+    name: str
+    v: list[dict[str, Any]]
+
+
+class DocumentLine(_Line, tag="document"):
+    """A small file, only in a backup."""
+
+    name: str
+    data: bytes
+
+
+class OwnPart(Struct):
+    """Part of a session that belongs to a machine, only in a backup."""
+
+    record: dict[str, Any]
+    choices: tuple[str, str] | None = None
+
+
+class SessionLine(_Line, tag="session"):
+    """A session: of its entries, receipts and files what is new. A value without a text was deleted."""
+
+    session: dict[str, Any]
+    digest: str
+    at: str
+    ids: list[str]
+    cut: list[str]
+    entries: dict[str, TranscriptEntry]
+    values: dict[str, tuple[str | None, str]]
+    receipts: list[dict[str, Any]]
+    files: dict[str, bytes] = {}
+    own: OwnPart | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the session."""
+        return str(self.session["id"])
+
+    def checked(self, until: datetime, *, is_own: bool) -> SessionLine:
+        """Return it without what belongs to one machine alone, unless it is our own backup. Raises `ValueError`."""
+        record, own = parse_record(self.session), self.own if is_own else None
+        if self.ids and SESSIONS not in record.store_types:
+            raise InvalidValue("a session has entries and no store for them")
+        if len({*self.ids}) < len(self.ids):
+            raise InvalidValue("an entry is named twice")
+        for name, data in self.files.items():
+            checked_blob(checked_blob_name(name), data)
+        times: list[datetime | str] = [record.created_at, *(entry.at for entry in self.entries.values())]
+        times += [receipt["at"] for receipt in map(checked_receipt, self.receipts)]
+        if own is not None:
+            times += [parse_record(own.record).created_at, *(own.choices or ())[1:]]
+        for each in times:
+            past(each, until)
+        values = {}
+        for key, (value, at) in self.values.items():
+            values[key] = (value, format_time(KeyValue(key, value or "", past(at, until)).at))
+        at = format_time(past(self.at, until))
+        return replace(self, session=portable(record), at=at, values=values, own=own)
+
+
+Line = RowLine | GoneLine | ErasedLine | RecordsLine | DocumentLine | SessionLine
+
+
+class FileHead(Struct):
+    """First line of a file: whose it is."""
+
+    identity: str
+    machine: str
+    version: int = VERSION
+
+
+def packed(head: FileHead, lines: Sequence[str]) -> bytes:
+    """Return the content of a file. Half of a character becomes a question mark."""
+    text = "\n".join([msgspec.json.encode(head).decode(), *lines])
+    return gzip.compress(text.encode(errors="replace"), 6, mtime=0)
+
+
+def unpacked(name: str, data: bytes, identity: str) -> list[Line]:
+    """Return the lines of a file after its head. Raises `DamagedFile` or `LaterFormat` among others."""
+    if sha256(data).hexdigest()[:32] != name.rpartition("-")[2].partition(".")[0]:
+        raise DamagedFile("its digest differs from its name: it is not complete yet, or damaged")
+    unpacking = zlib.decompressobj(wbits=31)
+    text = unpacking.decompress(data, _LARGEST_UNPACKED)
+    if unpacking.unconsumed_tail or not unpacking.eof:
+        raise DamagedFile("it unpacks to more than it may, or is cut off")
+    first, *lines = text.splitlines()
+    head = msgspec.json.decode(first, type=FileHead)
+    if (head.identity, head.machine) != (identity, name.partition("/")[0]):
+        raise DamagedFile("it is not of this identity and machine")
+    if head.version > VERSION:
+        raise LaterFormat("it was written by a later release: upgrade chatbot")
+    return [msgspec.json.decode(line, type=Line) for line in lines]  # none with NaN or half of a character
+
+
+BILL = "usage"
+OWN_LINES = ("tombstones", "hook_failures")
+OWN_DOCUMENTS = ("tombstones.key", "maintenance.json")
+"""Parts of a backup that a sync leaves out."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """Contents of the files of a place, parsed; of sessions only their number."""
+
+    names: list[str] = field(default_factory=list)
+    parts: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    """Events by the id of their row or fact."""
+    counts: dict[str, Counts] = field(default_factory=dict)
+    gone: dict[str, bool] = field(default_factory=dict)
+    erased: list[str] = field(default_factory=list)
+    sessions: dict[str, list[str]] = field(default_factory=dict)
+    """Their ids by file."""
+    lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    documents: dict[str, bytes] = field(default_factory=dict)
+    digests: set[bytes] = field(default_factory=set)
+
+    def join(self, other: Delivery) -> None:
+        """Add the contents of another one; a row that went alone on one machine and not on another did not."""
+        self.names += other.names
+        for row_id, parts in other.parts.items():
+            self.parts[row_id] += parts
+        for row_id, counts in other.counts.items():
+            self._count(row_id, counts)
+        self.gone |= {each: alone and self.gone.get(each, True) for each, alone in other.gone.items()}
+        self.erased += other.erased
+        self.sessions |= other.sessions
+        for name, records in other.lines.items():
+            self.lines.setdefault(name, []).extend(records)
+        self.documents |= other.documents
+        self.digests |= other.digests
+
+    def take(self, line: Line, until: datetime, *, is_own: bool) -> None:
+        """Add a line. Raises `ValueError` or `LookupError` for one that is invalid, or dated later than `until`."""
+        match line:
+            case RowLine():
+                self._take_row(line, until)
+            case GoneLine(ids):
+                self.gone |= dict.fromkeys(ids, line.alone)
+                self.digests |= {digest_of(f"gone {each}") for each in ids}
+            case ErasedLine(ids):
+                self.erased += ids
+                self.digests |= {digest_of(f"erased {each}") for each in ids}
+            case RecordsLine(name, records) if name == BILL or (is_own and name in OWN_LINES):
+                self.lines.setdefault(name, []).extend(records)
+                self.digests |= {digest_of(canonical(each)) for each in records}
+                for each in records if name == BILL else ():
+                    checked_call(each, until)
+            case SessionLine():
+                self.sessions.setdefault(self.names[0], []).append(line.checked(until, is_own=is_own).id)
+            case DocumentLine(name) if is_own and name in OWN_DOCUMENTS:
+                self.documents[name] = line.data
+            case _:
+                raise DamagedFile(f"unknown line {line!r:.40}")
+
+    def _take_row(self, line: RowLine, until: datetime) -> None:
+        for part in map(parse_event, line.parts):
+            check_fields(part)
+            if [each for each, _ in parts_of(part)] != [line.id]:
+                raise DamagedFile("an event is of another row than it says, or is one that is counted")
+            past(part.at, until)
+            self.parts[line.id].append(part)
+            self.digests.add(digest_of(identity(part)))
+        if (counts := line.counts) is not None:
+            for at in (counts.used_at, *(counts.strength or ())[:1]):
+                past(at or until, until)
+            self._count(line.id, counts)
+
+    def _count(self, row_id: str, counts: Counts) -> None:
+        self.counts[row_id] = self.counts.get(row_id, Counts()).joined(counts)

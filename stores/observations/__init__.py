@@ -7,7 +7,7 @@ table       the columns: all properties but the texts        filters    rows by 
 lookups     rows by id, by label, by who may see them        overlay    rows that no segment holds yet
 questions   what matches a question, and data for ranking    search     when to index
 index       segments, and rows that are only in memory       ranking    scores, and filters over whole columns
-segments    arrays of postings, and their manifest           arrays     the format of every cache, with a checksum
+segments    arrays of postings                               arrays     the format of every cache, and its list
 row_vectors vectors of meaning                               codec      Whoosh, which writes segments
 
 To follow a search: store, questions, index, ranking, segments.

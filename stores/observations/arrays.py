@@ -1,4 +1,4 @@
-"""Immutable files of named arrays: the one format of every cache of the journal.
+"""Immutable files of named arrays: the one format of every cache of the journal, and the list of those on a shelf.
 
     a header of JSON on one line, padded with spaces | the arrays, each aligned to 8 bytes
 
@@ -10,17 +10,28 @@ little.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import logging
+import re
+import secrets
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import nullcontext, suppress
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 from zlib import crc32
 
-from chatbot.stores.errors import StoreBusy, StoreFailed
-from chatbot.stores.log import Shelf
+from msgspec import Struct
+
+from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed
+from chatbot.stores.log import Hands, Shelf
+
+logger = logging.getLogger(__name__)
 
 _ALIGNED = 8
+_ATTEMPTS = 3
+_NAME = re.compile(r"[a-z]+-[0-9a-f]{16}")
 
 Buffer = bytes | bytearray | memoryview
+Opened = TypeVar("Opened")
 
 
 class DamagedArrays(Exception):
@@ -68,6 +79,105 @@ def packed(arrays: Mapping[str, Buffer], about: Mapping[str, Any]) -> tuple[byte
         parts += [data, bytes(-sizes[name] % _ALIGNED)]
     data = b"".join(parts)
     return data, _digest(data)
+
+
+class Piece(NamedTuple):
+    """Entry of a list: a file, its digest, and the rows that it holds if that has to be known before it is opened."""
+
+    name: str
+    digest: str
+    start: int = 0
+    end: int = 0
+
+
+class PieceList(Struct, frozen=True):
+    """The files of a shelf that count. Every list that is published is of another generation."""
+
+    generation: int = 0
+    pieces: tuple[Piece, ...] = ()
+
+
+def put(hands: Hands, kind: str, made: tuple[bytes, str], *rows: int, durable: bool = False) -> Piece:
+    """Put a file that was `packed` on a shelf, to be listed; return its entry."""
+    piece = Piece(f"{kind}-{secrets.token_hex(8)}", made[1], *rows)
+    hands.put(piece.name, made[0], durable=durable)
+    return piece
+
+
+def listed(shelf: Shelf, layout: str) -> PieceList:
+    """Return the list of a shelf; an empty one if there is none, or none of this layout."""
+    value = shelf.listed()
+    try:
+        if value["format"] == layout:
+            pieces = [Piece(str(name), str(digest), int(a), int(b)) for name, digest, a, b in value["pieces"]]
+            return PieceList(int(value["generation"]), tuple(each for each in pieces if _NAME.fullmatch(each.name)))
+    except (ValueError, TypeError, KeyError):
+        pass
+    return PieceList()
+
+
+class Pieces(Generic[Opened]):
+    """The files that a shelf lists, opened. Guarded by its owner's lock, except `publish`, which needs the shelf's."""
+
+    def __init__(self, shelf: Shelf, layout: str, opened: Callable[[Piece, Arrays], Opened]) -> None:
+        self.shelf = shelf
+        self.layout = layout
+        self.list = PieceList()
+        self.all: dict[Piece, Opened] = {}
+        """The sound ones of the list, in its order."""
+        self._opened = opened
+        self._stamp: Hashable | None = None
+
+    def refresh(self, hands: Hands | None = None) -> bool:
+        """Use a list that was published since, and return True; takes one call if there is none.
+
+        A damaged file is left out and removed. Needs `hands` if the shelf is locked already.
+        """
+        if self.shelf.stamp() == self._stamp:
+            return False
+        for _ in range(_ATTEMPTS):
+            stamp = self.shelf.stamp()
+            self.adopt(listed(self.shelf, self.layout), stamp)
+            if len(self.all) == len(self.list.pieces):
+                return True
+            if self.shelf.stamp() == stamp:
+                break
+        logger.warning("a part of %s is damaged, and is made again", self.shelf.name)
+        damaged = {*self.list.pieces} - self.all.keys()
+        with suppress(StoreError), nullcontext(hands) if hands else self.shelf.alone() as held:
+            left = [each for each in listed(self.shelf, self.layout).pieces if each not in damaged]
+            self.adopt(*self.publish(held, left))
+        return True
+
+    def adopt(self, found: PieceList, stamp: Hashable | None, made: Mapping[Piece, Opened] | None = None) -> None:
+        """Use this list; `made` are files that are open already."""
+        known = self.all | dict(made or {})
+        opened = ((each, known[each] if each in known else self._open(each)) for each in found.pieces)
+        self.all = {piece: each for piece, each in opened if each is not None}
+        self.list, self._stamp = found, stamp
+
+    def publish(
+        self, hands: Hands, pieces: Iterable[Piece], *, durable: bool = True
+    ) -> tuple[PieceList, Hashable | None]:
+        """List exactly these files, in the order of their rows, and remove all others; return list and stamp."""
+        after = PieceList(
+            listed(self.shelf, self.layout).generation + 1, tuple(sorted(pieces, key=lambda each: each.start))
+        )
+        value = {"format": self.layout, "generation": after.generation, "pieces": after.pieces}
+        stamp = hands.publish(value, durable=durable)
+        self.sweep(hands, after)
+        return after, stamp
+
+    def sweep(self, hands: Hands, found: PieceList) -> None:
+        """Remove whatever is not in the list."""
+        hands.remove({*self.shelf.names()} - {each.name for each in found.pieces})
+
+    def _open(self, piece: Piece) -> Opened | None:
+        """Return the opened file; None if it is damaged. Raises `StoreFailed` or `StoreBusy`."""
+        try:
+            return self._opened(piece, Arrays.of(self.shelf, piece.name, piece.digest))
+        except (DamagedArrays, ValueError, KeyError, TypeError):
+            return None
 
 
 def joined(texts: Iterable[bytes]) -> tuple[bytes, list[int]]:

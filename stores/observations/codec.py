@@ -18,6 +18,7 @@ from whoosh.formats import Frequency
 from whoosh.writing import SegmentWriter
 
 from chatbot.stores.observations.arrays import joined
+from chatbot.stores.observations.lookups import Numbering
 from chatbot.stores.observations.segments import KEY_BYTES, MANY, REPEATED, UNKNOWN, Ints, Segment, SegmentDraft
 from chatbot.stores.text.bm25 import FIELDS, MAX_FREQUENCY, length_to_byte
 
@@ -34,19 +35,12 @@ class _CountField(FieldType):  # type: ignore[misc]
     """A field whose terms were analysed and counted before."""
 
 
-class _Numbers(dict[str, int]):
-    """From each term to its number, in the order in which terms are met."""
-
-    def __missing__(self, term: str) -> int:
-        self[term] = number = len(self)
-        return number
-
-
 class Postings:
     """Gathers postings in place of Whoosh's pool, which would sort tuples and spill them to files as pickles."""
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
-        self._numbers = _Numbers()
+        self._words: list[str] = []
+        self._numbers = Numbering(self._words)
         self._terms = array("I")
         self._counts = array("I")
         self._runs: list[tuple[int, int]] = []
@@ -69,6 +63,7 @@ class Postings:
 
     def cleanup(self) -> None:
         """Drop all postings."""
+        self._words.clear()
         self._numbers.clear()
         self._terms, self._counts = array("I"), array("I")
         self._runs.clear()
@@ -91,7 +86,7 @@ class Postings:
         return _term_arrays(terms) | _posting_arrays(packed, len(terms), codes)
 
     def _gathered(self) -> Part:
-        found = [term.encode() for term in self._numbers]
+        found = [term.encode() for term in self._words]
         order = np.array(sorted(range(len(found)), key=found.__getitem__), "i8")
         ranks = np.empty(len(found), "i8")
         ranks[order] = np.arange(len(found))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import bisect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import ge, lt
 from typing import Any
 
 from chatbot.stores.observations.lookups import label_of
 from chatbot.stores.observations.table import Table
-from chatbot.stores.query import EMPTY, FILTERED, Filter, Labelled, Order, passes, takes_missing, tests_of, written
+from chatbot.stores.query import EMPTY, FILTERED, MISSING, Filter, Labelled, Order, passes, tests_of, written
 from chatbot.stores.records import micros
 
 _EMPTY = frozenset(label_of(name, "") for name in EMPTY)
@@ -52,7 +54,7 @@ def _holding(table: Table, name: str, asked: Any) -> set[int]:
     start = label_of(f"metadata.{name}", "")
     held = {label[len(start) :]: numbers for label, numbers in table.labels.items() if label.startswith(start)}
     found = set().union(*(numbers for value, numbers in held.items() if passes(json.loads(value), tests)))
-    return found | set(range(len(table))).difference(*held.values()) if takes_missing(tests) else found
+    return found | set(range(len(table))).difference(*held.values()) if passes(MISSING, tests) else found
 
 
 def _without_any(table: Table, empty: str) -> set[int]:
@@ -66,21 +68,27 @@ def predicate(table: Table, wanted: Filter, *, without_ranges: bool = False) -> 
 
     `without_ranges` leaves out comparisons that can be made with a whole column at once.
     """
-    checks = [*(() if without_ranges else _ranges(table, wanted)), *_checks(table, wanted)]
+    found = () if without_ranges else ranges(table, wanted)
+    checks = [*(partial(_in_range, *each) for each in found), *_checks(table, wanted)]
     if len(checks) < 2:
         return checks[0] if checks else always
     return lambda number: all(check(number) for check in checks)
 
 
-def _ranges(table: Table, wanted: Filter) -> Iterator[Callable[[int], bool]]:
+def ranges(table: Table, wanted: Filter) -> list[tuple[Sequence[float], Callable[[Any, float], Any], float]]:
+    """Return the comparisons of whole columns: a column, how its numbers are compared, and with which."""
+    found: list[tuple[Sequence[float], Callable[[Any, float], Any], float]] = []
     if wanted.after is not None:
-        begin = micros(wanted.after)
-        yield lambda number: table.created_at[number] >= begin
+        found.append((table.created_at, ge, micros(wanted.after)))
     if wanted.before is not None:
-        end = micros(wanted.before)
-        yield lambda number: table.created_at[number] < end
+        found.append((table.created_at, lt, micros(wanted.before)))
     if wanted.min_importance > 0:
-        yield lambda number: table.importance[number] >= wanted.min_importance
+        found.append((table.importance, ge, wanted.min_importance))
+    return found
+
+
+def _in_range(column: Sequence[float], compare: Callable[[Any, float], Any], bound: float, number: int) -> bool:
+    return bool(compare(column[number], bound))
 
 
 def _checks(table: Table, wanted: Filter) -> Iterator[Callable[[int], bool]]:

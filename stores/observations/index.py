@@ -14,29 +14,20 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from msgspec import Struct
 
 from chatbot.stores.cache import MemoryShelf
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.observations import ranking
-from chatbot.stores.observations.arrays import DamagedArrays
+from chatbot.stores.observations.arrays import Piece, PieceList, Pieces, listed
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS, Overlay, Text
 from chatbot.stores.observations.ranking import RankedRows, Totals
-from chatbot.stores.observations.segments import (
-    MAX_ROWS,
-    Ints,
-    Manifest,
-    Segment,
-    SegmentEntry,
-    publish,
-    read_manifest,
-    sweep,
-)
+from chatbot.stores.observations.segments import FORMAT, MAX_ROWS, Ints, Segment
 from chatbot.stores.query import Corpus
 from chatbot.stores.text.bm25 import Document, average_length
 
@@ -45,7 +36,6 @@ logger = logging.getLogger(__name__)
 _STALE_SHARE = 8
 _MANY = 4 * FLUSH_ROWS
 _LOG_ROWS = 20_000
-_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +49,11 @@ class Plan:
     segments: Sequence[Segment] = ()
 
 
-class PublishedSegment(Struct, frozen=True):
-    """A segment that other processes use already."""
+class PublishedSegment(NamedTuple):
+    """A segment that other processes use already, with the list and the stamp of the shelf."""
 
     segment: Segment
-    manifest: Manifest
+    list: PieceList
     stamp: Hashable | None
 
 
@@ -72,8 +62,7 @@ class TextIndex:
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
-        self._manifest = Manifest()
-        self._stamp: Hashable | None = None
+        self._pieces: Pieces[Segment] = Pieces(shelf, FORMAT, Segment)
         self._segments: list[Segment] = []
         self._overlay = Overlay()
         self._log: list[int] = []
@@ -98,23 +87,16 @@ class TextIndex:
     def open(self) -> None:
         """Use the sound segments and remove all else. Raises `StoreError` or `OSError`, but not for damaged files."""
         self.shelf.prepare()
-        self._load()
-        if {*self.shelf.names()} - {entry.name for entry in self._manifest.entries}:
+        self.refresh()
+        if {*self.shelf.names()} - {each.name for each in self._pieces.all}:
             with suppress(StoreError), self.shelf.alone() as hands:
-                sweep(self.shelf, hands, read_manifest(self.shelf))
-
-    def close(self) -> None:
-        """Forget everything; what is on the disk stays."""
-        self._segments = []
-        self._overlay = Overlay()
-        self._log = []
-        self._totals.clear()
+                self._pieces.sweep(hands, listed(self.shelf, FORMAT))
 
     def refresh(self) -> bool:
-        """Use a manifest that another process published; return whether there was one. Takes one system call if not."""
-        if self.shelf.stamp() == self._stamp:
+        """Use a list that another process published; return whether there was one. Takes one system call if not."""
+        if not self._pieces.refresh():
             return False
-        self._load()
+        self._use_segments()
         return True
 
     def uncovered(self, versions: array[int]) -> list[int]:
@@ -132,7 +114,7 @@ class TextIndex:
         self._overlay.put(row, Text.of(version, document))
         self._log.append(row)
         if len(self._log) > _LOG_ROWS:
-            self._adopt(self._manifest, self._segments)
+            self._use_segments()
 
     def ranked(
         self, query: Sequence[str], visible: Visible, *, limit: int | None = None, wanted: Ints | None = None
@@ -187,24 +169,24 @@ class TextIndex:
         """
         from chatbot.stores.observations.codec import build
 
-        shelf = self.shelf
-        if read_manifest(shelf).generation != plan.generation:
+        if listed(self.shelf, FORMAT).generation != plan.generation:
             return None
         draft = build(plan.start, plan.end, _texts_of(plan, documents), plan.segments, pause)
-        shelf.prepare()
-        with shelf.alone() as hands:
-            disk = read_manifest(shelf)
-            if disk.generation != plan.generation or not is_current():
+        self.shelf.prepare()
+        with self.shelf.alone() as hands:
+            now = listed(self.shelf, FORMAT)
+            if now.generation != plan.generation or not is_current():
                 return None
             segment = draft.save(hands)
-            kept = [entry for entry in disk.entries if entry.end <= plan.start or entry.start >= plan.end]
-            after = disk.replaced([*kept, segment.entry])
-            return PublishedSegment(segment, after, publish(shelf, hands, after))
+            kept = [each for each in now.pieces if each.end <= plan.start or each.start >= plan.end]
+            return PublishedSegment(segment, *self._pieces.publish(hands, [*kept, segment.piece]))
 
     def adopt(self, published: PublishedSegment) -> None:
         """Use a published segment here as well, unless others replaced it meanwhile."""
-        if published.manifest.generation > self._manifest.generation:
-            self._take(published.manifest, published.stamp, {published.segment.entry: published.segment})
+        segment, found, stamp = published
+        if found.generation > self._pieces.list.generation:
+            self._pieces.adopt(found, stamp, {segment.piece: segment})
+            self._use_segments()
 
     def erase(self, rows: Collection[int]) -> None:
         """Purge rows: when this returns, no file holds anything of their texts.
@@ -214,19 +196,19 @@ class TextIndex:
         """
         self._overlay.drop(rows)
         self._totals.clear()
-        known = {segment.entry: segment for segment in self._segments}
+        known = self._pieces.all
         self.shelf.prepare()
-        made: dict[SegmentEntry, Segment] = {}
+        made: dict[Piece, Segment] = {}
         with self.shelf.alone() as hands:
-            disk = read_manifest(self.shelf)
-            kept = [entry for entry in disk.entries if not _may_hold(entry, known.get(entry), rows)]
-            for entry in {*disk.entries} - {*kept}:
-                if rest := self._without(known.get(entry), rows, hands):
-                    made[rest.entry] = rest
-            after = disk.replaced([*kept, *made])
-            stamp = publish(self.shelf, hands, after)
+            pieces = listed(self.shelf, FORMAT).pieces
+            kept = [each for each in pieces if not _may_hold(each, known.get(each), rows)]
+            for each in {*pieces} - {*kept}:
+                if rest := self._without(known.get(each), rows, hands):
+                    made[rest.piece] = rest
+            after = self._pieces.publish(hands, [*kept, *made])
             hands.sync()
-        self._take(after, stamp, made)
+        self._pieces.adopt(*after, made)
+        self._use_segments()
 
     def _without(self, segment: Segment | None, rows: Collection[int], hands: Hands) -> Segment | None:
         """Rewrite the segment without these rows; None if that is not worth it, or fails."""
@@ -239,42 +221,12 @@ class TextIndex:
             nothing: list[tuple[int, int, dict[str, dict[str, int]]]] = [(row, 0, {}) for row in inside]
             return build(segment.start, segment.end, nothing, [segment]).save(hands)
         except (OSError, StoreError) as error:
-            logger.info("what is left of %s is indexed again: %s", segment.entry.name, error)
+            logger.info("what is left of %s is indexed again: %s", segment.piece.name, error)
             return None
 
-    def _load(self) -> None:
-        for _ in range(_ATTEMPTS):
-            stamp = self.shelf.stamp()
-            if self._take(read_manifest(self.shelf), stamp, {}):
-                return
-            if self.shelf.stamp() == stamp:
-                break
-        logger.warning("the index in %s is damaged, and a part of it is built again", self.shelf.name)
-        with suppress(StoreError):
-            self._remove_damaged()
-
-    def _remove_damaged(self) -> None:
-        damaged = {*self._manifest.entries} - {segment.entry for segment in self._segments}
-        with self.shelf.alone() as hands:
-            disk = read_manifest(self.shelf)
-            after = disk.replaced(entry for entry in disk.entries if entry not in damaged)
-            stamp = publish(self.shelf, hands, after)
-        self._take(after, stamp, {})
-
-    def _take(self, manifest: Manifest, stamp: Hashable | None, opened: dict[SegmentEntry, Segment]) -> bool:
-        """Use this manifest; returns whether all of its segments were sound."""
-        known = {segment.entry: segment for segment in self._segments}
-        known |= opened
-        found = [known.get(entry) or _opened(self.shelf, entry) for entry in manifest.entries]
-        sound = [segment for segment in found if segment]
-        self._stamp = stamp
-        self._adopt(manifest, sound)
-        return len(sound) == len(found)
-
-    def _adopt(self, manifest: Manifest, segments: Iterable[Segment]) -> None:
-        """Use these segments; the log restarts with the rows that the overlay replaces in them."""
-        self._manifest = manifest
-        self._segments = list(segments)  # a new list each time: caches compare its identity
+    def _use_segments(self) -> None:
+        """Use the segments of the list; the log restarts with the rows that the overlay replaces in them."""
+        self._segments = [*self._pieces.all.values()]  # a new list each time: caches compare its identity
         self._log = []
         covered: list[int] = []
         ends = [segment.end for segment in self._segments]
@@ -295,9 +247,9 @@ class TextIndex:
         return totals
 
     def _plan(self, start: int, end: int) -> Plan:
-        texts = {row: text for row, text in self._overlay.texts.items() if start <= row < end}
+        texts = {row: text for row, text in self._overlay.items() if start <= row < end}
         segments = [segment for segment in self._segments if segment.start < end and segment.end > start]
-        return Plan(start, end, self._manifest.generation, texts, segments)
+        return Plan(start, end, self._pieces.list.generation, texts, segments)
 
     def _regions(self) -> Iterator[tuple[int, int, int]]:
         """Yield the ranges that could be written, each with the number of its rows in memory."""
@@ -327,18 +279,10 @@ class TextIndex:
         return pending >= ((end - start) // _STALE_SHARE or 1 if stale else min(FLUSH_ROWS, end - start))
 
 
-def _may_hold(entry: SegmentEntry, segment: Segment | None, rows: Iterable[int]) -> bool:
+def _may_hold(piece: Piece, segment: Segment | None, rows: Iterable[int]) -> bool:
     """Return whether the segment may hold a text of one of the rows."""
-    inside = (row - entry.start for row in rows if entry.start <= row < entry.end)
+    inside = (row - piece.start for row in rows if piece.start <= row < piece.end)
     return any(segment is None or segment.texts[row] > 0 for row in inside)
-
-
-def _opened(shelf: Shelf, entry: SegmentEntry) -> Segment | None:
-    """Return the segment unless it is damaged."""
-    try:
-        return Segment.opened(shelf, entry)
-    except (DamagedArrays, ValueError, KeyError, TypeError):
-        return None
 
 
 def _texts_of(

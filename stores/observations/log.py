@@ -15,8 +15,8 @@ from pathlib import Path
 
 from chatbot.stores.errors import InvalidValue, LaterFormat
 from chatbot.stores.files import (
-    Appender,
     Folder,
+    OpenFile,
     Stamp,
     checked_status,
     make_folder,
@@ -178,7 +178,7 @@ class FileWriting:
         self._log = log
         self._folder = folder
         self._opened = opened
-        self._file: Appender | None = None
+        self._file: OpenFile | None = None
 
     def mend(self) -> None:
         """Open the file for appending, which repairs a torn end."""
@@ -204,7 +204,7 @@ class FileWriting:
         self._log.take_as_read(len(data))
         return moved
 
-    def _appender(self) -> Appender:
+    def _appender(self) -> OpenFile:
         if self._file is None:
             self._file = self._opened.enter_context(self._folder.appending(NAME, known=self._log.known_end()))
         return self._file

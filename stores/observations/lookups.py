@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate, pairwise
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from chatbot.stores.access import OWNER, View, may_see
 from chatbot.stores.fields import Field, Form, InTable
@@ -21,42 +21,34 @@ if TYPE_CHECKING:
     from chatbot.stores.observations.table import Table
 
 ID_LENGTH = 36
+Key = TypeVar("Key")
 _NO_ROWS: Sequence[int] = ()
 
 
-class Ids:
-    """Numbers and ids of rows, in the order of addition. The number of an erased row is not reused; its id may be.
+class Ids(list[str]):
+    """Ids of rows by number, in the order of addition. The number of an erased row is not reused; its id may be.
 
     `text` are the first ids, joined; `gone` the numbers of erased ones.
     """
 
     def __init__(self, text: str = "", gone: Iterable[int] = ()) -> None:
-        self._ids = [text[at : at + ID_LENGTH] for at in range(0, len(text), ID_LENGTH)]
+        super().__init__(text[at : at + ID_LENGTH] for at in range(0, len(text), ID_LENGTH))
         self.gone = set(gone)
         """The numbers whose rows were erased."""
-        self.erased = {self._ids[number] for number in self.gone}
+        self.erased = {self[number] for number in self.gone}
         """Ids of erased rows; one may be in use again."""
-        self.numbers = {each: number for number, each in enumerate(self._ids) if number not in self.gone}
+        self.numbers = {each: number for number, each in enumerate(self) if number not in self.gone}
         """The numbers of all rows that were not erased, in order."""
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __getitem__(self, number: int) -> str:
-        return self._ids[number]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ids)
 
     def add(self, each: str) -> int:
         """Add a row and return its number."""
-        self._ids.append(each)
+        self.append(each)
         number = self.numbers[each] = len(self) - 1
         return number
 
     def add_erased(self, each: str) -> None:
         """Add a number whose row is gone."""
-        self._ids.append(each)
+        self.append(each)
         self.erased.add(each)
         self.gone.add(len(self) - 1)
 
@@ -65,9 +57,18 @@ class Ids:
         self.gone.add(self.numbers.pop(each))
         self.erased.add(each)
 
-    def number(self, each: str) -> int | None:
-        """The number of a row; None if there is none or it was erased."""
-        return self.numbers.get(each)
+
+class Numbering(dict[Key, int]):
+    """From each of `values` to its number; a value that is asked for first is added at the end of both."""
+
+    def __init__(self, values: list[Key]) -> None:
+        super().__init__({each: number for number, each in enumerate(values)})
+        self._values = values
+
+    def __missing__(self, key: Key) -> int:
+        self._values.append(key)
+        self[key] = number = len(self)
+        return number
 
 
 class LabelTexts(NamedTuple):
@@ -88,46 +89,34 @@ class LabelTexts(NamedTuple):
             yield self.texts[begin:end], rows[first:stop]
 
 
-class Labels:
+class Labels(dict[str, "array[int]"]):
     """From labels to their rows, ascending."""
-
-    def __init__(self, written: Iterable[tuple[str, array[int]]] = ()) -> None:
-        self._rows = dict(written)
 
     def of(self, label: str) -> Sequence[int]:
         """The rows that carry the label; not to be changed."""
-        return self._rows.get(label, _NO_ROWS)
+        return self.get(label, _NO_ROWS)
 
     def count(self, labels: Iterable[str]) -> int:
         """Return how many rows carry the labels, each counted by itself."""
         return sum(len(self.of(label)) for label in labels)
 
-    def items(self) -> Iterator[tuple[str, array[int]]]:
-        """Each label with its rows; not to be changed."""
-        return iter(self._rows.items())
-
     def add(self, label: str, number: int) -> None:
-        """Add the label to the last row."""
-        self._own(label).append(number)
-
-    def insert(self, label: str, number: int) -> None:
-        """Add the label to a row."""
-        insort(self._own(label), number)
+        """Add the label to a row, mostly the last one."""
+        insort(self.setdefault(label, array("I")), number)
 
     def remove(self, label: str, number: int) -> None:
         """Remove the label from a row."""
-        rows = self._rows[label]
-        rows.remove(number)
-        if not rows:
-            del self._rows[label]
+        self[label].remove(number)
+        if not self[label]:
+            del self[label]
 
     def erase(self, numbers: AbstractSet[int]) -> None:
         """Remove all labels from these rows."""
-        for label, held in [each for each in self._rows.items() if not numbers.isdisjoint(each[1])]:
+        for label, held in [each for each in self.items() if not numbers.isdisjoint(each[1])]:
             if left := [number for number in held if number not in numbers]:
-                self._rows[label] = array("I", left)
+                self[label] = array("I", left)
             else:
-                del self._rows[label]
+                del self[label]
 
     def written(self) -> LabelTexts:
         """Return all labels."""
@@ -136,12 +125,6 @@ class Labels:
         row_ends = array("I", accumulate(len(rows) for _, rows in ordered))
         texts, rows = "".join(label for label, _ in ordered), b"".join(rows.tobytes() for _, rows in ordered)
         return LabelTexts(texts, text_ends, rows, row_ends)
-
-    def _own(self, label: str) -> array[int]:
-        rows = self._rows.get(label)
-        if rows is None:
-            rows = self._rows[label] = array("I")
-        return rows
 
 
 def labels_of(row: Observation) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, length_to_byte
@@ -41,47 +41,37 @@ class Text(NamedTuple):
         return tuple(map(LENGTHS.__getitem__, self.codes))
 
 
-class Overlay:
-    """Postings of each term, packed as numbers; rows are replaced and dropped as a whole.
+class Overlay(dict[int, Text]):
+    """Texts by row, with postings of each term, packed as numbers; rows are replaced and dropped as a whole.
 
     Postings are made when a term is first searched: a row that moves to a segment before that costs nothing.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._postings: dict[str, array[int]] = {}
         self._unlisted: set[int] = set()
-        self.texts: dict[int, Text] = {}
-        """Changed values, by row."""
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __contains__(self, row: object) -> bool:
-        return row in self.texts
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.texts)
 
     def version(self, row: int) -> int | None:
         """The version of the row's text, if it is here."""
-        text = self.texts.get(row)
+        text = self.get(row)
         return None if text is None else text.version
 
     def put(self, row: int, text: Text) -> None:
         """Replace the text of the row."""
-        if row in self.texts:
+        if row in self:
             self.drop((row,))
-        self.texts[row] = text
+        self[row] = text
         self._unlisted.add(row)
 
     def drop(self, rows: Collection[int]) -> None:
         """Drop these rows, if they are here."""
-        there = {row: self.texts.pop(row) for row in rows if row in self.texts}
+        there = {row: self.pop(row) for row in rows if row in self}
         gone = {row: text for row, text in there.items() if row not in self._unlisted}
         self._unlisted.difference_update(there)
-        if 4 * len(gone) > len(self.texts):
+        if 4 * len(gone) > len(self):
             self._postings = {}
-            self._unlisted.update(self.texts)
+            self._unlisted.update(self)
             return
         for term in {term for text in gone.values() for counts in text.fields.values() for term in counts}:
             left = array("Q", [each for each in self._postings[term] if each >> ROW not in gone])
@@ -94,7 +84,7 @@ class Overlay:
         """Return the postings of a term as native 64-bit numbers, ordered by field within a row."""
         if self._unlisted:
             for row in sorted(self._unlisted):
-                self._list(row, self.texts[row])
+                self._list(row, self[row])
             self._unlisted.clear()
         found = self._postings.get(term)
         return b"" if found is None else found.tobytes()

@@ -204,7 +204,7 @@ class Questions:
 
     def _seen_among(self, ids: Iterable[str]) -> list[int]:
         """Return the numbers of the current rows with these ids."""
-        flags, number_of = self._visible.flags, self._table.ids.number
+        flags, number_of = self._visible.flags, self._table.numbers.get
         return [number for each in ids if (number := number_of(each)) is not None and flags[number]]
 
 

@@ -16,13 +16,12 @@ import numpy as np
 from msgspec import Struct
 
 from chatbot.stores.observations import overlay as packing
-from chatbot.stores.observations.filters import always, fitting, predicate
+from chatbot.stores.observations.filters import always, fitting, predicate, ranges
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import Overlay
 from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Ints, Segment, TermRun
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Filter
-from chatbot.stores.records import micros
 from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, inverse_frequency
 
 _BOOSTS = np.array(BOOSTS)
@@ -98,7 +97,7 @@ class Totals:
         else:
             self._hide(row)
         if visible.sees(row):
-            self._counted[row] = overlay.texts[row].lengths
+            self._counted[row] = overlay[row].lengths
             self._add(1, self._counted[row])
 
     def _hide(self, row: int) -> None:
@@ -125,10 +124,10 @@ def _seen(segment: Segment, visible: Visible, overlay: Overlay) -> _VisiblePart:
     seen[inside] = False
     hidden = np.flatnonzero(known & ~seen)
     if not len(hidden):
-        return _VisiblePart(None, segment.entry.known, segment.entry.totals)
+        return _VisiblePart(None, segment.known, segment.totals)
     gone = segment.lengths(hidden)
-    left = [total - length for total, length in zip(segment.entry.totals, gone, strict=True)]
-    return _VisiblePart(seen, segment.entry.known - len(hidden), left)
+    left = [total - length for total, length in zip(segment.totals, gone, strict=True)]
+    return _VisiblePart(seen, segment.known - len(hidden), left)
 
 
 class _Postings(Struct):
@@ -277,7 +276,8 @@ def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
     if numbers is not None:
         flags = np.zeros(len(table), bool)
         flags[np.fromiter(numbers, "i8", len(numbers))] = True
-    for each in _ranges(table, wanted):
+    for column, compare, bound in ranges(table, wanted):
+        each = compare(np.array(column), bound)
         flags = each if flags is None else flags & each
     rest = predicate(table, wanted, without_ranges=True)
     if rest is not always:
@@ -311,14 +311,3 @@ def sessions_about(table: Table, held: Sequence[Ints]) -> dict[str, float]:
             scores[among] += idf * (each[among] * (K1 + 1)) / (each[among] + K1)
     found = np.flatnonzero(scores)
     return {names[at] or "": score for at, score in zip(found.tolist(), scores[found].tolist(), strict=True)}
-
-
-def _ranges(table: Table, wanted: Filter) -> list[Ints]:
-    found = []
-    if wanted.after is not None:
-        found.append(np.array(table.created_at) >= micros(wanted.after))
-    if wanted.before is not None:
-        found.append(np.array(table.created_at) < micros(wanted.before))
-    if wanted.min_importance > 0:
-        found.append(np.array(table.importance) >= wanted.min_importance)
-    return found

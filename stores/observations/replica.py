@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
 import threading
 from array import array
 from collections import OrderedDict
@@ -20,14 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
-from weakref import WeakMethod
 
 from chatbot.stores.access import Guard, View
 from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError
 from chatbot.stores.log import Log, Mark, Place, Shelf
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations import search
-from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
+from chatbot.stores.observations.arrays import Arrays, Pieces, packed, put
 from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, numbers
 from chatbot.stores.observations.search import TextSearch
@@ -41,12 +39,7 @@ if TYPE_CHECKING:
     from chatbot.stores.observations.row_vectors import Vectors
 
 NAME = "table"
-_LAYOUT = "table 2"
-_ATTEMPTS = 3
-
-
-class BadSnapshot(Exception):
-    """The snapshot cannot be used."""
+_LAYOUT = "table 3"
 
 
 class Snapshots:
@@ -58,41 +51,23 @@ class Snapshots:
         """True if other machines read it too, so that it is worth writing while this one runs."""
 
     def load(self) -> tuple[Table, Mark] | None:
-        """Return the snapshot; None if there is none. Raises `BadSnapshot`."""
-        for _ in range(_ATTEMPTS):
-            listed = self._shelf.listed()
-            if listed is None:
-                return None
-            try:
-                return self._opened(listed)
-            except (BadSnapshot, DamagedArrays, StoreError) as error:
-                if self._shelf.listed() == listed:  # else another one was written meanwhile
-                    raise BadSnapshot(str(error)) from error
-        return None
+        """Return the snapshot; None if there is no sound one."""
+        pieces = self._pieces()
+        pieces.refresh()
+        return next(iter(pieces.all.values()), None)
 
-    def write(self, data: bytes, digest: str) -> None:
+    def write(self, made: tuple[bytes, str]) -> None:
         """Replace the snapshot by one that was `dumped`. Needs the log's lock."""
         self._shelf.prepare()
-        name = f"table-{secrets.token_hex(8)}"
         with self._shelf.alone() as hands:
-            hands.put(name, data)
-            hands.publish({"format": _LAYOUT, "piece": name, "digest": digest}, durable=False)
-            hands.remove({*self._shelf.names()} - {name})
+            self._pieces().publish(hands, [put(hands, NAME, made)], durable=False)
 
     def remove(self) -> None:
         """Erase the snapshot, which contains parts of memories. Raises a `StoreError`."""
         self._shelf.clear()
 
-    def _opened(self, listed: object) -> tuple[Table, Mark]:
-        match listed:
-            case {"format": layout, "piece": str(piece), "digest": str(digest)} if layout == _LAYOUT:
-                arrays = Arrays.of(self._shelf, piece, digest)
-            case _:
-                raise BadSnapshot("it has another format")
-        try:
-            return _table_of(arrays), Mark(*arrays.about["position"])
-        except (KeyError, TypeError, ValueError) as error:  # from a release with other parts in this format
-            raise BadSnapshot(f"{type(error).__name__}: {error}") from error
+    def _pieces(self) -> Pieces[tuple[Table, Mark]]:
+        return Pieces(self._shelf, _LAYOUT, lambda _, arrays: (_table_of(arrays), Mark(*arrays.about["position"])))
 
 
 def dumped(table: Table, mark: Mark) -> tuple[bytes, str]:
@@ -167,7 +142,6 @@ class Replica:
         self._bodies: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
         self._is_closed = False
-        self._rest = _resting(WeakMethod(self.rest))
         self._snapshot_lines = 0
         self._known_vectors: Vectors | None = None
         self.search = TextSearch(
@@ -186,7 +160,7 @@ class Replica:
             return True
         if self._is_closed:
             raise ClosedResource("the store of memories is closed")
-        OPEN.used(id(self), self._rest)
+        OPEN.used(id(self), self.rest)
         if not self._is_open:
             self._open()
         elif self.log.is_replaced():
@@ -284,7 +258,7 @@ class Replica:
                 made = dumped(self.table, mark)
             with self.log.locked(), self.lock:
                 if mark.inode == self.log.mark().inode and not self.log.is_replaced():  # nothing was erased since
-                    self.snapshots.write(*made)
+                    self.snapshots.write(made)
         except ReadOnlyFolder:
             logger.info("no snapshot of %s is kept: it can only be read", self.log.name)
         except (OSError, StoreError) as error:
@@ -324,17 +298,14 @@ class Replica:
     def _open(self) -> None:
         self.log.start_again()
         self._is_open = True
-        try:
-            found = self.snapshots.load()
-            if found is None:
-                return
-            table, mark = found
-            if self.log.resume(mark):
-                self.table = table
-                self._snapshot_lines = table.lines
-                return
-        except BadSnapshot as error:
-            logger.warning("the snapshot of %s is damaged and is built again: %s", self.log.name, error)
+        found = self.snapshots.load()
+        if found is None:
+            return
+        table, mark = found
+        if self.log.resume(mark):
+            self.table = table
+            self._snapshot_lines = table.lines
+            return
         try:
             self.snapshots.remove()
         except StoreError as error:
@@ -376,7 +347,7 @@ class Replica:
             self._fold_change(event, place)
 
     def _fold_new(self, event: Event, row: Observation, place: Place) -> None:
-        if self.table.ids.number(row.id) is not None:
+        if self.table.numbers.get(row.id) is not None:
             raise InvalidValue(f"the id {row.id} is used twice: the first row stays")
         number = self.table.add(row, place)
         self._keep_body(number, row)
@@ -387,7 +358,7 @@ class Replica:
     def _fold_counts(self, event: Event) -> None:
         table = self.table
         for each in event.ids:
-            number = table.ids.number(each)
+            number = table.numbers.get(each)
             if number is None:
                 continue  # erased meanwhile
             if event.kind == "use":
@@ -402,7 +373,7 @@ class Replica:
 
     def _fold_change(self, event: Event, place: Place) -> None:
         for each in event.ids:
-            number = self.table.ids.number(each)
+            number = self.table.numbers.get(each)
             if number is None:
                 continue  # erased meanwhile
             if event.kind in STATUS_AFTER and event.kind != "restore":
@@ -423,7 +394,7 @@ class Replica:
         self._bodies.pop(number, None)
 
     def _guard_of(self, observation_id: str) -> Guard | None:
-        number = self.table.ids.number(observation_id)
+        number = self.table.numbers.get(observation_id)
         return None if number is None else self.table.guard(number)[1]
 
     def _keep_body(self, number: int, row: Observation) -> None:
@@ -445,7 +416,3 @@ class Replica:
 def _about(row_id: str, event: Event) -> Event:
     """Return the event as it applies to one row."""
     return next((each for each in implied(event) if row_id in each.ids), event)
-
-
-def _resting(rest: WeakMethod[Callable[[], bool]]) -> Callable[[], bool]:
-    return lambda: (method := rest()) is None or method()

@@ -10,27 +10,22 @@ A writer holds the journal's lock; a reader needs none.
 
 from __future__ import annotations
 
-import logging
-import secrets
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chatbot.stores.errors import InvalidValue, MissingFolder
 from chatbot.stores.log import Hands, Shelf
-from chatbot.stores.observations.arrays import Arrays, DamagedArrays, packed
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, Piece, Pieces, packed, put
 from chatbot.stores.vectors import Vector, check_model
 
-logger = logging.getLogger(__name__)
-
 NAME = "meaning"
-_ATTEMPTS = 3
 _LAYOUT = "vectors 3"
 _MOST_ROWS = 1 << 12
 _MOST_DIMENSIONS = 1 << 16
@@ -44,9 +39,8 @@ Rows = tuple[Ints, Ints, Ints]
 class VectorPart:
     """Vectors of one model. Raises `DamagedArrays` if the arrays do not fit each other."""
 
-    def __init__(self, name: str, digest: str, arrays: Arrays) -> None:
-        self.name = name
-        self.digest = digest
+    def __init__(self, piece: Piece, arrays: Arrays) -> None:
+        self.piece = piece
         self.model = str(arrays.about["model"])
         self.dimension = int(arrays.about["dimension"])
         self.columns = slice(*arrays.about["columns"])
@@ -56,7 +50,7 @@ class VectorPart:
         """The kept columns of the vectors."""
         width = len(range(self.dimension)[self.columns])
         if len(self) != len(self.digests) or width * len(self) != len(self.values):
-            raise DamagedArrays(f"{name} does not hold a vector for each row")
+            raise DamagedArrays(f"{piece.name} does not hold a vector for each row")
         self.values = self.values.reshape(len(self), width)
 
     def __len__(self) -> int:
@@ -69,114 +63,12 @@ class VectorPart:
         return self.numbers[wanted], self.digests[wanted], values
 
 
-class PackedPart(NamedTuple):
-    """A part that is not on the shelf yet: what `packed` returned."""
-
-    data: bytes
-    digest: str
-
-
-class Parts:
-    """The valid parts as of the last `refresh`. Guarded by its owner's lock.
-
-    New rows are merged with the last parts while these are no more than twice as large: there are few parts, and each
-    row is rewritten a few times only. A damaged part is left out.
-    """
-
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-        self._stamp: Hashable | None = None
-        self.all: Sequence[VectorPart] = ()
-
-    def refresh(self) -> bool:
-        """Read a newly published list, and return True; one system call if there is none."""
-        if self._shelf.stamp() == self._stamp:
-            return False
-        for _ in range(_ATTEMPTS):
-            stamp, listed = self._shelf.stamp(), self._listed()
-            self._adopt(stamp, listed)
-            if len(self.all) == len(listed) or self._shelf.stamp() == stamp:
-                break
-        return True
-
-    def is_all_there_is(self) -> bool:
-        """False if the shelf holds something else: a damaged part, or one that a killed process left."""
-        try:
-            return {*self._shelf.names()} == {part.name for part in self.all}
-        except MissingFolder:
-            return not self.all
-
-    @contextmanager
-    def changing(self, *, make: bool = True) -> Iterator[Hands]:
-        """Lock the parts for changes, with `all` up to date. Without `make`, a missing shelf is an error."""
-        if make:
-            self._shelf.prepare()
-        with self._shelf.alone() as hands:
-            self.refresh()
-            yield hands
-
-    def split(self, added: int, used: Mapping[VectorPart, int]) -> tuple[list[VectorPart], list[VectorPart]]:
-        """Return the parts to keep when this many rows are added, and those to merge with them.
-
-        `used` counts the valid rows of each part: a mostly unused one is merged.
-        """
-        count, total = len(self.all), added
-        while count and len(self.all[count - 1]) <= 2 * total and total + len(self.all[count - 1]) <= _MOST_ROWS:
-            count -= 1
-            total += len(self.all[count])
-        kept, taken = [], [*self.all[count:]]
-        for part in self.all[:count]:
-            if 2 * used[part] <= len(part) and total + used[part] <= _MOST_ROWS:
-                total += used[part]
-                taken.append(part)
-            else:
-                kept.append(part)
-        return kept, taken
-
-    def publish(self, hands: Hands, parts: Sequence[VectorPart | PackedPart]) -> None:
-        """Publish exactly these parts, in this order. No byte of the others is left on return."""
-        if [*parts] == [*self.all] and self.is_all_there_is():
-            return
-        listed = []
-        for part in parts:
-            name = f"part-{secrets.token_hex(8)}" if isinstance(part, PackedPart) else part.name
-            if isinstance(part, PackedPart):
-                hands.put(name, part.data, durable=True)
-            listed.append((name, part.digest))
-        stamp = hands.publish({"format": _LAYOUT, "parts": listed})
-        hands.remove({*self._shelf.names()} - {name for name, _ in listed})
-        hands.sync()
-        self._adopt(stamp, listed)
-
-    def _listed(self) -> list[tuple[str, str]]:
-        value = self._shelf.listed()
-        try:
-            if value["format"] == _LAYOUT:
-                return [(str(name), str(digest)) for name, digest in value["parts"]]
-        except (TypeError, KeyError, ValueError):
-            pass
-        return []
-
-    def _adopt(self, stamp: Hashable | None, listed: Sequence[tuple[str, str]]) -> None:
-        known = {(part.name, part.digest): part for part in self.all}
-        found = (known.get(each) or self._opened(*each) for each in listed)
-        self.all = [part for part in found if part is not None]
-        self._stamp = stamp
-
-    def _opened(self, name: str, digest: str) -> VectorPart | None:
-        try:
-            return VectorPart(name, digest, Arrays.of(self._shelf, name, digest))
-        except (DamagedArrays, ValueError, KeyError, TypeError) as error:
-            logger.warning("a part of %s is made again: %s", self._shelf.name, error)
-            return None
-
-
 class Vectors:
     """The usable vectors of an identity. Guarded by its owner's lock."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._parts = Parts(shelf)
+        self._pieces: Pieces[VectorPart] = Pieces(shelf, _LAYOUT, VectorPart)
         self._known: Sequence[VectorPart] = ()
         self._gather()
 
@@ -190,10 +82,9 @@ class Vectors:
         """The length of each; 0 if there are none."""
         return self._known[0].dimension if self._known else 0
 
-    def catch_up(self) -> None:
-        """Read what other processes have added or erased."""
-        self._parts.refresh()
-        if self._parts.all is not self._known:
+    def catch_up(self, hands: Hands | None = None) -> None:
+        """Read what other processes have added or erased. Needs `hands` if the shelf is locked already."""
+        if self._pieces.refresh(hands):
             self._gather()
 
     def check(self, model: str, dimension: int = 0) -> None:
@@ -217,24 +108,49 @@ class Vectors:
 
         `digests` are those of all texts, by number of the row. Needs the journal's lock.
         """
-        with self._parts.changing() as hands:
-            self.catch_up()
+        self._shelf.prepare()
+        with self._shelf.alone() as hands:
+            self.catch_up(hands)
             self.check(model, dimension)
             new = _rows_of(given, dimension)
             used = self._used_by_part(digests, without=new[0])
-            counts = {part: int(np.count_nonzero(flags)) for part, flags in used.items()}
-            kept, taken = self._parts.split(len(new[0]), counts)
+            kept, taken = self._split(len(new[0]), {part: int(np.count_nonzero(flags)) for part, flags in used.items()})
             left = [part.rows(used[part]) for part in taken if used[part].any()]
-            self._parts.publish(hands, [*kept, _packed(model, dimension, [*left, new])])
-        self.catch_up()
+            self._publish(hands, [*(part.piece for part in kept), _put(hands, model, dimension, [*left, new])])
 
     def erase(self, numbers: Collection[int]) -> None:
         """Remove the vectors of these rows from every file before returning. Needs the journal's lock."""
         gone = np.fromiter(numbers, "i8", len(numbers))
-        with suppress(MissingFolder), self._parts.changing(make=False) as hands:
-            self.catch_up()
-            self._parts.publish(hands, [each for part in self._known if (each := _without(part, gone)) is not None])
+        with suppress(MissingFolder), self._shelf.alone() as hands:
+            self.catch_up(hands)
+            self._publish(hands, [left for part in self._known if (left := _without(part, gone, hands)) is not None])
         self.catch_up()
+
+    def _publish(self, hands: Hands, pieces: Sequence[Piece]) -> None:
+        """List exactly these parts; no byte of the others is left on return."""
+        self._pieces.adopt(*self._pieces.publish(hands, pieces))
+        hands.sync()
+        self._gather()
+
+    def _split(self, added: int, used: Mapping[VectorPart, int]) -> tuple[list[VectorPart], list[VectorPart]]:
+        """Return the parts to keep when this many rows are added, and those to merge with them.
+
+        The last parts are merged while they are no more than twice as large as what they are merged with: there are few
+        parts, and each row is rewritten a few times only. `used` counts the valid rows of each part: a mostly unused
+        one is merged.
+        """
+        count, total = len(self._known), added
+        while count and len(self._known[count - 1]) <= 2 * total and total + len(self._known[count - 1]) <= _MOST_ROWS:
+            count -= 1
+            total += len(self._known[count])
+        kept, taken = [], [*self._known[count:]]
+        for part in self._known[:count]:
+            if 2 * used[part] <= len(part) and total + used[part] <= _MOST_ROWS:
+                total += used[part]
+                taken.append(part)
+            else:
+                kept.append(part)
+        return kept, taken
 
     def nearest(self, query: Vector, digests: array[int], wanted: Ints, limit: int) -> tuple[Ints, Ints]:
         """Return numbers and cosines of the closest wanted rows, the closest first, of equals the last row.
@@ -293,9 +209,8 @@ class Vectors:
 
     def _gather(self) -> None:
         """Find the last vector of each row, in any part."""
-        self._known = self._parts.all = [
-            part for part in self._parts.all if part.model == self._parts.all[0].model and len(part)
-        ]
+        parts = [*self._pieces.all.values()]
+        self._known = [part for part in parts if part.model == parts[0].model and len(part)]
         self._starts = list(accumulate((len(part) for part in self._known), initial=0))[: len(self._known)]
         self._numbers: Ints = np.concatenate([np.zeros(0, "i8"), *(part.numbers for part in self._known)])
         size = int(self._numbers.max()) + 1 if len(self._numbers) else 0
@@ -328,7 +243,7 @@ def _rows_of(rows: Iterable[tuple[int, int, Vector]], dimension: int) -> Rows:
     return np.array(numbers, "i8"), np.array(digests, "i8"), values
 
 
-def _packed(model: str, dimension: int, rows: Sequence[Rows]) -> PackedPart:
+def _put(hands: Hands, model: str, dimension: int, rows: Sequence[Rows]) -> Piece:
     if not 0 < len(model.encode()) <= _LONGEST_NAME or not 0 < dimension <= _MOST_DIMENSIONS:
         raise InvalidValue(f"no vectors of {dimension} dimensions by {model!r} can be kept")
     numbers, digests, values = (np.concatenate(each) for each in zip(*rows, strict=True))
@@ -337,14 +252,15 @@ def _packed(model: str, dimension: int, rows: Sequence[Rows]) -> PackedPart:
     values = np.ascontiguousarray(values[:, begin:end], "<f4")
     arrays = {"numbers": numbers.astype("<u4"), "digests": digests.astype("<i8"), "values": values}
     about = {"model": model, "dimension": dimension, "columns": [begin, end]}
-    return PackedPart(*packed({name: each.tobytes() for name, each in arrays.items()}, about))
+    made = packed({name: each.tobytes() for name, each in arrays.items()}, about)
+    return put(hands, "part", made, durable=True)
 
 
-def _without(part: VectorPart, numbers: Ints) -> VectorPart | PackedPart | None:
+def _without(part: VectorPart, numbers: Ints, hands: Hands) -> Piece | None:
     left = ~np.isin(part.numbers, numbers)
     if left.all():
-        return part
-    return _packed(part.model, part.dimension, [part.rows(left)]) if left.any() else None
+        return part.piece
+    return _put(hands, part.model, part.dimension, [part.rows(left)]) if left.any() else None
 
 
 _DECIMALS = 6

@@ -151,8 +151,6 @@ class TextSearch:
 
     def close(self) -> None:
         """Close everything; files on the disk stay."""
-        if self._index is not None:
-            self._index.close()
         self._index = None
         self._stale.clear()
         self._is_whole = False

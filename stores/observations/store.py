@@ -7,6 +7,7 @@ whose log is a file.
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -17,18 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from chatbot.stores.access import View, fold, may_see
-from chatbot.stores.backend import Flaw
+from chatbot.stores.backend import Flaw, shell_word
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.errors import UnknownObservation, UnsafePath
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import shell_word
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log, Shelf
+from chatbot.stores.loops import in_thread
 from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
 from chatbot.stores.observations import filters, log, search
+from chatbot.stores.observations.arrays import listed
 from chatbot.stores.observations.log import FileLog
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import Table
@@ -64,18 +66,6 @@ if TYPE_CHECKING:
 Engine = TypeVar("Engine", bound="LoggedObservations")
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
-Blocking = Callable[Concatenate[Engine, Given], Answer]
-Operation = Callable[Concatenate[Engine, Given], Coroutine[Any, Any, Answer]]
-
-
-def in_thread(operation: Blocking[Engine, Given, Answer]) -> Operation[Engine, Given, Answer]:
-    """Make a blocking method an operation of the contract, which runs in a thread."""
-
-    @wraps(operation)
-    async def hop(self: Engine, /, *args: Given.args, **named: Given.kwargs) -> Answer:
-        return await asyncio.to_thread(operation, self, *args, **named)
-
-    return hop
 
 
 def reading(
@@ -291,7 +281,7 @@ class LoggedObservations(ObservationStore):
 
     def _seen_among(self, view: View, ids: Iterable[str], statuses: Sequence[Status] = ("active",)) -> list[int]:
         """Return the numbers of the visible rows with these ids."""
-        flags, number_of = self._table.visible(view, statuses).flags, self._table.ids.number
+        flags, number_of = self._table.visible(view, statuses).flags, self._table.numbers.get
         return [number for each in ids if (number := number_of(each)) is not None and flags[number]]
 
     def _found(
@@ -371,12 +361,11 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
     try:
         cache.check()
     except UnsafePath as error:
-        is_there = cache.folder.is_symlink() or cache.folder.exists()
         command = f"rm -r {shell_word(cache.folder)} && {_REINDEX}"
-        return Flaw("index", "bad", str(error), command, renew if is_there else None)
-    from chatbot.stores.observations.segments import read_manifest  # it loads NumPy
+        return Flaw("index", "bad", str(error), command, renew if os.path.lexists(cache.folder) else None)
+    from chatbot.stores.observations.segments import FORMAT  # it loads NumPy
 
-    known = read_manifest(FolderShelf.of(cache, search.NAME)).entries
+    known = listed(FolderShelf.of(cache, search.NAME), FORMAT).pieces
     covered = known[-1].end if known else 0
     if rows - covered > _BEHIND:
         what = f"the index in {cache.folder} holds {covered:,} of {how_many(rows, 'row')}" if known else "no index yet"

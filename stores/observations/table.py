@@ -37,6 +37,7 @@ from chatbot.stores.observations.lookups import (
     Ids,
     Labels,
     Mask,
+    Numbering,
     Visible,
     labels_of,
     numbers,
@@ -150,7 +151,7 @@ class Table:
     def add(self, row: Observation, place: Place) -> int:
         """Add a row at the end and return its number."""
         number = self.ids.add(row.id)
-        fixed = (self._class(row.status, Guard.of(row)), *place, self._session(row.session_id))
+        fixed = (self._class(row.status, Guard.of(row)), *place, self._session_numbers[row.session_id])
         for name, value in zip(COLUMNS, fixed, strict=False):
             getattr(self, name).append(value)
         for name, of in OF_A_ROW.items():
@@ -175,13 +176,17 @@ class Table:
     def change(self, before: Observation, after: Observation) -> None:
         """Replace the content of a row; its id stays."""
         number = self.numbers[after.id]
-        self._move(number, "updated", micros(after.updated_at))
+        self._set_updated(number, micros(after.updated_at))
         self._set_expiry(number, NEVER if after.expires_at is None else micros(after.expires_at))
         self._set_class(number, after.status, Guard.of(after))
         for name, of in OF_A_ROW.items():
             getattr(self, name)[number] = of(after)
         self._set_twin_key(number, twin_key(after))
-        self._relabel(number, set(labels_of(before)), set(labels_of(after)))
+        old, new = set(labels_of(before)), set(labels_of(after))
+        for label in old - new:
+            self.labels.remove(label, number)
+        for label in new - old:
+            self.labels.add(label, number)
         self._unlink(before.id)
         self._link(after.id, after.superseded_by)
         self._show(number)
@@ -275,7 +280,7 @@ class Table:
 
     def number_seen(self, observation_id: str, view: View) -> int | None:
         """Return the number of a row that the caller may see, whatever its status."""
-        number = self.ids.number(observation_id)
+        number = self.numbers.get(observation_id)
         return number if number is not None and may_see(self.guard(number)[1], view) else None
 
     def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> Visible:
@@ -401,23 +406,17 @@ class Table:
         return (None if strength < 0 else strength, at, self.consolidated_touches[number])
 
     def _class(self, status: str, guard: Guard) -> int:
-        key = (status, guard)
-        sizes, number = self._sizes, self._class_numbers.get(key)
-        if number is None:
-            number = self._class_numbers[key] = len(self.classes)
-            self.classes.append(key)
-            sizes.append(0)
+        sizes, number = self._sizes, self._class_numbers[status, guard]
         sizes[number] += 1
         return number
 
     @cached_property
-    def _class_numbers(self) -> dict[tuple[str, Guard], int]:
-        return {each: number for number, each in enumerate(self.classes)}
+    def _class_numbers(self) -> Numbering[tuple[str, Guard]]:
+        return Numbering(self.classes)
 
     @cached_property
-    def _sizes(self) -> list[int]:
-        sizes = Counter(self.class_of)
-        return [sizes[number] for number in range(len(self.classes))]
+    def _sizes(self) -> Counter[int]:
+        return Counter(self.class_of)
 
     def _set_class(self, number: int, status: str, guard: Guard) -> None:
         self._sizes[self.class_of[number]] -= 1
@@ -441,13 +440,12 @@ class Table:
         for mask in self._masks.values():
             mask.refresh(number)
 
-    def _move(self, number: int, order: Order, new: int) -> None:
-        keys = self._orders.get(order)
-        times = self.created_at if order == "created" else self.updated_at
-        if keys is not None and times[number] != new:
-            del keys[bisect.bisect_left(keys, times[number] << 32 | number)]
+    def _set_updated(self, number: int, new: int) -> None:
+        keys, old = self._orders.get("updated"), self.updated_at[number]
+        if keys is not None and old != new:
+            del keys[bisect.bisect_left(keys, old << 32 | number)]
             bisect.insort(keys, new << 32 | number)
-        times[number] = new
+        self.updated_at[number] = new
 
     def sorted_by(self, order: Order) -> list[int]:
         """Return the keys `time << 32 | number` of all rows, sorted."""
@@ -476,12 +474,6 @@ class Table:
             if any(new):
                 bisect.insort(self._twins.setdefault(new, []), number)
 
-    def _relabel(self, number: int, old: set[str], new: set[str]) -> None:
-        for label in old - new:
-            self.labels.remove(label, number)
-        for label in new - old:
-            self.labels.insert(label, number)
-
     def _link(self, row_id: str, later: str | None) -> None:
         if later is not None:
             self.before.setdefault(later, []).append(row_id)
@@ -492,13 +484,6 @@ class Table:
         if row_id in others:  # missing if the later one was erased
             others.remove(row_id)
 
-    def _session(self, session_id: str | None) -> int:
-        number = self._session_numbers.get(session_id)
-        if number is None:
-            number = self._session_numbers[session_id] = len(self.sessions)
-            self.sessions.append(session_id)
-        return number
-
     @cached_property
-    def _session_numbers(self) -> dict[str | None, int]:
-        return {each: number for number, each in enumerate(self.sessions)}
+    def _session_numbers(self) -> Numbering[str | None]:
+        return Numbering(self.sessions)

@@ -120,11 +120,11 @@ class Writer:
             self._replica.vectors().remove()
 
     def observation(self, observation_id: str) -> Observation | None:
-        number = self._replica.table.ids.number(observation_id)
+        number = self._replica.table.numbers.get(observation_id)
         return None if number is None else self._replica.row(number)
 
     def state(self, observation_id: str) -> RowState | None:
-        number = self._replica.table.ids.number(observation_id)
+        number = self._replica.table.numbers.get(observation_id)
         return None if number is None else self._replica.table.state(number)
 
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:

@@ -17,8 +17,10 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from chatbot.stores import transcript
-from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is_blob_name
+from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is_blob_name, shell_word
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
@@ -32,7 +34,6 @@ from chatbot.stores.files import (
     locked,
     make_folder,
     opened,
-    shell_word,
     sync_folder,
 )
 from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
@@ -164,13 +165,15 @@ def _folders(home: Path) -> Iterator[Flaw]:
     yield from _links(found)
     for path, status in found.items():
         if stat.S_ISDIR(status.st_mode) and len(path.relative_to(home).parts) > DEEPEST:
-            what = f"{path} is nested too deep to be examined: move it away"
-            yield Flaw("permissions", "bad", what, f"ls -ld {shell_word(path)}")
+            yield _flaw("permissions", path, "is nested too deep to be examined: move it away", "ls -ld")
         if ".damaged-" in path.name or path.parent == home / ASIDE:
-            yield Flaw(
-                "set aside", "note", f"{path} was damaged: mend it and put it back, or", f"rm -r {shell_word(path)}"
-            )
+            yield replace(_flaw("set aside", path, "was damaged: mend it and put it back, or", "rm -r"), state="note")
     yield from _strays(home, found)
+
+
+def _flaw(subject: str, path: Path, what: str, command: str = "ls -l") -> Flaw:
+    """Return a fault of a file or folder, with the command that shows or repairs it."""
+    return Flaw(subject, "bad", f"{path} {what}", f"{command} {shell_word(path)}")
 
 
 def _there(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
@@ -186,15 +189,10 @@ def _modes(found: _Found) -> Iterator[Flaw]:
     own = [(path, status) for path, status in known if path not in foreign and not _is_hard_link(status)]
     open_ones = [path for path, status in own if status.st_mode & _OTHERS]
     for path in foreign:
-        yield Flaw("permissions", "bad", f"{path} belongs to another user", f"sudo chown $USER {shell_word(path)}")
+        yield _flaw("permissions", path, "belongs to another user", "sudo chown $USER")
     for path in open_ones:
-        yield Flaw(
-            "permissions",
-            "bad",
-            f"{path} is readable by other users",
-            f"chmod go= {shell_word(path)}",
-            partial(close_to_others, path),
-        )
+        flaw = _flaw("permissions", path, "is readable by other users", "chmod go=")
+        yield replace(flaw, mend=partial(close_to_others, path))
 
 
 def close_to_others(path: Path) -> str:
@@ -210,12 +208,9 @@ def _is_hard_link(status: os.stat_result) -> bool:
 def _links(found: _Found) -> Iterator[Flaw]:
     for path, status in found.items():
         if stat.S_ISLNK(status.st_mode):
-            yield Flaw(
-                "links", "bad", f"{path} is a symbolic link, which is never followed", f"ls -l {shell_word(path)}"
-            )
+            yield _flaw("links", path, "is a symbolic link, which is never followed")
         elif _is_hard_link(status):
-            what = f"{path} is a hard link, which is never opened: put a copy in its place"
-            yield Flaw("links", "bad", what, f"ls -l {shell_word(path)}")
+            yield _flaw("links", path, "is a hard link, which is never opened: put a copy in its place")
 
 
 def _strays(home: Path, found: _Found) -> Iterator[Flaw]:
@@ -279,7 +274,7 @@ def _session(home: Path, path: Path, sessions: FolderSessions, wish: Examination
         if wish.verify:
             yield from _attachments(path / ATTACHMENTS)
     except (StoreError, OSError) as error:
-        yield Flaw("sessions", "bad", f"{path} cannot be read: {error}", f"ls -la {shell_word(path)}")
+        yield _flaw("sessions", path, f"cannot be read: {error}", "ls -la")
 
 
 def _record(path: Path, recover: Callable[[], str]) -> Iterator[Flaw]:
@@ -330,8 +325,7 @@ def _transcript(path: Path, name: str) -> Iterator[Flaw]:
         what = f"{path / name} contains bytes that are not UTF-8, the first at {error.start}"
         yield Flaw("sessions", "bad", what, mend=whole)
     if data.strip(b"\0\n ") and not transcript.starts(data):
-        what = f"{path / name} contains no entry: each begins with ### role — time"
-        yield Flaw("sessions", "bad", what, f"$EDITOR {shell_word(path / name)}")
+        yield _flaw("sessions", path / name, "contains no entry: each begins with ### role — time", "$EDITOR")
 
 
 def _attachments(path: Path) -> Iterator[Flaw]:
@@ -341,8 +335,8 @@ def _attachments(path: Path) -> Iterator[Flaw]:
         with opened(path) as folder:
             data = folder.read(name)
         if blob_name(data, name[32:]) != name:
-            what = f"{path / name} was changed: its content does not match its name; replace it from a backup"
-            yield Flaw("sessions", "bad", what, f"ls -l {shell_word(path / name)}")
+            what = "was changed: its content does not match its name; replace it from a backup"
+            yield _flaw("sessions", path / name, what)
 
 
 def _made_whole(path: Path, name: str) -> str:

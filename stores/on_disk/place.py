@@ -35,6 +35,7 @@ from chatbot.stores.backend import (
 )
 from chatbot.stores.errors import InvalidValue, StoreBusy
 from chatbot.stores.files import FILE_MODE, Folder, Stamp, below, contained, locked, make_folder, opened, stamp
+from chatbot.stores.on_disk import examination
 from chatbot.stores.on_disk.sessions import FolderSessions
 from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import SessionRef
@@ -66,9 +67,7 @@ class FilePlace(Place):
 
     def exposed(self) -> Iterator[Flaw]:
         """Check the permissions of the folder and of everything below it."""
-        from chatbot.stores.on_disk.examination import exposed
-
-        return exposed([self.folder, *sorted(below(self.folder))])
+        return examination.exposed([self.folder, *sorted(below(self.folder))])
 
     def close(self) -> None:
         """Close descriptors. More may be opened later."""
@@ -82,7 +81,8 @@ class FilePlace(Place):
     def append(self, name: str, data: bytes) -> None:
         """Add to the end of a file of the folder. Durable on return."""
         self.prepare()
-        self._folders.append(self.folder, name, data)
+        with self._folders.locked(self.folder) as folder:
+            folder.append(name, data, unlock=True)
 
     @contextmanager
     def alone(self) -> Iterator[Folder]:
@@ -112,10 +112,6 @@ class FileLines(Lines):
         with self._reading() as folder:
             if folder is not None:
                 yield from json_lines.read_backwards(folder, self._name)
-
-    def all(self) -> list[Record]:
-        with self._reading() as folder:
-            return json_lines.read(folder, self._name) if folder else []
 
     def since(self, mark: Mark | None) -> Reading:
         """Read the lines after the mark, at most 4 MiB at a time; costs one stat if nothing is new."""
@@ -313,14 +309,10 @@ class FileBackend(FilePlace, Backend):
         return self.folder.is_dir()
 
     def refusal(self) -> OSError | None:
-        from chatbot.stores.on_disk.examination import unwritable
-
-        return unwritable(self.folder)
+        return examination.unwritable(self.folder)
 
     def examine(self, wish: Examination) -> Iterator[Flaw]:
-        from chatbot.stores.on_disk.examination import examine
-
-        return examine(self.folder, self.sessions, wish)
+        return examination.examine(self.folder, self.sessions, wish)
 
     def sizes(self) -> Mapping[str, int]:
         found = (path for path in below(self.folder / "sessions") if path.is_file() and not path.is_symlink())

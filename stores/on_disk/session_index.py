@@ -118,7 +118,7 @@ class SessionIndex:
         """
         try:
             records = list(_records_backwards(folder))
-        except _DamagedIndexError:
+        except DamagedFile:
             self._rebuild(folder, durable=durable)
         else:
             try:
@@ -137,7 +137,7 @@ class SessionIndex:
                     return None
                 found = list(islice(filter(wanted, _behind(_records_backwards(folder), behind)), limit))
                 return found if before == (folder.stamp(NAME), folder.stamp(JOURNAL_NAME)) else None
-        except (_DamagedIndexError, FileNotFoundError):
+        except (DamagedFile, FileNotFoundError):
             return None
 
     def _read_folders(self) -> list[SessionRecord]:
@@ -214,10 +214,6 @@ class SessionIndex:
         return record
 
 
-class _DamagedIndexError(Exception):
-    pass
-
-
 def _head(folder: Folder) -> dict[str, Any]:
     """Return the first line of the index; empty if there is none."""
     try:
@@ -238,7 +234,7 @@ def _readable(folder: Folder) -> tuple[dict[str, SessionRecord], str]:
     try:
         for record in _records_backwards(folder):
             known[record.id] = record
-    except _DamagedIndexError as error:
+    except DamagedFile as error:
         return known, str(error)
     return known, ""
 
@@ -251,8 +247,8 @@ def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
             if record.id not in seen:
                 seen.add(record.id)
                 yield record
-    except (InvalidValue, LaterFormat, DamagedFile) as error:
-        raise _DamagedIndexError(str(error)) from error
+    except (InvalidValue, LaterFormat) as error:
+        raise DamagedFile(str(error)) from error
 
 
 def _behind(records: Iterable[SessionRecord], session_id: str | None) -> Iterator[SessionRecord]:
@@ -274,14 +270,14 @@ def _index_backwards(folder: Folder) -> Iterator[dict[str, Any]]:
     lines = (line.strip(b" ,\r") for line in json_lines.lines_backwards(folder, NAME))
     lines = (line for line in lines if line and not line.endswith(b'"sessions": ['))
     if next(lines, b"") != b"]}":
-        raise _DamagedIndexError("it has no end")
+        raise DamagedFile("it has no end")
     yield from _decoded(lines)
 
 
 def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         if damage := json_lines.damage_of(line):
-            raise _DamagedIndexError(f"{line[:80]!r}: {damage}")
+            raise DamagedFile(f"{line[:80]!r}: {damage}")
         yield json_lines.record_of(line)
 
 

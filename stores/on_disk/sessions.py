@@ -15,8 +15,8 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -99,9 +99,10 @@ class FolderSessions(Sessions):
 
     def get(self, session_id: str) -> SessionRecord:
         try:
-            return self._read(session_id)
-        except MissingFolder as error:
-            raise MissingFolder(f"no session has the id {session_id}") from error
+            with _known(session_id):
+                return self._read(session_id)
+        except MissingFolder:
+            raise
         except LaterFormat as error:
             raise LaterFormat(f"{self._folder(session_id) / SESSION_NAME}: {error}") from error
         except (FileNotFoundError, ValueError) as error:
@@ -119,19 +120,16 @@ class FolderSessions(Sessions):
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
         if self.glance(session_id) is None:
             self.mend(session_id)
-        try:
-            with locked(self._folder(session_id)) as folder:
-                record = change(self._read(session_id))
-                draft = folder.draft(SESSION_NAME, _render(record))
-                with locked(self._home) as home:  # held without waiting for the disk
-                    self.index.freshen(home)
-                    self.index.distrust()  # until the new record is in the index, in case of a kill in between
-                    folder.rename(draft, SESSION_NAME, durable=False)
-                    self.index.note_put(home, record)
-                    self._has_written = True
-                folder.sync()
-        except MissingFolder as error:
-            raise MissingFolder(f"no session has the id {session_id}") from error
+        with _known(session_id), locked(self._folder(session_id)) as folder:
+            record = change(self._read(session_id))
+            draft = folder.draft(SESSION_NAME, _render(record))
+            with locked(self._home) as home:  # held without waiting for the disk
+                self.index.freshen(home)
+                self.index.distrust()  # until the new record is in the index, in case of a kill in between
+                folder.rename(draft, SESSION_NAME, durable=False)
+                self.index.note_put(home, record)
+                self._has_written = True
+            folder.sync()
         return record
 
     def note_used(self, session_id: str, now: datetime) -> None:
@@ -162,18 +160,15 @@ class FolderSessions(Sessions):
         self._make_ready()
         folder = self._folder(session_id)
         grave = self._trash / session_id
-        try:
-            with locked(folder), translated(grave):
-                with locked(self._home) as home:
-                    self.index.freshen(home)
-                    folder.rename(grave)
-                    self.index.note_deleted(home, session_id)
-                    self._has_written = True
-                sync_folder(self._sessions)
-                _erase(grave)
-                self.drop_former()  # or the journal of the index would still hold the title
-        except MissingFolder as error:
-            raise MissingFolder(f"no session has the id {session_id}") from error
+        with _known(session_id), locked(folder), translated(grave):
+            with locked(self._home) as home:
+                self.index.freshen(home)
+                folder.rename(grave)
+                self.index.note_deleted(home, session_id)
+                self._has_written = True
+            sync_folder(self._sessions)
+            _erase(grave)
+            self.drop_former()  # or the journal of the index would still hold the title
 
     def reorder(self) -> None:
         """Discard the index, to be rebuilt when it is next needed."""
@@ -263,6 +258,15 @@ class FolderSessions(Sessions):
             raise DamagedFile(f"{path} is damaged and the index does not know the session: {error}") from error
         logger.warning("%s is damaged (%s): the index is used instead", path, error)
         return known[0]
+
+
+@contextmanager
+def _known(session_id: str) -> Iterator[None]:
+    """Name the session in the error that its folder is missing."""
+    try:
+        yield
+    except MissingFolder as error:
+        raise MissingFolder(f"no session has the id {session_id}") from error
 
 
 def _render(record: SessionRecord) -> bytes:

@@ -56,8 +56,6 @@ _FIRST_PAUSE_S = 0.01
 _IDLE_S = 300.0
 _CLOSING_S = 2.0
 _MOST_BEGUN = 10_000
-_POOL = "chatbot"
-_WARNS_EVERY_S = 60.0
 COMPARED_EVERY_S = 60.0
 
 T = TypeVar("T")
@@ -217,7 +215,7 @@ class Database:
         if (identity, session, name) not in self._begun:
             return False
         values |= {"session": session, "name": name}
-        if self.current(identity) is None and (waiting := self._put_off.get(identity)) is not None:
+        if self.held.get(identity) is None and (waiting := self._put_off.get(identity)) is not None:
             waiting.append(Waiting((statement, values), again, self._own.failed))
             return True
         return self.run(identity, statement, **values) == 1
@@ -243,7 +241,7 @@ class Database:
         self._at_once(identity, [], durable=True, is_safe=True)
 
     @property
-    def _held(self) -> dict[str, Transaction]:
+    def held(self) -> dict[str, Transaction]:
         """The transactions that this thread holds, by identity."""
         held: dict[str, Transaction] = self._own.__dict__.setdefault("held", {})
         return held
@@ -275,10 +273,6 @@ class Database:
             raise
         begun.commit()
 
-    def current(self, identity: str) -> Transaction | None:
-        """Return the transaction that this thread holds for the identity."""
-        return self._held.get(identity)
-
     def why_not_apart(self) -> str:
         """Return why the role of this URL may see all identities; empty if it may not."""
         with self._translated(), self.connection() as connection:
@@ -307,14 +301,6 @@ class Database:
                 connection.close()  # the next one asks each host again
             pool.putconn(connection)
 
-    def hold(self, transaction: Transaction, identity: str) -> None:
-        """Note that this thread holds a transaction for the identity."""
-        self._held[identity] = transaction
-
-    def let_go(self, identity: str) -> None:
-        """Note that the thread no longer holds it."""
-        self._held.pop(identity, None)
-
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
         """Call `attempt` until it succeeds or fails permanently. `is_safe` if it may be done twice."""
         pause, give_up = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
@@ -322,7 +308,8 @@ class Database:
             try:
                 return attempt()
             except psycopg.Error as error:
-                may_repeat = is_passing(error) or (is_broken(error) and is_safe) or self._may_move(error)
+                is_moving = self._is_one_of_several and isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
+                may_repeat = is_passing(error) or (is_broken(error) and is_safe) or is_moving
                 if is_broken(error) and not is_safe:
                     raise unknown_end(error, self.shown) from error
                 if not (left and may_repeat and time.monotonic() < give_up):
@@ -332,12 +319,9 @@ class Database:
                 pause *= 2
         raise AssertionError("unreachable")
 
-    def _may_move(self, error: psycopg.Error) -> bool:
-        return self._is_one_of_several and isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
-
     def _at_once(self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool) -> list[Returns]:
         """Run statements in one round trip: as one transaction, or within that of this thread."""
-        if (held := self.current(identity)) is not None:
+        if (held := self.held.get(identity)) is not None:
             with self._translated():
                 return [answer_of(asked(held.connection, identity, each)) for each in wanted]
 
@@ -388,7 +372,6 @@ class Database:
                 raise ClosedResource(f"the connections to {self.shown} are closed")
             if self._pool is None:
                 self._try()
-                logging.getLogger("psycopg.pool").addFilter(_is_news)
                 self._pool = ConnectionPool(
                     self.url.partition("#")[0],
                     min_size=0,
@@ -401,7 +384,6 @@ class Database:
                     check=check,
                     configure=configure,
                     open=True,
-                    name=_POOL,
                 )
             return self._pool
 
@@ -447,25 +429,6 @@ class Database:
             yield
         except psycopg.Error as error:
             raise explained(error, self.shown) from error
-
-
-_warned: dict[str, float] = {}
-"""When the pool last gave each kind of warning."""
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for a warning of our pools that is repeated within a minute: an outage causes dozens.
-
-    This hides no failure: each failed operation raises an error.
-    """
-    args = record.args if isinstance(record.args, tuple) else ()
-    if not any(each == _POOL or isinstance(each, PatientConnection) for each in args):
-        return True
-    last, now = _warned.get(record.msg), time.monotonic()
-    if last is not None and now - last < _WARNS_EVERY_S:
-        return False
-    _warned[record.msg] = now
-    return True
 
 
 atexit.register(Database.close_all)

@@ -126,7 +126,7 @@ class PostgresLog(Log):
 
     def _read_to(self, end: int) -> Iterator[tuple[Place, bytes]]:
         while self._position < end:
-            rows = self._page(end)
+            rows = self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
             if self._was_read:
                 self._others_at = time.monotonic()
             for start, text in rows:
@@ -136,10 +136,6 @@ class PostgresLog(Log):
                 self._position, self._last = start + len(line) + 1, line
             if len(rows) < _AT_A_TIME:
                 return
-
-    def _page(self, end: int) -> list[Row]:
-        """Return the next lines, at most 2,000."""
-        return self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
 
     def event_at(self, place: Place) -> Event:
         if place[0] not in self._lines:
@@ -238,6 +234,8 @@ class PostgresLog(Log):
 
     def take_as_read(self, generation: int, position: int, last: bytes) -> None:
         """Continue at that position of the log of that generation."""
+        if generation != self._generation:
+            self._lines.clear()
         self._generation, self._position, self._last = generation, position, last
         if self._writing is not None:
             self._writing = (generation, position)
@@ -250,10 +248,6 @@ class PostgresLog(Log):
     def lose(self) -> None:
         """Read everything again: what we wrote was not kept."""
         self._generation = _LOST
-
-    def forget_lines(self) -> None:
-        """Drop the lines in memory: they are of another generation."""
-        self._lines.clear()
 
     def _state(self) -> tuple[int, int]:
         """Return generation and size; (0, 0) if nothing was ever written."""
@@ -363,7 +357,6 @@ class PostgresWriting(_QueuedLines):
         size = self._insert(lines)
         generation = new_generation()
         self._transaction.run(statements.MOVE_JOURNAL, **_HEAD, generation=generation, next=size)
-        self._log.forget_lines()
         self._log.take_as_read(generation, size, lines[-1] if lines else b"")
         return moved
 

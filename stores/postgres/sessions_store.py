@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import InvalidSettings
+from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, Look
@@ -48,9 +47,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     def __init__(self, home: Address, *, kv_cap: int = 200, transcript_cap: int = 500) -> None:
         super().__init__(home)
-        for name, cap in {"kv_cap": kv_cap, "transcript_cap": transcript_cap}.items():
-            if cap < 1:
-                raise InvalidSettings(f"{name} is {cap}: it must be at least 1")
+        check_caps(kv_cap=kv_cap, transcript_cap=transcript_cap)
         self._kv_cap = kv_cap
         self._home = home
         self._database = Database.of(home.url)

@@ -35,7 +35,7 @@ class Transaction:
     def __init__(self, database: Database, identity: str, *, durable: bool) -> None:
         self._database = database
         self._durable = durable
-        self._outer = database.current(identity)
+        self._outer = database.held.get(identity)
         self.connection: psycopg.Connection[Row]
         self._pool_exit: Any = None
         self.first: list[Row] = []
@@ -56,7 +56,7 @@ class Transaction:
         except BaseException:
             database.holding.release()
             raise
-        database.hold(self, self._identity)
+        database.held[self._identity] = self
 
     def commit(self, *last: Asked) -> None:
         """Run the `last` statements and commit, in one round trip.
@@ -127,7 +127,7 @@ class Transaction:
         self.connection, self._pool_exit = connection, borrowed
 
     def _end(self) -> None:
-        self._database.let_go(self._identity)
+        self._database.held.pop(self._identity, None)
         borrowed, self._pool_exit = self._pool_exit, None
         borrowed.__exit__(None, None, None)
         self._database.holding.release()

@@ -16,17 +16,15 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from chatbot.stores.testing.backend_contract import BackendContract, PlaceContract
-    from chatbot.stores.testing.log_contract import LogContract
-    from chatbot.stores.testing.observation_contract import ObservationStoreContract
-    from chatbot.stores.testing.observation_machine import ObservationMachine, observation_machine
-    from chatbot.stores.testing.session_contract import (
-        KeyValueStoreContract,
-        StoreMachine,
-        TranscriptStoreContract,
-        store_machine,
-    )
-    from chatbot.stores.testing.shelf_contract import ShelfContract
+    from chatbot.stores.testing.backend_contract import BackendContract as BackendContract
+    from chatbot.stores.testing.backend_contract import PlaceContract as PlaceContract
+    from chatbot.stores.testing.log_contract import LogContract as LogContract
+    from chatbot.stores.testing.observation_contract import ObservationStoreContract as ObservationStoreContract
+    from chatbot.stores.testing.observation_machine import ObservationMachine as ObservationMachine
+    from chatbot.stores.testing.session_contract import KeyValueStoreContract as KeyValueStoreContract
+    from chatbot.stores.testing.session_contract import StoreMachine as StoreMachine
+    from chatbot.stores.testing.session_contract import TranscriptStoreContract as TranscriptStoreContract
+    from chatbot.stores.testing.shelf_contract import ShelfContract as ShelfContract
 
 _HOMES = {
     "BackendContract": "backend_contract",
@@ -38,23 +36,7 @@ _HOMES = {
     "ShelfContract": "shelf_contract",
     "StoreMachine": "session_contract",
     "TranscriptStoreContract": "session_contract",
-    "observation_machine": "observation_machine",
-    "store_machine": "session_contract",
 }
-
-__all__ = [
-    "BackendContract",
-    "KeyValueStoreContract",
-    "LogContract",
-    "ObservationMachine",
-    "ObservationStoreContract",
-    "PlaceContract",
-    "ShelfContract",
-    "StoreMachine",
-    "TranscriptStoreContract",
-    "observation_machine",
-    "store_machine",
-]
 
 
 def __getattr__(name: str) -> Any:

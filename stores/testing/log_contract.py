@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -76,10 +77,17 @@ class LogContract(Contract):
         """Folder of the log; not created yet."""
         return tmp_path / "memory"
 
+    @pytest.fixture(autouse=True)
+    def _closing(self) -> Iterator[None]:
+        self._opened: list[Log] = []
+        yield
+        for log in self._opened:
+            log.close()
+
     def open(self, folder: Path) -> Log:
-        """Open the log in the folder, as another process would."""
-        log: Log = opened(self.opener, folder)
-        return log
+        """Open the log in the folder, as another process would; it is closed at the end of the test."""
+        self._opened.append(opened(self.opener, folder))
+        return self._opened[-1]
 
     def test_a_missing_log_is_empty_and_reading_creates_nothing(self, folder: Path) -> None:
         log = self.open(folder)
@@ -96,8 +104,6 @@ class LogContract(Contract):
         assert [other.event_at(place) for place in places] == [event(1), event(2), event(3, "with\nlines \U0001f99c")]
         assert read(other) == []
         assert read(log) == []  # our own lines count as read
-        for each in (log, other):
-            each.close()
 
     def test_reading_goes_on_behind_the_last_line_that_was_asked_for(self, folder: Path) -> None:
         log, other = self.open(folder), self.open(folder)
@@ -109,8 +115,6 @@ class LogContract(Contract):
         assert [each for _, each in read(other)][-1] == row_id(3)
         position = other.position
         assert position == log.position
-        for each in (log, other):
-            each.close()
 
     def test_a_mark_is_resumed_by_another_process_and_only_what_is_new_is_read(self, folder: Path) -> None:
         log = self.open(folder)
@@ -120,8 +124,6 @@ class LogContract(Contract):
         other = self.open(folder)
         assert other.resume(mark)
         assert [each for _, each in read(other)] == [row_id(3)]
-        for each in (log, other):
-            each.close()
 
     def test_a_rewrite_is_another_log_for_all_who_read_the_old_one(self, folder: Path) -> None:
         log, other = self.open(folder), self.open(folder)
@@ -145,8 +147,6 @@ class LogContract(Contract):
         assert not self.open(folder).resume(mark)
         write(other, event(5))
         assert [each for _, each in read(log)] == [row_id(5)]
-        for each in (log, other):
-            each.close()
 
     def test_what_was_erased_is_given_to_nobody(self, folder: Path) -> None:
         log = self.open(folder)
@@ -163,7 +163,6 @@ class LogContract(Contract):
         log.close()
         log = self.open(folder)
         assert not any(words.encode() in line for _, line in log.read_new())
-        log.close()
         if self.erasure == "bytes":
             files = [path for path in folder.rglob("*") if path.is_file()]
             assert files
@@ -176,8 +175,6 @@ class LogContract(Contract):
         other.rest()
         write(log, event(2))
         assert [each for _, each in read(other)] == [row_id(2)]
-        for each in (log, other):
-            each.close()
 
     def test_processes_that_append_at_once_lose_nothing_and_see_each_other(self, folder: Path) -> None:
         workers = [start(f"{_HERE}:append_many", self.opener, folder, number, 25) for number in (1, 2, 3)]
@@ -187,7 +184,6 @@ class LogContract(Contract):
         found = read(log)
         assert sorted(each for _, each in found) == [row_id(n * 1000 + k) for n in (1, 2, 3) for k in range(25)]
         assert [place for place, _ in found] == sorted({place for place, _ in found})
-        log.close()
 
     @pytest.mark.parametrize("after", [1, 7, 20])
     def test_a_kill_loses_nothing_that_was_durable_and_the_next_append_is_whole(self, folder: Path, after: int) -> None:
@@ -199,7 +195,6 @@ class LogContract(Contract):
         assert found[: len(reported)] == reported
         assert found[-1] == row_id(999_999)
         assert len(found) - 1 - len(reported) <= 1  # written, but not reported yet
-        log.close()
 
     def test_a_kill_in_a_rewrite_leaves_the_old_log_or_the_new_one(self, folder: Path) -> None:
         log = self.open(folder)
@@ -213,7 +208,6 @@ class LogContract(Contract):
         kept = [row_id(number) for number in range(200)]
         assert found[-1] == row_id(999)
         assert [each for each in found if each in kept] == kept
-        log.close()
 
 
 def log_lines(log: Log) -> list[tuple[Place, str]]:

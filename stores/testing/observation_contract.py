@@ -40,7 +40,9 @@ from chatbot.stores.testing.observation_machine import (
     RECALL,
     Nearest,
     adding,
+    fact,
     observation,
+    stating,
 )
 from chatbot.stores.testing.processes import StoreTests
 from chatbot.stores.text.analysis import terms
@@ -99,9 +101,8 @@ class ObservationStoreContract(StoreTests):
     def test_each_principal_has_rows_of_their_own_and_changes_no_others(self, tmp_path: Path) -> None:
         guest = structs.replace(OWNER, principal="token:1", rights=GUEST_RIGHTS)
 
-        async def check(store: ObservationStore) -> bool:
-            fact = Triple(id=IDS[20], subject="a", predicate="is", object="b", created_at=NOW, sensitivity="public")
-            await store.commit(OWNER, [*adding(observation(1, title="tea")), Event(kind="triple", at=NOW, triple=fact)])
+        async def write(store: ObservationStore) -> None:
+            await store.commit(OWNER, [*adding(observation(1, title="tea")), *stating(fact(20))])
             own = [observation(each, title="Tea", principal="token:1", tags=("x",)) for each in (2, 3)]
             outcomes = await store.commit(guest, adding(*own))
             assert [(each.kind, each.id) for each in outcomes] == [("added", IDS[2]), ("exact_dup", IDS[2])]
@@ -110,40 +111,34 @@ class ObservationStoreContract(StoreTests):
                 *(Event(kind=kind, at=NOW, ids=(IDS[2], IDS[1])) for kind in ("delete", "archive", "confirm")),
                 Event(kind="update", at=NOW, ids=(IDS[1],), fields={"title": "coffee"}),
                 Event(kind="supersede", at=NOW, ids=(IDS[1],), by=IDS[2]),
-                Event(kind="retract", at=NOW, ids=(fact.id,)),
+                Event(kind="retract", at=NOW, ids=(IDS[20],)),
                 Event(kind="consolidate", at=NOW, ids=(IDS[2],), fields={"decay_per_day": 0.5}),
             ]
             outcomes = await store.commit(guest, refused)
             assert [type(each.error) for each in outcomes] == [MissingRight] * len(refused)
             [loose] = await store.commit(guest, [Event(kind="update", at=NOW, ids=(IDS[2],), fields={"tags": ["y"]})])
             assert loose.kind == "updated"
-            return store.keeps_files
 
-        async def check_again(store: ObservationStore) -> None:
+        async def check(store: ObservationStore) -> None:
             rows = {row.id: (row.principal, row.tags, row.status) for row in await store.get(OWNER, IDS[:5])}
             assert rows == {IDS[1]: ("owner", (), "active"), IDS[2]: ("token:1", ("y",), "active")}
             [again] = await store.commit(guest, adding(observation(5, title="tea", principal="token:1")))
             assert (again.kind, again.id) == ("exact_dup", IDS[2])
 
-        if self.run(tmp_path, check):
-            self.run(tmp_path, check_again)
+        self.survives(tmp_path, write, check)
 
     def test_a_fact_stated_again_under_its_id_is_counted_and_nothing_else_of_it_changes(self, tmp_path: Path) -> None:
-        fact = Triple(id=IDS[20], subject="a", predicate="is", object="b", created_at=NOW, sensitivity="public")
-        again = replace(fact, count=2)
+        again = fact(20, count=2)
 
-        async def check(store: ObservationStore) -> bool:
-            stated = [Event(kind="triple", at=NOW, triple=each) for each in (fact, again, replace(again, object="c"))]
-            outcomes = await store.commit(OWNER, stated)
+        async def write(store: ObservationStore) -> None:
+            outcomes = await store.commit(OWNER, stating(fact(20), again, replace(again, object="c")))
             assert [each.error is None for each in outcomes] == [True, True, False]
-            assert await store.facts(OWNER, FactFilter()) == [again]
-            return store.keeps_files
+            await check(store)
 
-        async def check_again(store: ObservationStore) -> None:
+        async def check(store: ObservationStore) -> None:
             assert await store.facts(OWNER, FactFilter()) == [again]
 
-        if self.run(tmp_path, check):
-            self.run(tmp_path, check_again)
+        self.survives(tmp_path, write, check)
 
     async def test_another_agent_or_visibility_makes_it_another_memory(self, store: ObservationStore) -> None:
         rows = [
@@ -215,14 +210,13 @@ class ObservationStoreContract(StoreTests):
     def test_what_a_summary_or_a_newer_row_stood_for_does_not_come_back_when_that_is_erased(
         self, tmp_path: Path
     ) -> None:
-        async def write(store: ObservationStore) -> bool:
+        async def write(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
             await store.commit(OWNER, [_compressing(observation(5), *IDS[:3])])
             newer = Event(kind="add", at=NOW, row=observation(6), supersedes=IDS[3])
             await store.commit(OWNER, [newer])
             await store.purge(OWNER, IDS[5:7], who="maintenance", why="old")
             await check(store)
-            return store.keeps_files
 
         async def check(store: ObservationStore) -> None:
             found = await store.find(OWNER, Filter(statuses=STATUSES), order="created", ascending=True)
@@ -230,8 +224,7 @@ class ObservationStoreContract(StoreTests):
             assert [row.status for row in found.rows] == [*["compressed"] * 3, "superseded"]
             assert await store.get(OWNER, IDS[:7]) == []
 
-        if self.run(tmp_path, write):
-            self.run(tmp_path, check)
+        self.survives(tmp_path, write, check)
 
     async def test_a_summary_stands_for_nothing_that_is_gone_or_guarded_otherwise(
         self, store: ObservationStore
@@ -287,17 +280,15 @@ class ObservationStoreContract(StoreTests):
     def test_strength_survives_closing(self, tmp_path: Path) -> None:
         later = structs.replace(OWNER, now=NOW + timedelta(days=4))
 
-        async def write(store: ObservationStore) -> bool:
+        async def write(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(observation(0), observation(1)))
             await store.commit(later, [_consolidating(later, *IDS[:2])])
             await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"tags": ["a"]})])
-            return store.keeps_files
 
-        async def read(store: ObservationStore) -> list[float]:
-            return [row.standing for row in await store.get(later, IDS[:2])]
+        async def check(store: ObservationStore) -> None:
+            assert [row.standing for row in await store.get(later, IDS[:2])] == [0.3, 0.3]
 
-        keeps_files = self.run(tmp_path, write)
-        assert self.run(tmp_path, read) == ([0.3, 0.3] if keeps_files else [])
+        self.survives(tmp_path, write, check)
 
     async def test_a_negative_limit_is_an_error(self, store: ObservationStore) -> None:
         await store.commit(OWNER, adding(observation(1)))
@@ -340,11 +331,7 @@ class ObservationStoreContract(StoreTests):
         open_row = observation(2, title="yak", visibility="social", people=("Yan",))
         author = structs.replace(OWNER, asked=EVERY_SENSITIVITY)
         await store.commit(author, adding(hidden, open_row, observation(3, title="xerus", visibility=visibility)))
-        fact = Triple(
-            id=IDS[20], subject="zebra", predicate="is", object="striped", created_at=NOW, source=IDS[1],
-            visibility="social", sensitivity="public",
-        )  # fmt: skip
-        [stated] = await store.commit(author, [Event(kind="triple", at=NOW, triple=fact)])
+        [stated] = await store.commit(author, stating(fact(20, subject="zebra", source=IDS[1])))
         if sensitivity != "unknown":
             assert stated.kind == "added"
             await store.commit(author, _bringing_about(status, hidden))
@@ -405,16 +392,13 @@ class ObservationStoreContract(StoreTests):
             structs.replace(OWNER, clearance=clearance),
         )
         retracted: list[Triple] = []
-        fact = Triple(
-            id=IDS[20], subject="zebra 4", predicate="is", object="striped", created_at=NOW, source=IDS[4],
-            visibility="social", sensitivity="public",
-        )  # fmt: skip
+        striped = fact(20, subject="zebra 4", source=IDS[4])
 
-        async def write(store: ObservationStore) -> bool:
+        async def write(store: ObservationStore) -> None:
             rows = [observation(number, title=f"zebra {number}", visibility="social") for number in range(8)]
             sources = {3: (IDS[0],), 4: (IDS[3], IDS[1]), 5: (IDS[4],), 6: (IDS[1],), 7: (IDS[5],)}
             rows = [replace(row, derived_from=sources.get(number, ())) for number, row in enumerate(rows)]
-            await store.commit(author, [*adding(*rows), Event(kind="triple", at=NOW, triple=fact)])
+            await store.commit(author, [*adding(*rows), *stating(striped)])
             await store.commit(author, [Event(kind="archive", at=NOW, ids=(IDS[5],))])
             before = await store.get(author, [IDS[7]])
             await store.commit(author, [Event(kind="update", at=NOW, ids=(IDS[0],), fields=stricter)])
@@ -427,7 +411,6 @@ class ObservationStoreContract(StoreTests):
             await check(store, more=[IDS[0]])
             await store.reindex()
             await check(store, more=[IDS[0]])
-            return store.keeps_files
 
         async def check(store: ObservationStore, more: Sequence[str] = ()) -> None:
             wanted = {IDS[1], IDS[2], IDS[6], *more}
@@ -436,15 +419,14 @@ class ObservationStoreContract(StoreTests):
                 shown = {name for name, ids in found.items() if IDS[number] in ids}
                 assert bool(shown) == (IDS[number] in wanted), (number, shown)
             assert await store.facts(reader, FactFilter()) == []
-            assert await store.facts(author, FactFilter()) == ([replace(fact, **stricter)] if not retracted else [])
-            [outcome] = await store.commit(reader, [Event(kind="retract", at=NOW, ids=(fact.id,))])
+            assert await store.facts(author, FactFilter()) == ([replace(striped, **stricter)] if not retracted else [])
+            [outcome] = await store.commit(reader, [Event(kind="retract", at=NOW, ids=(striped.id,))])
             assert (
                 isinstance(outcome.error, UnknownObservation) or clearance == "full"
             )  # naming it asks for its sensitivity
-            retracted.extend([fact] * (clearance == "full"))
+            retracted.extend([striped] * (clearance == "full"))
 
-        if self.run(tmp_path, write):
-            self.run(tmp_path, lambda store: check(store, [IDS[0]]))
+        self.survives(tmp_path, write, lambda store: check(store, [IDS[0]]))
 
     async def test_a_source_that_is_said_again_or_named_later_tightens_what_names_it(
         self, store: ObservationStore
@@ -470,14 +452,13 @@ class ObservationStoreContract(StoreTests):
         [row] = await store.get(author, [IDS[1]])
         assert (row.sensitivity, row.min_clearance) == ("secret", "inner")
         await store.commit(author, adding(observation(9, title="t9", namespace="work")))
-        far = Triple(id=IDS[20], subject="a", predicate="b", object="c", created_at=NOW, source=IDS[9])
-        [outcome] = await store.commit(author, [Event(kind="triple", at=NOW, triple=far)])
+        [outcome] = await store.commit(author, stating(fact(20, source=IDS[9])))
         assert "another namespace" in outcome.reason
         [outcome] = await store.commit(author, [Event(kind="tighten", at=NOW, ids=(IDS[1],))])
         assert isinstance(outcome.error, InvalidValue)
 
     def test_a_row_and_the_one_that_is_forgotten_for_it_change_places_in_one_step(self, tmp_path: Path) -> None:
-        async def write(store: ObservationStore) -> bool:
+        async def write(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
             new = Event(kind="add", at=NOW, row=observation(5), forgets=IDS[1], who="model")
             assert [outcome.kind for outcome in await store.commit(OWNER, [new])] == ["added"]
@@ -491,26 +472,22 @@ class ObservationStoreContract(StoreTests):
             [version] = await store.history(OWNER, IDS[1])
             assert [(event.kind, event.who) for event in version.events] == [("add", ""), ("delete", "model")]
             await store.purge(OWNER, [IDS[5]])  # the row that it replaced does not come back
-            return store.keeps_files
 
         async def check(store: ObservationStore) -> None:
             found = await store.find(OWNER, Filter(statuses=("deleted",)), order="created", ascending=True)
             assert [row.id for row in found.rows] == IDS[1:3]
             assert {row.id for row in (await store.find(OWNER, Filter())).rows} >= {IDS[0], IDS[3]}
 
-        if self.run(tmp_path, write):
-            self.run(tmp_path, check)
+        self.survives(tmp_path, write, check)
 
     def test_a_fact_can_be_erased_by_itself_by_who_sees_it_and_its_source(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
-            fact = Triple(
-                id=IDS[20], subject="plugh", predicate="is", object="xyzzy 20", created_at=NOW, source=IDS[1],
-                visibility="social", sensitivity="public",
-            )  # fmt: skip
-            others = [replace(fact, id=IDS[number], object=f"xyzzy {number}", source=None) for number in (21, 22)]
-            facts = [fact, *others]
-            await store.commit(OWNER, adding(observation(1), observation(2)))
-            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
+            facts = [
+                fact(20, object="xyzzy 20", source=IDS[1]),
+                fact(21, object="xyzzy 21"),
+                fact(22, object="xyzzy 22"),
+            ]
+            await store.commit(OWNER, [*adding(observation(1), observation(2)), *stating(*facts)])
             with pytest.raises(UnknownObservation):
                 await store.purge(structs.replace(OWNER, clearance="familiar"), [IDS[20]])
             with pytest.raises(UnknownObservation, match=rf"{IDS[30]}, .* or 6 others$"):
@@ -541,12 +518,11 @@ class ObservationStoreContract(StoreTests):
     def test_nothing_is_made_of_what_was_erased_meanwhile(self, tmp_path: Path) -> None:
         late = observation(5, title="made late", derived_from=IDS[1:3])
 
-        async def write(store: ObservationStore) -> bool:
+        async def write(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(observation(1), observation(2), observation(3)))
             await store.purge(OWNER, [IDS[1]])
             await check(store)
             await store.reindex()
-            return store.keeps_files
 
         async def check(store: ObservationStore) -> None:
             change = Event(kind="update", at=NOW, ids=(IDS[3],), fields={"derived_from": [IDS[1]]})
@@ -554,11 +530,10 @@ class ObservationStoreContract(StoreTests):
             assert [outcome.kind for outcome in outcomes] == ["skipped"] * 2
             assert {outcome.reason for outcome in outcomes} == {f"no memory has the id {IDS[1]}"}
 
-        if self.run(tmp_path, write):
-            self.run(tmp_path, check)
+        self.survives(tmp_path, write, check)
 
     def test_what_was_replaced_stays_replaced_since_then_when_its_successor_is_purged(self, tmp_path: Path) -> None:
-        async def write(store: ObservationStore) -> bool:
+        async def write(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(observation(0), observation(1), observation(2)))
             at = NOW + timedelta(days=1)
             await store.commit(OWNER, [Event(kind="add", at=at, row=observation(5), supersedes=IDS[0])])
@@ -566,7 +541,6 @@ class ObservationStoreContract(StoreTests):
             later = structs.replace(OWNER, now=NOW + timedelta(days=90))
             await store.purge(later, [IDS[5], IDS[2]])
             await check(store)
-            return store.keeps_files
 
         async def check(store: ObservationStore) -> None:
             found = (await store.find(OWNER, Filter(statuses=("superseded",)), order="created", ascending=True)).rows
@@ -574,8 +548,7 @@ class ObservationStoreContract(StoreTests):
                 (each, NOW + timedelta(days=1)) for each in IDS[:2]
             ]
 
-        if self.run(tmp_path, write):
-            self.run(tmp_path, check)
+        self.survives(tmp_path, write, check)
 
     async def test_purging_takes_what_was_derived_along(self, store: ObservationStore) -> None:
         rows = [
@@ -584,12 +557,7 @@ class ObservationStoreContract(StoreTests):
             observation(3, title="twice derived", derived_from=(IDS[2],)),
             observation(4, title="other"),
         ]
-        await store.commit(OWNER, adding(*rows))
-        fact = Triple(
-            id=IDS[20], subject="s", predicate="p", object="o", created_at=NOW, source=IDS[1],
-            sensitivity="public",
-        )  # fmt: skip
-        await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
+        await store.commit(OWNER, [*adding(*rows), *stating(fact(20, source=IDS[1]))])
         assert len(await store.facts(OWNER, FactFilter())) == 1
         assert await store.purge(OWNER, [IDS[1]]) == IDS[1:4]
         assert await store.history(OWNER, IDS[2]) == []
@@ -599,23 +567,22 @@ class ObservationStoreContract(StoreTests):
             await store.purge(OWNER, [IDS[1]])
 
     async def test_a_fact_that_was_taken_back_is_found_and_erased_by_who_erases(self, store: ObservationStore) -> None:
-        fact = Triple(id=IDS[20], subject="s", predicate="p", object="o", created_at=NOW, sensitivity="public")
         erasing = structs.replace(OWNER, erasing=True)
-        await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
-        await store.commit(OWNER, [Event(kind="retract", at=NOW, ids=(fact.id,))])
+        await store.commit(OWNER, [*stating(fact(20)), Event(kind="retract", at=NOW, ids=(IDS[20],))])
         assert await store.facts(OWNER, FactFilter()) == []
-        assert [each.id for each in await store.facts(erasing, FactFilter())] == [fact.id]
-        assert await store.purge(OWNER, [fact.id]) == [fact.id]
+        assert [each.id for each in await store.facts(erasing, FactFilter())] == [IDS[20]]
+        assert await store.purge(OWNER, [IDS[20]]) == [IDS[20]]
         assert await store.facts(erasing, FactFilter()) == []
         with pytest.raises(UnknownObservation):
-            await store.purge(OWNER, [fact.id])
+            await store.purge(OWNER, [IDS[20]])
 
     def test_what_is_purged_alone_leaves_what_was_derived_as_strict_as_it_was(self, tmp_path: Path) -> None:
         source = observation(1, sensitivity="private")
         derived = observation(2, derived_from=(IDS[1],), sensitivity="private")
 
-        async def check(store: ObservationStore) -> None:
-            everything = OWNER.asking_all()
+        everything = OWNER.asking_all()
+
+        async def write(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(source, derived, observation(3, derived_from=(IDS[2],))))
             assert await store.purge(everything, [IDS[1]], alone=True) == [IDS[1]]
             assert [row.id for row in await store.get(everything, IDS[:4])] == IDS[2:4]
@@ -625,7 +592,6 @@ class ObservationStoreContract(StoreTests):
             assert (row.title, row.sensitivity) == ("new", "private")
 
         async def purge_again(store: ObservationStore) -> None:
-            everything = OWNER.asking_all()
             with pytest.raises(UnknownObservation):
                 await store.purge(structs.replace(OWNER, clearance="public"), [IDS[1]])
             assert await store.purge(OWNER, [IDS[1]]) == IDS[2:4]
@@ -633,14 +599,7 @@ class ObservationStoreContract(StoreTests):
             with pytest.raises(UnknownObservation):
                 await store.purge(OWNER, [IDS[1]])
 
-        async def both(store: ObservationStore) -> bool:
-            await check(store)
-            if not store.keeps_files:
-                await purge_again(store)
-            return store.keeps_files
-
-        if self.run(tmp_path, both):
-            self.run(tmp_path, purge_again)
+        self.survives(tmp_path, write, purge_again)
 
     def test_rows_are_found_by_how_long_nothing_happened_to_them_and_by_what_fades(self, tmp_path: Path) -> None:
         later = NOW + timedelta(days=9)
@@ -650,13 +609,12 @@ class ObservationStoreContract(StoreTests):
             wanted = Filter(quiet_since=NOW + timedelta(days=1), statuses=statuses)
             return [row.id for row in (await store.find(view, wanted, order="created", ascending=True)).rows]
 
-        async def check(store: ObservationStore) -> bool:
+        async def write(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(*(observation(number) for number in range(9))))
             for number, kind in enumerate(("use", "mention", "confirm", "delete", "archive"), 1):
                 await store.commit(view, [Event(kind=kind, at=later, ids=(IDS[number],))])  # type: ignore[arg-type]
             await store.commit(view, [Event(kind="supersede", at=later, ids=(IDS[6],), by=IDS[7])])
             await store.commit(view, [Event(kind="delete", at=NOW, ids=(IDS[8],))])
-            return store.keeps_files
 
         async def look(store: ObservationStore) -> None:
             assert await quiet(store, "active") == [IDS[0], IDS[7]]
@@ -673,28 +631,16 @@ class ObservationStoreContract(StoreTests):
             await store.commit(view, [changing])
             assert (await store.find(view, fading)).rows == ()
 
-        async def both(store: ObservationStore) -> bool:
-            if not await check(store):
-                await look(store)
-            return store.keeps_files
-
-        if self.run(tmp_path, both):
-            self.run(tmp_path, look)
+        self.survives(tmp_path, write, look)
 
     async def test_facts_are_found_by_any_of_their_ids_or_sources(self, store: ObservationStore) -> None:
         await store.commit(OWNER, adding(*(observation(number) for number in range(3))))
-        facts = [
-            Triple(
-                id=IDS[20 + number], subject="s", predicate="p", object="o", created_at=NOW, source=source,
-                sensitivity="public",
-            )
-            for number, source in enumerate([*IDS[:3], None])
-        ]  # fmt: skip
-        await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
+        sources = enumerate([*IDS[:3], None], 20)
+        await store.commit(OWNER, stating(*(fact(number, source=source) for number, source in sources)))
         found = await store.facts(OWNER, FactFilter(sources=frozenset(IDS[1:9])))
-        assert {fact.source for fact in found} == {*IDS[1:3]}
+        assert {each.source for each in found} == {*IDS[1:3]}
         found = await store.facts(OWNER, FactFilter(ids=frozenset({IDS[0], IDS[20], IDS[23]})))
-        assert [fact.id for fact in found] == [IDS[23], IDS[20]]
+        assert [each.id for each in found] == [IDS[23], IDS[20]]
 
     async def test_later_rows_that_are_like_a_row_are_told_by_row_if_the_store_tells_them(
         self, store: ObservationStore

@@ -46,6 +46,17 @@ def adding(*rows: Observation) -> list[Event]:
     return [Event(kind="add", at=row.created_at, row=row) for row in rows]
 
 
+def fact(number: int, **fields: Any) -> Triple:
+    """A fact that every caller but `public` sees; `number` gives its id."""
+    given: dict[str, Any] = {"subject": "s", "predicate": "p", "object": "o", "created_at": NOW}
+    return Triple(id=IDS[number], **given | {"visibility": "social", "sensitivity": "public"} | fields)
+
+
+def stating(*facts: Triple) -> list[Event]:
+    """The events that state facts."""
+    return [Event(kind="triple", at=each.created_at, triple=each) for each in facts]
+
+
 Result = TypeVar("Result")
 _WORDS = ["tea", "green", "Ada", "runs", "running", "sqlite.go", "the", "東京", "x"]
 _TEXTS = st.lists(st.sampled_from(_WORDS), max_size=4).map(" ".join)
@@ -101,38 +112,23 @@ _FILTERS = st.builds(
 )
 
 
-def observation_machine(
-    open_store: Callable[..., ObservationStore],
-    *,
-    handles: int = 2,
-    nearest: Nearest = "exact",
-    model: type[ObservationStore] = InMemoryStore,
-    **caps: float,
-) -> type[ObservationMachine]:
-    """An `ObservationMachine` for the store that `open_store(home, **caps)` opens; run its `TestCase`.
+class ObservationMachine(RuleBasedStateMachine):
+    """Drives a store, through several handles at once, and its model through one random history; they never differ.
 
-    `handles` stores are open on one home at the same time, as if in so many processes; 1 for a store that keeps no
-    files. `nearest` is the level of the store, and `model` the store that it is compared with.
+    class MyMachine(ObservationMachine):
+        def open_store(self, home):
+            return MyObservations(home, **self.caps)
+
+    TestMyHistories = MyMachine.TestCase
     """
 
-    class Machine(ObservationMachine):
-        def open_store(self, home: Path) -> ObservationStore:
-            return open_store(home, **caps)
-
-    Machine.handles = handles
-    Machine.nearest = nearest
-    Machine.model = model
-    Machine.caps = caps
-    return Machine
-
-
-class ObservationMachine(RuleBasedStateMachine):
-    """Drives a store, through several handles at once, and its model through one random history; they never differ."""
-
     handles = 2
+    """Number of stores that are open on one home, as if in so many processes; 1 for a store that keeps no files."""
     nearest: Nearest = "exact"
     model: type[ObservationStore] = InMemoryStore
+    """The store that it is compared with."""
     caps: Mapping[str, float] = {}
+    """Settings of both."""
 
     def open_store(self, home: Path) -> ObservationStore:
         """The store under test, keeping its files below `home`."""
@@ -207,15 +203,12 @@ class ObservationMachine(RuleBasedStateMachine):
     def supersede(self, number: str, by: str, view: Any) -> None:
         self._commit(view, Event(kind="supersede", at=self._tick(), ids=(number,), by=by))
 
-    @rule(number=st.sampled_from(IDS[20:23]), words=st.tuples(*[st.sampled_from(["Tea", "tea", "is"])] * 3),
+    @rule(number=st.integers(20, 22), words=st.tuples(*[st.sampled_from(["Tea", "tea", "is"])] * 3),
           source=st.none() | _ID, view=_VIEWS, confidence=st.sampled_from([0.2, 1.0]))  # fmt: skip
-    def state(self, number: str, words: tuple[str, str, str], source: str | None, view: Any, confidence: float) -> None:
-        now = self._tick()
-        fact = Triple(
-            id=number, subject=words[0], predicate=words[1], object=words[2], created_at=now, source=source,
-            confidence=confidence, visibility="social", sensitivity="public",
-        )  # fmt: skip
-        self._commit(view, Event(kind="triple", at=now, triple=fact))
+    def state(self, number: int, words: tuple[str, ...], source: str | None, view: Any, confidence: float) -> None:
+        said = dict(zip(("subject", "predicate", "object"), words, strict=True))
+        [event] = stating(fact(number, created_at=self._tick(), source=source, confidence=confidence, **said))
+        self._commit(view, event)
 
     @rule(number=st.sampled_from(IDS[20:23]), view=_VIEWS)
     def take_back(self, number: str, view: Any) -> None:

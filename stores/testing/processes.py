@@ -60,6 +60,20 @@ class StoreTests(Contract):
 
         return asyncio.run(opened())
 
+    def survives(
+        self, home: Path, write: Callable[..., Awaitable[object]], check: Callable[..., Awaitable[object]]
+    ) -> None:
+        """Run `write`, and then `check` on the store opened again; on the same one if it keeps no files."""
+
+        async def written(store: Any, *given: Any) -> bool:
+            await write(store, *given)
+            if not store.keeps_files:
+                await check(store, *given)
+            return bool(store.keeps_files)
+
+        if self.run(home, written):
+            self.run(home, check)
+
 
 _GIVEN = ("store", "session")
 

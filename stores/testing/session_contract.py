@@ -7,9 +7,12 @@
         def open_store(self, home):
             return MyStore(home, kv_cap=100)
 
-    TestMyHistories = store_machine(MyStore).TestCase
+    class MyMachine(StoreMachine):
+        open_store = TestMyStore.open_store
 
-Inherit the classes of the contracts that the store keeps, and open it with caps of 3 or more. `store_machine` compares
+    TestMyHistories = MyMachine.TestCase
+
+Inherit the classes of the contracts that the store keeps, and open it with caps of 3 or more. `StoreMachine` compares
 it with `InMemoryStore`, taken as the perfect model, over random histories. Needs pytest and Hypothesis, and no plug-in
 of theirs: each test runs its own event loop.
 """
@@ -178,15 +181,13 @@ class KeyValueStoreContract(StoreContract):
         }
 
     def test_entries_survive_closing(self, home: Path) -> None:
-        async def write(store: KeyValueStore, session: SessionRef) -> bool:
+        async def write(store: KeyValueStore, session: SessionRef) -> None:
             await store.kv_set(session, key_value("a", "1"))
-            return store.keeps_files
 
-        async def read(store: KeyValueStore, session: SessionRef) -> str | None:
-            return await store.kv_get(session, "a")
+        async def check(store: KeyValueStore, session: SessionRef) -> None:
+            assert await store.kv_get(session, "a") == "1"
 
-        keeps_files = self.run(home, write)
-        assert self.run(home, read) == ("1" if keeps_files else None)
+        self.survives(home, write, check)
 
     async def test_nothing_of_a_forgotten_session_comes_back(self, store: KeyValueStore, session: SessionRef) -> None:
         await store.kv_set(session, key_value("a", "1"))
@@ -287,15 +288,13 @@ class TranscriptStoreContract(StoreContract):
         assert await store.transcript_read_all(session) == []
 
     def test_entries_survive_closing(self, home: Path) -> None:
-        async def write(store: TranscriptStore, session: SessionRef) -> bool:
+        async def write(store: TranscriptStore, session: SessionRef) -> None:
             await store.transcript_append(session, [entry("remember me")])
-            return store.keeps_files
 
-        async def read(store: TranscriptStore, session: SessionRef) -> list[TranscriptEntry]:
-            return await store.transcript_read_last(session, 5)
+        async def check(store: TranscriptStore, session: SessionRef) -> None:
+            assert await store.transcript_read_last(session, 5) == [entry("remember me")]
 
-        keeps_files = self.run(home, write)
-        assert self.run(home, read) == ([entry("remember me")] if keeps_files else [])
+        self.survives(home, write, check)
 
 
 _LINE = st.sampled_from(["", FORGED, f"\\{FORGED}", "### user", "```", "text", "é🦜"]) | st.text(
@@ -303,20 +302,6 @@ _LINE = st.sampled_from(["", FORGED, f"\\{FORGED}", "### user", "```", "text", "
 )
 TEXTS = st.lists(_LINE, max_size=5).map("\n".join)
 """Random content, rich in lines that look like headers and in odd line ends."""
-
-
-def store_machine(
-    open_store: Callable[[Path], SessionStore], *, kv_cap: int | None = None, transcript_cap: int | None = None
-) -> type[StoreMachine]:
-    """A `StoreMachine` for the store that `open_store(home)` opens; run its `TestCase`. None means no cap."""
-
-    class Machine(StoreMachine):
-        def open_store(self, home: Path) -> SessionStore:
-            return open_store(home)
-
-    Machine.kv_cap = kv_cap
-    Machine.transcript_cap = transcript_cap
-    return Machine
 
 
 class StoreMachine(RuleBasedStateMachine):

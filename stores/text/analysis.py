@@ -88,7 +88,7 @@ def terms(text: str) -> list[str]:
 def _tokens(text: str) -> Iterator[str] | list[str]:
     if text.isascii():
         return re.findall(_ASCII_TOKEN, text)
-    folded = unicodedata.normalize("NFKC", text.translate(_clean())).translate(_folded())[:MAX_TEXT]
+    folded = unicodedata.normalize("NFKC", text.translate(_CLEAN)).translate(_FOLDED)[:MAX_TEXT]
     return (token for piece in _any_token().findall(folded) for token in re.split(_CJK_RUN, piece) if token)
 
 
@@ -182,14 +182,7 @@ _LETTERS = {"ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "
 _LETTERS |= {"đ": "d", "Đ": "D", "ð": "d", "þ": "th", "ı": "i", "ς": "σ"}
 
 
-@cache
-def _clean() -> _Clean:
-    return _Clean()
-
-
-@cache
-def _folded() -> _Accents:
-    return _Accents()
+_CLEAN, _FOLDED = _Clean(), _Accents()
 
 
 @cache

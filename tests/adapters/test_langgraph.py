@@ -90,7 +90,7 @@ def test_keys_that_look_alike_are_apart(store: BaseStore) -> None:
 SECRETS = (
     {"password": 12345678, "after": 1},
     {"password": 'hunter2!"x\\', "after": 1},
-    {"deep": [{"password": "hunter2!x"}], "after": 1},
+    {"deep": [{"password": {"v": ["hunter2!x"]}}], "after": 1},
     {"text": "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEAzK9f8sPq7mX2vB3n", "after": 1},
     {"headers": {"Authorization": "Bearer abcdef0123456789ABCDEF"}, "after": 1},
     {"url": "postgres://u:s3cretpw77@db/x", "after": 1},

@@ -28,16 +28,24 @@ async def memory(tmp_path: Path) -> AsyncIterator[AgentMemory]:
         yield opened
 
 
-async def test_what_was_recorded_is_recalled_by_another_process_of_the_same_user_alone(tmp_path: Path) -> None:
-    async with open_memory(tmp_path, user="ada") as memory:
+@pytest.mark.parametrize("kind", ["folder", "database"])
+async def test_what_was_recorded_is_recalled_by_another_process_of_the_same_user_alone(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = tmp_path if kind == "folder" else request.getfixturevalue("postgres")
+    ada, bob = f"ada {tmp_path}", f"bob {tmp_path}"
+    async with open_memory(place, user=ada) as memory:
         recorded = await memory.record(user="My sister Anna lives in Lisbon.", assistant="Noted.")
-    async with open_memory(tmp_path, user="ada") as memory:
+    async with open_memory(place, user=ada) as memory:
         context = await memory.context([{"role": "user", "content": "Where does my sister live?"}])
         assert "Anna lives in Lisbon" in context.text
         assert context.receipt["injected"] == [recorded.exchange]
         assert [row.id for row in context.memories] == [recorded.exchange]
-    async with open_memory(tmp_path, user="bob") as memory:
+    async with open_memory(place, user=bob) as memory:
         assert not (await memory.context("Where does my sister live?")).text
+    assert {path.name for path in Path.home().rglob("*.jsonl")} | {path.name for path in tmp_path.iterdir()} == (
+        {"identities"} if kind == "folder" else set()
+    )
 
 
 USE = """

@@ -22,7 +22,7 @@ import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -50,14 +50,9 @@ from chatbot.stores import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.access import SENSITIVITIES, Guard, View, is_stricter
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.home import Address
-from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.postgres.backend import PostgresBackend
-from chatbot.stores.postgres.database import Database
-from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.query import Filter
-from chatbot.stores.records import SessionRecord
 from chatbot.stores.row_events import Event
 from chatbot.stores.transcript import TranscriptFile
 
@@ -152,49 +147,6 @@ class Long(Appending):
     def text(self, name: str) -> str:
         size = int(2 ** random.Random(name).uniform(12, 20))
         return name + ("\n\nbyte by" * (size // 9))[: size - len(name)]
-
-
-class LongInDatabase(Long):
-    """The same in PostgreSQL."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.id = str(uuid4())
-        self.where = Address(os.environ["TEST_POSTGRES_AS_SERVER"], f"t{self.id}")
-        backend = PostgresBackend(self.where)
-        now = datetime.now(UTC)
-        record = SessionRecord(id=self.id, agent_id="chat", store_types=("basic_session",), created_at=now, used_at=now)
-        backend.sessions.begin(record)
-        backend.sessions.publish(record)
-        backend.close()
-        Database.close_all()  # children open their own
-
-    @property
-    def session(self) -> SessionRef:
-        return SessionRef(self.id, Path())
-
-    async def work(self, worker: int, ack: Ack) -> None:
-        store = PostgresSessionStore(self.where)
-        for number in count(self.kept[worker]):
-            await store.transcript_append(self.session, [_entry(self.text(f"{worker}.{number}"))])
-            ack(f"{worker}.{number}")
-
-    def entries(self) -> list[TranscriptEntry]:
-        found: list[TranscriptEntry] = []
-        while (now := self._read()) != found:  # the server may still commit what a killed process had sent
-            found = now
-        return found
-
-    def _read(self) -> list[TranscriptEntry]:
-        async def read() -> list[TranscriptEntry]:
-            store = PostgresSessionStore(self.where)
-            found = await store.transcript_read_all(self.session)
-            await store.aclose()
-            return found
-
-        found = asyncio.run(read())
-        Database.close_all()
-        return found
 
 
 class Sharing(Appending):
@@ -339,14 +291,7 @@ class Remembering(Scenario):
     async def rows(self) -> list[Observation]:
         """All rows there are, as a process sees them that has just begun, and that can write."""
         async with self.open() as store:
-            rows: list[Observation] = []
-            after = None
-            while True:
-                page = await store.find(OWNER, Filter(), order="created", limit=1000, after=after)
-                rows += page.rows
-                after = page.after
-                if after is None:
-                    break
+            rows = await _every_row(store, OWNER)
             torn = (self.folder / "memory" / "observations.jsonl").exists() and not _ends_whole(self.folder)
             with _told() as told:
                 [outcome] = await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=_fact(str(uuid4())))])
@@ -474,12 +419,13 @@ class Erasing(Scenario):
         return MemorySystem(self.folder / "memory", settings={"observations": {"cache": str(self.folder / "cache")}})
 
 
-async def _every_row(store: ObservationStore, view: View) -> list[Observation]:
-    """All that there is, of any status."""
+async def _every_row(
+    store: ObservationStore, view: View, statuses: Sequence[Status] = ("active",)
+) -> list[Observation]:
     rows: list[Observation] = []
     after = None
     while True:
-        page = await store.find(view, Filter(statuses=STATUSES), order="created", limit=1000, after=after)
+        page = await store.find(view, Filter(statuses=tuple(statuses)), order="created", limit=1000, after=after)
         rows += page.rows
         after = page.after
         if after is None:
@@ -487,7 +433,7 @@ async def _every_row(store: ObservationStore, view: View) -> list[Observation]:
 
 
 class Maintaining(Remembering):
-    """Rows that are alike are merged, and old ones put away; no row and its summary are both active, or both gone."""
+    """Rows are merged, put away, deleted and erased: no row and its summary are both active, or both gone."""
 
     life_s = 0.3
 
@@ -499,47 +445,62 @@ class Maintaining(Remembering):
         await self.some(1_000_000, worker, ack)
 
     async def some(self, times: int, worker: int, ack: Ack = lambda _: None) -> None:
-        """Add rows and maintain them, again and again."""
-        hours = count()
-        policy = MaintenanceSettings(
-            compression_min_age_days=0, rules=(RetentionSettings(types=("event",), archive_after_days=0.1),)
+        """Add rows and let them grow old, again and again, however short each life is."""
+        ages = self.folder / "ages"  # grows by a byte each tenth of a day
+
+        def now() -> datetime:
+            with ages.open("ab") as file:
+                file.write(b".")
+                return NOW + timedelta(days=file.tell() / 10)
+
+        rules = (
+            RetentionSettings(types=("event",), archive_after_days=0.1, delete_after_days=1),
+            RetentionSettings(types=("note",), delete_after_days=1),
         )
+        policy = MaintenanceSettings(compression_min_age_days=0, decay_per_day=0, erase_after_days=1, rules=rules)
+        settings = {"observations": {"cache": str(self.folder / "cache")}}
         async with (
             self.open() as store,
-            MemorySystem(
-                self.folder / "memory",
-                settings={"observations": {"cache": str(self.folder / "cache")}},
-                clock=lambda: NOW + timedelta(hours=next(hours)),
-            ) as memory,
+            MemorySystem(self.folder / "memory", settings=settings, clock=now) as memory,
         ):
             for number in range(times):
+                await memory.maintain(policy, whole=True)  # first, so that each acknowledgement says that one ended
                 words = f"{os.getpid()}x{worker}x{number}"
-                rows = _alike(f"{words}a {words}b {words}c")
-                await store.commit(OWNER, [Event(kind="add", at=NOW, row=row) for row in rows])
+                at = now()
+                rows = _alike(f"{words}a {words}b {words}c", at)
+                await store.commit(OWNER, [Event(kind="add", at=at, row=row) for row in rows])
                 ack(" ".join(row.id for row in rows))
-                await memory.maintain(policy)
 
     def verify(self, acked: list[str]) -> None:
         asyncio.run(self.check([each for line in acked for each in line.split()]))
 
     async def check(self, acked: list[str]) -> None:
-        """Every row is either as it was, or as it was to be."""
+        """Check that each row is either as it was or as it was to be, and that each change and purge says why."""
         async with self.open() as store:
-            rows = {row.id: row for row in await _every_row(store, LATER)}
-            assert rows.keys() >= set(acked)
-            for row in rows.values():
-                assert row.status in ({"active"} if row.derived_from else {"active", "compressed", "archived"})
-                assert all(rows[each].status == "compressed" for each in row.derived_from)
-                assert all(rows[each].superseded_by == row.id for each in row.derived_from)
-                if row.status == "compressed":
-                    assert row.superseded_by is not None
-                    assert row.id in rows[row.superseded_by].derived_from
-                    assert [each.observation.id for each in await store.history(LATER, row.id)][-1] == row.superseded_by
-                if row.status == "archived":
-                    [version] = await store.history(LATER, row.id)
-                    assert (version.events[-1].who, version.events[-1].why[:5]) == ("maintenance", "event")
-            merged = sum(bool(row.derived_from) for row in rows.values())
-            assert len(rows) < 100 or merged > len(rows) // 40, "nothing is merged, so nothing is tested"
+            rows = {row.id: row for row in await _every_row(store, LATER, STATUSES)}
+            put_away = {row.id: await store.history(LATER, row.id) for row in rows.values() if row.status == "archived"}
+        told: dict[str, dict[str, str]] = {}
+        journal = self.folder / "memory" / "observations.jsonl"
+        for line in journal.read_bytes().split(b"\n")[:-1] if journal.exists() else ():
+            event = json.loads(line)
+            if event["event"] == "purge":
+                told |= dict.fromkeys(event.get("ids", [event.get("id")]), event)
+        assert rows.keys() | told.keys() >= set(acked), set(acked) - rows.keys() - told.keys()
+        assert not rows.keys() & told.keys()
+        assert all(event["who"] == "maintenance" and event["why"] for event in told.values())
+        for [version] in put_away.values():
+            assert (version.events[-1].who, version.events[-1].why[:5]) == ("maintenance", "event")
+        for row in rows.values():
+            if row.derived_from:
+                assert row.status == "active"
+                assert all(rows[each].superseded_by == row.id for each in row.derived_from if each in rows)
+            if row.superseded_by is not None:
+                assert row.status in {"compressed", "deleted"}
+                assert row.id in rows[row.superseded_by].derived_from
+        merged = sum(bool(row.derived_from) for row in rows.values())
+        assert len(rows) + len(told) < 200 or (told and merged > len(rows) // 40), (
+            "nothing is done, so nothing is tested"
+        )
 
 
 class Correcting(Remembering):
@@ -590,7 +551,7 @@ class Correcting(Remembering):
     async def check(self) -> None:
         view = View("full", datetime.now(UTC), frozenset(SENSITIVITIES))
         async with self.open() as store:
-            rows = {row.title: row for row in await _every_row(store, view)}
+            rows = {row.title: row for row in await _every_row(store, view, STATUSES)}
             ids = {row.id: row for row in rows.values()}
             for title, row in rows.items():
                 assert all(is_stricter(row, ids[each]) for each in row.derived_from), title
@@ -603,52 +564,6 @@ class Correcting(Remembering):
                 assert all(
                     rows[f"new {each} {action}"].is_current(view.now) for action in ("update", "delete", "repeat")
                 )
-
-
-class Retiring(Maintaining):
-    """Merged originals are deleted and erased, and the journal rewritten each time: their summaries stay, and why."""
-
-    async def some(self, times: int, worker: int, ack: Ack = lambda _: None) -> None:
-        """Add rows and let them grow old, again and again, however short each life is."""
-        ages = self.folder / "ages"  # grows by a byte each tenth of a day
-
-        def now() -> datetime:
-            with ages.open("ab") as file:
-                file.write(b".")
-                return NOW + timedelta(days=file.tell() / 10)
-
-        rule = RetentionSettings(types=("note", "event"), delete_after_days=1)
-        policy = MaintenanceSettings(compression_min_age_days=0, decay_per_day=0, erase_after_days=1, rules=(rule,))
-        settings = {"observations": {"cache": str(self.folder / "cache")}}
-        async with (
-            self.open() as store,
-            MemorySystem(self.folder / "memory", settings=settings, clock=now) as memory,
-        ):
-            for number in range(times):
-                await memory.maintain(policy, whole=True)  # first, so that each acknowledgement says that one ended
-                words = f"{os.getpid()}x{worker}x{number}"
-                at = now()
-                rows = _alike(f"{words}a {words}b {words}c", at)
-                await store.commit(OWNER, [Event(kind="add", at=at, row=row) for row in rows])
-                ack(" ".join(row.id for row in rows))
-
-    async def check(self, acked: list[str]) -> None:
-        """Check that purges are reported, and summaries whole."""
-        async with self.open() as store:
-            rows = {row.id: row for row in await _every_row(store, LATER)}
-        told: dict[str, dict[str, str]] = {}
-        journal = self.folder / "memory" / "observations.jsonl"
-        for line in journal.read_bytes().split(b"\n")[:-1] if journal.exists() else ():
-            event = json.loads(line)
-            if event["event"] == "purge":
-                told |= dict.fromkeys(event.get("ids", [event.get("id")]), event)
-        assert rows.keys() | told.keys() >= set(acked), set(acked) - rows.keys() - told.keys()
-        assert not rows.keys() & told.keys()
-        assert all(event["who"] == "maintenance" and event["why"] for event in told.values())
-        for summary in (row for row in rows.values() if row.derived_from):
-            assert summary.status == "active"
-            assert all(rows[each].superseded_by == summary.id for each in summary.derived_from if each in rows)
-        assert len(rows) + len(told) < 200 or told, "nothing is erased, so nothing is tested"
 
 
 class Saving(Remembering):
@@ -894,7 +809,6 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "append": Appending,
     "compact": Compacting,
     "long": Long,
-    "long in database": LongInDatabase,
     "share": Sharing,
     "kv": Setting,
     "create": Creating,
@@ -908,7 +822,6 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "snapshot": Saving,
     "correct": Correcting,
     "maintain": Maintaining,
-    "retire": Retiring,
 }
 
 

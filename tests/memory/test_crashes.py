@@ -20,13 +20,19 @@ KILLS = {
     "append": 400,
     "compact": 400,
     "long": 100,
-    "long in database": 100,
     "share": 120,
     "kv": 300,
     "create": 150,
     "fork": 80,
     "delete": 120,
     "erase": 25,
+    "remember": 40,
+    "import": 15,
+    "use": 25,
+    "purge": 50,
+    "snapshot": 40,
+    "maintain": 40,
+    "correct": 30,
 }
 CUTS = {
     "append": 12,
@@ -43,12 +49,8 @@ CUTS = {
 
 
 @pytest.mark.timeout(300 * TIMES)
-@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "long", "long in database", "create", "delete"))
-def test_a_killed_process_loses_nothing_that_was_acknowledged(
-    request: pytest.FixtureRequest, scenario: str, tmp_path: Path
-) -> None:
-    if "database" in scenario:
-        request.getfixturevalue("postgres")
+@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "long", "create", "delete", "remember", "purge"))
+def test_a_killed_process_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path) -> None:
     tries = rounds(KILLS[scenario], least=3) * TIMES
     assert _drive("kill", scenario, tries, tmp_path) > tries // 8  # or the children never got to work
 

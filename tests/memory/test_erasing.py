@@ -125,8 +125,8 @@ async def test_what_is_purged_can_be_named_by_person_and_source(memory: MemorySy
     await memories.remember("met Annie", people=["Annie"])
     await memories.add_alias("Anna", "Annie")
     await memories.store_fact("Bob", "knows", "Anna")
-    await memories.remember("a file", source="import:markdown", metadata={"imported_from": "markdown",
-                            "imported_places": {"/notes/a.md": {"k": "d"}}})  # fmt: skip
+    origin = {"imported_from": "markdown", "imported_key": "/notes/a.md/k"}
+    await memories.remember("a file", source="import:markdown", metadata=origin)
     await memories.remember("kept")
     going = await memories.purging(person="Anna")
     assert (len(going.observations), len(going.facts)) == (2, 2)

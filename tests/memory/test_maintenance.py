@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +18,6 @@ from chatbot.memory.upkeep import NAME
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.files import locked
 from chatbot.stores.observation import Observation, estimate_tokens
-from tests.patience import PATIENCE_S
 
 BEGIN = datetime(2026, 3, 4, tzinfo=UTC)
 
@@ -194,20 +191,13 @@ async def test_a_digest_takes_250_tokens_at_most_and_says_everything(
     assert (len(rows) < len(texts)) is (length < 250)
 
 
-async def test_a_second_run_does_nothing(memory: Maintained) -> None:
+async def test_a_second_run_does_nothing_nor_does_one_after_the_clock_jumped_back(memory: Maintained) -> None:
     await memory.alike(3)
     await memory.keep("something else")
     first = await memory.after(10)
     assert first.deeds
     before = (memory.home / "observations.jsonl").read_bytes()
     assert not (await memory.after(0)).deeds
-    assert (memory.home / "observations.jsonl").read_bytes() == before
-
-
-async def test_a_clock_that_jumped_back_changes_nothing(memory: Maintained) -> None:
-    await memory.keep("something")
-    await memory.after(10)
-    before = (memory.home / "observations.jsonl").read_bytes()
     report = await memory.after(-5_000, unless_within=timedelta(days=1))
     assert (report.skipped, report.deeds) == ("", ())
     assert (memory.home / "observations.jsonl").read_bytes() == before
@@ -234,21 +224,27 @@ async def test_what_is_guarded_or_meant_otherwise_is_never_merged_in(memory: Mai
     assert (await memory.row(odd)).status == "active"
 
 
-async def test_namespaces_and_agents_are_never_mixed(memory: Maintained) -> None:
-    words = "the green kettle in the workshop kitchen leaks again, number"
-    for number, agent in enumerate(("a", "a", "b")):
-        for space in ("", "work"):
-            memories = memory.system.memory(agent).within(namespace=space)
+async def test_namespaces_agents_and_principals_are_never_mixed(memory: Maintained) -> None:
+    words, system = "the green kettle in the workshop kitchen leaks again, number", memory.system
+    writers = [
+        system.memory("a"),
+        system.memory("b"),
+        system.memory("a").within(namespace="work"),
+        system.cleared_for(principal="token:1").memory("a"),
+        system.cleared_for(namespace="user:alice").memory("a"),
+    ]
+    for number in range(2):
+        for memories in writers:
             await memories.remember(f"{words} {number}")
     assert not (await memory.after(30)).counts()["compress"]
-    for space in ("", "work"):
-        await memory.system.memory("a").within(namespace=space).remember(f"{words} 9")
+    for memories in writers:
+        await memories.remember(f"{words} 9")
     report = await memory.after(30)
-    assert report.counts()["compress"] == 6
+    assert report.counts()["compress"] == 3 * len(writers)
     for deed in report.deeds:
         if deed.by is not None:
             rows = [await memory.row(each) for each in (*deed.ids, deed.by)]
-            assert len({(row.agent_id, row.namespace) for row in rows}) == 1
+            assert len({(row.agent_id, row.namespace, row.principal) for row in rows}) == 1
 
 
 async def test_what_facts_were_taken_from_stays_and_so_do_they(memory: Maintained) -> None:
@@ -485,31 +481,3 @@ async def test_a_caller_maintains_only_what_it_may_see(memory: Maintained) -> No
     ) as guest:
         assert not (await guest.maintain()).deeds
     assert [(await memory.row(each)).status for each in ids] == ["active"] * 3
-
-
-@pytest.mark.nightly
-async def test_many_processes_at_once_leave_each_row_in_one_place(memory: Maintained, tmp_path: Path) -> None:
-    ids = [each for n in range(5) for each in await _family(memory, n)]
-    script = (
-        "import asyncio, sys\n"
-        "from chatbot.memory import MemorySystem\n"
-        "from chatbot.config import MaintenanceSettings\n"
-        "async def main():\n"
-        "    async with MemorySystem(sys.argv[1], settings={'observations': {'cache': sys.argv[2]}}) as memory:\n"
-        "        print((await memory.maintain(MaintenanceSettings(compression_min_age_days=0))).skipped or 'done')\n"
-        "asyncio.run(main())\n"
-    )
-    command = [sys.executable, "-c", script, str(memory.home), memory.settings["observations"]["cache"]]
-    running = [await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE) for _ in range(4)]
-    said = [(await asyncio.wait_for(each.communicate(), PATIENCE_S))[0].decode().strip() for each in running]
-    assert "done" in said
-    assert set(said) <= {"done", "under way"}
-    rows = [await memory.row(each) for each in ids]
-    assert {row.status for row in rows} == {"compressed"}
-    summaries = (await memory.memories.list_observations()).rows
-    assert sorted(each for row in summaries for each in row.derived_from) == sorted(ids)
-
-
-async def _family(memory: Maintained, number: int) -> list[str]:
-    words = " ".join(f"w{number}x{at}" for at in range(6))
-    return [await memory.keep(f"{words} {each}") for each in ("one thing", "two things", "more")]

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.stores.files import locked
-from chatbot.stores.observations.log import FileLog
 from chatbot.stores.open_folders import OpenFolders
 from tests.stores.test_open_folders import descriptors
 
@@ -89,27 +87,3 @@ def test_folders_that_are_closed_as_too_many_while_others_use_them_lose_nothing(
     with folders.locked(paths[0]):
         pass
     assert descriptors(tmp_path) == 0
-
-
-@pytest.mark.parametrize("change", ["none", "more", "replaced", "cut", "gone"])
-def test_a_journal_that_rested_goes_on_where_it_was_or_knows_that_it_is_another(tmp_path: Path, change: str) -> None:
-    journal = FileLog(tmp_path)
-    path = tmp_path / "observations.jsonl"
-    path.write_bytes(b"one\ntwo\n")
-    assert [line for _, line in journal.read_new()] == [b"one", b"two"]
-    journal.rest()
-    assert descriptors(tmp_path) == 0
-    with locked(tmp_path) as folder:
-        match change:
-            case "more":
-                folder.append("observations.jsonl", b"three\n")
-            case "replaced":
-                folder.replace("observations.jsonl", b"eins\nzwei\ndrei\n")
-            case "cut":
-                folder.cut("observations.jsonl", 4)
-            case "gone":
-                path.unlink()
-    assert journal.is_replaced() is (change in {"replaced", "cut", "gone"})
-    if not change.startswith(("r", "c", "g")):
-        assert [line for _, line in journal.read_new()] == ([b"three"] if change == "more" else [])
-    journal.close()

@@ -1,39 +1,18 @@
 """One memory used from several threads with an event loop each, and by one event loop after another."""
 
 import asyncio
-from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from string import ascii_lowercase
 
 import pytest
 
-from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem
-from chatbot.messages import Usage
 from chatbot.stores.loops import LoopsLock
 from tests.loops import HANG_S, run_in_threads
+from tests.memory.test_meaning import LetterEmbedder
 
 STORES = ["basic_session", "observations"]
 ROUNDS = 5
-
-
-class Letters(Embedder):
-    """An embedder that counts letters."""
-
-    name = "test/letters"
-    batch = 8
-    sends_away = False
-
-    @property
-    def dimension(self) -> int:
-        return 26
-
-    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        await asyncio.sleep(0)
-        return EmbeddingResult(
-            [array("f", (text.count(each) + 0.01 for each in ascii_lowercase)) for text in texts], Usage()
-        )
 
 
 async def _use(memory: MemorySystem, shared_id: str, who: int, stores: Sequence[str]) -> None:
@@ -70,7 +49,7 @@ async def _check(memory: MemorySystem, shared_id: str, workers: int) -> None:
 
 
 def _memory(home: Path | None) -> MemorySystem:
-    return MemorySystem(home, embedder=Letters())
+    return MemorySystem(home, embedder=LetterEmbedder())
 
 
 @pytest.mark.nightly

@@ -57,7 +57,6 @@ async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 COUNTED: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
     "tasks": lambda session: session.memory.tasks(),
-    "startup_tasks": lambda session: session.memory.startup_tasks(),
     "search": lambda session: session.memory.search("zebra", limit=5_000, count_use=False),
     "people": lambda session: session.memory.people(),
     "transcript_read_last": lambda session: session.transcript_read_last(2_000),

@@ -11,8 +11,8 @@ import pytest
 from chatbot.config import StandingSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.opening import SystemOptions
 from chatbot.memory.profile_lines import Line, past_asked
+from chatbot.memory.scope import SystemOptions
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
@@ -102,20 +102,6 @@ async def test_a_date_in_the_future_never_wins(session: SessionHandle, clock: Cl
     assert told(await session.memory.profile()) == {"home": "Berlin"}
 
 
-async def test_purging_a_statement_does_not_bring_the_older_one_back(session: SessionHandle, clock: Clock) -> None:
-    await state(session.memory, clock, 0, "home", "Berlin")
-    newest = await state(session.memory, clock, 90, "home", "Lisbon")
-    await session.memory.purge(newest)
-    assert await session.memory.profile("home") == []
-    assert [line.value for line in await session.memory.profile_history("home")] == ["Berlin"]
-
-
-async def test_forgetting_what_was_said_forgets_what_was_taken_from_it(session: SessionHandle, clock: Clock) -> None:
-    said = await state(session.memory, clock, 0, "home", "Berlin")
-    await session.memory.forget(said)
-    assert await session.memory.profile() == []
-
-
 async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem) -> None:
     owner = system.memory("chat")
     await owner.profile_set("home", "Berlin")
@@ -166,6 +152,8 @@ async def test_a_tool_only_proposes_a_value_until_the_person_accepts_it(
     await tool.profile_set("home", "Lisbon", also=also)
     assert told(await owner.profile()) == {"home": "Berlin"}
     [proposal] = await owner.profile_proposals()
+    with pytest.raises(MissingRight):
+        await tool.profile_accept(proposal.id)
     await owner.profile_accept(proposal.id)
     assert [line.value for line in await owner.profile("home")] == homes
     assert await owner.profile_proposals() == []
@@ -231,14 +219,6 @@ async def test_a_key_that_could_become_another_one_is_refused(system: MemorySyst
         await system.memory().upsert(key, "uses vim")
     with pytest.raises(InvalidValue, match="the key"):
         await system.keyed_session(key, ["in_memory"], "chat")
-
-
-async def test_who_may_only_propose_accepts_nothing(system: MemorySystem) -> None:
-    tool = system.cleared_for(rights=TOOL_RIGHTS)
-    proposal = await tool.memory().profile_set("home", "Graz")
-    with pytest.raises(MissingRight):
-        await tool.memory().profile_accept(proposal.id)
-    assert [row.id for row in await system.memory().profile_proposals()] == [proposal.id]
 
 
 async def test_a_model_sets_keys_to_what_the_person_said(session: SessionHandle, clock: Clock) -> None:
@@ -370,6 +350,16 @@ async def test_a_standing_question_is_answered_newest_first_by_what_its_person_s
     assert [row.id for row in (await answer(guest)).rows] == [theirs]
     assert [row.id for row in (await answer(owner, as_of=day_of(2))).rows] == [imported]
     assert await owner.standing(pinned=True) == []
+
+
+async def test_a_sentence_about_an_answer_is_kept_for_its_project(asked: MemorySystem, clock: Clock) -> None:
+    none, house = (asked.cleared_for(project=name).memory("chat") for name in ("-", "house"))
+    await say(none, clock, 0, "I live in Gent.")
+    await say(house, clock, 1, "I live on the third floor.")
+    await none.sum_up(await answer(none), "You live in Gent.")
+    await house.sum_up(await answer(house), "You live high up in Gent.")
+    assert (await answer(none)).sentence == "You live in Gent."
+    assert (await answer(house)).sentence == "You live high up in Gent."
 
 
 @pytest.mark.parametrize("deed", ["purge", "forget", "update"])

@@ -106,17 +106,6 @@ async def test_keys_set_by_many_processes_are_all_there(memory_home: Path) -> No
 
 
 @pytest.mark.nightly
-async def test_sessions_made_by_many_processes_are_each_listed_once(memory_home: Path) -> None:
-    session_id = await _session(memory_home)
-    reports = _race("create", memory_home, session_id, WORKERS, 25)
-    made = [each for report in reports for each in report["made"]]
-    async with MemorySystem(memory_home) as memory:
-        listed = Counter(record.id for record in await memory.list_sessions())
-    assert listed == Counter([session_id, *made])
-    assert len(made) == WORKERS * 25
-
-
-@pytest.mark.nightly
 async def test_the_first_sessions_of_a_new_home_may_be_made_by_many_processes_at_once(memory_home: Path) -> None:
     for attempt in range(3):
         home = memory_home / str(attempt)

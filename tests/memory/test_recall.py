@@ -22,8 +22,7 @@ STORES = ["basic_session", "observations"]
 
 @pytest.fixture
 async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
-    async with MemorySystem(memory_home, clock=Clock(START, step=timedelta(seconds=1)), settings=settings) as memory:
+    async with MemorySystem(memory_home, clock=Clock(START, step=timedelta(seconds=1))) as memory:
         yield memory
 
 
@@ -172,8 +171,7 @@ async def test_several_questions_take_one_call_of_the_embedder_and_count_a_use_o
             return await super().embed(texts)
 
     embedder = Counting()
-    settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
-    async with MemorySystem(memory_home, settings=settings, embedder=embedder) as memory:
+    async with MemorySystem(memory_home, embedder=embedder) as memory:
         await told(memory, "On Sundays I play chess with my uncle.", "The boiler hums at night.")
         await memory.memory().embed_memories()
         before = embedder.calls
@@ -182,11 +180,6 @@ async def test_several_questions_take_one_call_of_the_embedder_and_count_a_use_o
         assert embedder.calls == before + 1
         assert [hit.observation.user_text[:3] for hits in answers[:3] for hit in hits] == ["On ", "The", "On "]
         assert [hit.observation.use_count for hit in await memory.memory().search("chess", limit=1)] == [1]
-        one_by_one = [await memory.memory().search(each, limit=1, count_use=False) for each in questions]
-        again = await memory.memory().search_batch(questions, limit=1, count_use=False)
-        assert [[hit.observation.id for hit in hits] for hits in again] == [
-            [hit.observation.id for hit in hits] for hits in one_by_one
-        ]
 
 
 async def test_what_was_merely_asked_takes_no_place_among_statements(memory_home: Path) -> None:

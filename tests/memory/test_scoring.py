@@ -1,4 +1,4 @@
-"""How rows are weighed: a table of golden cases, and what must hold for any."""
+"""How rows are weighed: a table of golden cases, and properties of scores for any numbers."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,24 @@ from msgspec.structs import replace
 
 from chatbot.memory.reading import Need
 from chatbot.memory.recall import judged
-from chatbot.memory.scoring import PROFILES, ROOM, WORDS, RowScore, ScoringProfile, outstanding, scored, windowed
+from chatbot.memory.scoring import (
+    HALF_MATCH,
+    PROFILES,
+    ROOM,
+    SESSION_SHARE,
+    SPILL,
+    WEIGHTS,
+    WORDS,
+    LexicalScore,
+    RowScore,
+    ScoringProfile,
+    credibility,
+    outstanding,
+    raised,
+    saturated,
+    scored,
+    windowed,
+)
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Candidates, Match
 
@@ -194,3 +211,78 @@ def test_where_it_is_unsure_whether_memory_is_needed_the_evidence_decides_how_ma
         for need, recalled in needs.items():
             verdicts = judged(found, INJECT, 5, frozenset(), need=need)
             assert [verdict for _, verdict in verdicts].count("recalled") == recalled
+
+
+def test_the_weights_of_each_profile_are_shares_of_one() -> None:
+    for profile in PROFILES.values():
+        weights = [getattr(profile, name) for name in WEIGHTS]
+        assert all(0 <= weight <= 1 for weight in weights)
+        assert sum(weights) == pytest.approx(1)
+
+
+_AMOUNTS = st.floats(0, 1000, allow_nan=False)
+_CANDIDATES = st.builds(
+    candidate,
+    days=st.floats(0, 4000),
+    lexical=_AMOUNTS,
+    importance=st.floats(0, 1),
+    mention_count=st.integers(0, 1000),
+    use_count=st.integers(0, 1000),
+    type=st.sampled_from(["note", "exchange", "task", "preference"]),
+)
+
+
+@given(_CANDIDATES, st.sampled_from([SEARCH, INJECT]), st.floats(0.01, 100))
+def test_a_better_match_outranks_a_worse_one_that_is_else_the_same(
+    row: Match, profile: ScoringProfile, by: float
+) -> None:
+    rows = {"a": row, "b": row._replace(id="b", score=row.score + by)}
+    assert [each.match.id for each in ranked(rows, profile)] == ["b", "a"]
+
+
+@given(st.lists(_CANDIDATES, min_size=1, max_size=8), st.sampled_from(list(PROFILES.values())))
+def test_a_score_lies_between_0_and_1_whatever_else_was_found(rows: list[Match], profile: ScoringProfile) -> None:
+    named = {f"{number}": row._replace(id=f"{number}") for number, row in enumerate(rows)}
+    together = {each.match.id: each.score for each in ranked(named, profile)}
+    assert together == {name: score(row, profile) for name, row in named.items()}
+    assert all(0 <= each <= 1 for each in together.values())
+
+
+@given(st.permutations([candidate(name, lexical=lexical) for name, lexical in zip("abcd", (2, 2, 1, 0), strict=True)]))
+def test_the_order_does_not_depend_on_how_rows_came_in(rows: list[Match]) -> None:
+    assert [each.match.id for each in ranked({row.id: row for row in rows}, SEARCH)] == ["b", "a", "c", "d"]
+
+
+@given(_AMOUNTS, _AMOUNTS)
+def test_matches_saturate_and_keep_their_order(one: float, other: float) -> None:
+    assert 0 <= saturated(one) < 1
+    assert (saturated(0), saturated(HALF_MATCH)) == (0, 0.5)
+    if one < other:
+        assert saturated(one) <= saturated(other)
+
+
+def test_use_makes_credible_and_never_beyond_1() -> None:
+    worth = [credibility(candidate(use_count=count)) for count in (0, 1, 10, 10_000)]
+    assert worth[0] == 0.5
+    assert worth == sorted(worth)
+    assert worth[-1] < 1
+
+
+def test_a_row_gets_its_part_of_what_stands_beside_it_and_of_its_session() -> None:
+    rows = {name: candidate(name, lexical=lexical, session_id="s") for name, lexical in (("a", 4), ("b", 0))}
+    parts = raised(rows, {"a": {"b": 1, "gone": 2}, "b": {"a": -1}}, {"s": 3.0})
+    assert parts["a"] == LexicalScore(4, 0, SESSION_SHARE * 3)
+    assert parts["b"] == LexicalScore(0, SPILL[1] * 4, SESSION_SHARE * 3)
+
+
+@given(st.floats(0.1, 100))
+def test_what_spills_over_is_less_than_what_was_matched(lexical: float) -> None:
+    rows = {name: candidate(name, lexical=lexical if name == "a" else 0.0) for name in "abc"}
+    found = ranked(rows, SEARCH, neighbours={"a": {"b": 1, "c": 2}})
+    assert [each.match.id for each in found] == ["a", "b", "c"]
+
+
+def test_a_session_alone_is_no_evidence() -> None:
+    [found] = ranked({"a": candidate(lexical=0.0, session_id="s")}, INJECT, sessions={"s": 1000})
+    assert found.evidence == 0
+    assert [verdict for _, verdict in judged([found], INJECT, 5, frozenset())] == ["below relative floor"]

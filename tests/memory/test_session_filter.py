@@ -98,14 +98,6 @@ async def test_an_archived_session_is_not_offered_and_still_there(memory: Memory
     assert await _titles(memory, is_archived=False) == ["new", "old"]
 
 
-async def test_archiving_outlives_the_index(memory: MemorySystem, days: Clock, memory_home: Path) -> None:
-    [session] = await _make(memory, days, "put away")
-    await memory.archive_session(session.id)
-    for name in ("sessions.json", "sessions.journal.jsonl"):
-        (memory_home / name).unlink(missing_ok=True)
-    assert await _titles(memory, is_archived=True) == ["put away"]
-
-
 async def test_a_fork_can_end_at_any_entry(memory: MemorySystem, days: Clock) -> None:
     [source] = await _make(memory, days, "source")
     for number in range(1, 6):
@@ -116,17 +108,3 @@ async def test_a_fork_can_end_at_any_entry(memory: MemorySystem, days: Clock) ->
     with pytest.raises(InvalidValue, match="has 5"):
         await memory.fork_session(source.id, at=6)
     assert len(await memory.list_sessions()) == 4
-
-
-async def test_two_sessions_are_compared_from_where_they_part(memory: MemorySystem, days: Clock) -> None:
-    [left] = await _make(memory, days, "left")
-    for text in ("same", "also", "left only"):
-        await left.transcript_append("user", text)
-    right = await memory.fork_session(left.id, at=2)
-    await right.transcript_append("assistant", "right only")
-    compared = await memory.compare_sessions(left.id, right.id)
-    assert compared.common == 2
-    assert [entry.content for entry in compared.left] == ["left only"]
-    assert [entry.content for entry in compared.right] == ["right only"]
-    itself = await memory.compare_sessions(left.id, left.id)
-    assert (itself.common, itself.left, itself.right) == (3, (), ())

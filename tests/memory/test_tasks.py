@@ -9,7 +9,6 @@ import pytest
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.memory.people import OPEN, STARTUP
-from chatbot.memory.writing import Draft
 from chatbot.messages import TaskStatus
 
 
@@ -46,19 +45,9 @@ async def test_an_open_task_surfaces_unless_told_not_to(
     memory: Memory, given: dict[str, Any], *, surfaces: bool
 ) -> None:
     task = await memory.add_task("Prune the roses", **given)
-    assert [each.id for each in await memory.startup_tasks()] == [task.id] * surfaces
+    assert [each.id for each in await memory.tasks(surface=STARTUP)] == [task.id] * surfaces
     started = await memory.update_task(task.id, status="in_progress")
     assert (started.surface == STARTUP) is surfaces
-
-
-async def test_a_task_of_an_earlier_release_surfaces_while_it_is_open(memory: Memory) -> None:
-    rows = [
-        Draft(title=status, type="task", metadata={"kind": "task", "status": status, **more})
-        for status, more in [("pending", {}), ("in_progress", {}), ("completed", {"surface": STARTUP})]
-    ]
-    await memory.remember_all(rows)
-    assert {each.title for each in await memory.startup_tasks()} == {"pending", "in_progress"}
-    assert await memory.tasks(statuses=["completed"], surface=STARTUP) == []
 
 
 @pytest.mark.parametrize("closed", [each for each in get_args(TaskStatus) if each not in OPEN])
@@ -66,7 +55,7 @@ async def test_a_closed_task_surfaces_no_more_until_it_is_opened_again(memory: M
     task = await memory.add_task("Prune the roses", surface=STARTUP)
     assert (await memory.update_task(task.id, status=closed, surface=STARTUP)).surface == ""
     assert await _surface(memory, task.id) is None
-    assert await memory.startup_tasks() == []
+    assert await memory.tasks(surface=STARTUP) == []
     assert (await memory.update_task(task.id, note="half done")).surface == ""
     assert (await memory.update_task(task.id, status="pending")).surface == STARTUP
     assert await _surface(memory, task.id) == STARTUP

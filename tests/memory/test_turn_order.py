@@ -33,21 +33,6 @@ async def main():
 asyncio.run(main())
 """
 
-HOLDER = """
-import asyncio, os, sys
-from chatbot.memory import MemorySystem
-
-async def main():
-    async with MemorySystem(sys.argv[1]) as memory:
-        session = await memory.load_session(sys.argv[2], "chat")
-        async with session.turn_order:
-            print("held", flush=True)
-            await asyncio.to_thread(sys.stdin.read)
-            os._exit(9)
-
-asyncio.run(main())
-"""
-
 
 async def _new_session(home: Path) -> str:
     async with MemorySystem(home) as memory:
@@ -70,33 +55,6 @@ def test_turns_of_two_processes_are_never_mixed(tmp_path: Path) -> None:
     for question, answer in zip(entries[::2], entries[1::2], strict=True):
         assert (question[0], answer[0]) == ("user", "assistant")
         assert question[1] == answer[1]
-
-
-def test_a_turn_waits_for_another_process_and_goes_on_when_that_is_killed(tmp_path: Path) -> None:
-    session_id = asyncio.run(_new_session(tmp_path / "memory"))
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / "memory"), session_id]
-    holder = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-
-    async def wait() -> bool:
-        async with MemorySystem(tmp_path / "memory") as memory:
-            session = await memory.load_session(session_id, "chat")
-
-            async def turn() -> None:
-                async with session.turn_order:
-                    await session.transcript_append("user", "my turn")
-
-            waiting = asyncio.ensure_future(turn())
-            while not session.turn_order.locked():  # noqa: ASYNC110 - a lock tells nobody
-                await asyncio.sleep(0)
-            was_held = not await session.transcript_count()
-            await asyncio.to_thread(holder.kill)
-            await asyncio.wait_for(waiting, PATIENCE_S)
-            return was_held and await session.transcript_count() == 1
-
-    assert asyncio.run(wait())
-    holder.communicate()
 
 
 async def test_a_waiter_that_is_cancelled_leaves_the_turn_to_others(tmp_path: Path) -> None:

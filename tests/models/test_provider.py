@@ -234,7 +234,7 @@ CONFIG = '[model]\nname = "openai/gpt"\n[providers.openai]\napi_key = "key-of-op
 
 def config_of(text: str, environ: dict[str, str] | None = None, **options: Any) -> Config:
     Path("asked.toml").write_text(text, encoding="utf-8")
-    settings = Settings.read(Path("asked.toml"), environ=environ or {}, flags=Options(**options).as_table())
+    settings = Settings.read(Path("asked.toml"), environ=environ or {}).with_flags(Options(**options).as_table())
     return settings.combined()
 
 

@@ -122,18 +122,6 @@ class ReferenceStore(ObservationStore):
         page = await self.find(view, wanted, order="created", ascending=True, limit=limit, after=after)
         return list(map(RowState.of, page.rows))
 
-    async def later_alike(
-        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
-    ) -> dict[str, list[Match]]:
-        check_model(self.model, model)
-        own = [row for row in self.current(view) if row.id in ids and self.has_vector(row)]
-        found = {}
-        for row in own:
-            near = await self.nearest(view, self.vectors[row.id][1], wanted, model=model, limit=len(self.numbers))
-            later = [match for match in near if self.numbers[match.id] > self.numbers[row.id]]
-            found[row.id] = later[: check_limit(limit)]
-        return found
-
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
         check_model(self.model, model)
         missing = [row for row in self.current(view) if not self.has_vector(row)]
@@ -245,7 +233,7 @@ class ReferenceStore(ObservationStore):
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
         row = self._rows[observation_id]
         strength = consolidated(row, at, decay_per_day)
-        return None if strength is None else (strength, row.touches)
+        return None if strength is None else (strength, touches(row))
 
     def twin(self, row: Observation, view: View) -> Observation | None:
         everything = view.asking_all()
@@ -387,8 +375,13 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
     elapsed = (at - since).total_seconds()
     quiet = min(elapsed, max(0.0, (at - row.touched_at).total_seconds()))
     rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
-    new = row.touches - row.consolidated_touches
+    new = touches(row) - row.consolidated_touches
     return settled(row.standing, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)
+
+
+def touches(row: Observation) -> int:
+    """Return how often the row was used, mentioned or confirmed."""
+    return row.use_count + row.mention_count + row.confirmed_count
 
 
 def _searched(row: Observation) -> object:

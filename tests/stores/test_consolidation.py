@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chatbot.stores.consolidation import FLOOR
 from chatbot.stores.observation import TYPES, Observation
-from tests.stores.reference import consolidated
+from tests.stores.reference import consolidated, touches
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 _ROWS = st.builds(
@@ -32,7 +32,7 @@ def _after(row: Observation, days: float, rate: float = 0.05) -> Observation:
     strength = consolidated(row, at, rate)
     if strength is None:
         return row
-    return replace(row, strength=strength, consolidated_at=at, consolidated_touches=row.touches)
+    return replace(row, strength=strength, consolidated_at=at, consolidated_touches=touches(row))
 
 
 @given(row=_ROWS, days=_DAYS, rate=_RATES)

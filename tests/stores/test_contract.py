@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import cast
 import pytest
 from hypothesis import settings
 
-from chatbot.stores import KeyValue, KeyValueStore, SessionRef, TranscriptEntry, TranscriptStore
+from chatbot.stores import SessionRef, TranscriptEntry, TranscriptStore
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.testing import KeyValueStoreContract, TranscriptStoreContract, store_machine
+from chatbot.stores.testing import KeyValueStoreContract, StoreMachine, TranscriptStoreContract
 from chatbot.stores.testing.session_contract import SESSION
 from tests.effort import examples
 
@@ -40,54 +39,7 @@ class TestInMemoryStore(KeyValueStoreContract, TranscriptStoreContract):
         return InMemoryStore(home, kv_cap=5, transcript_cap=12)
 
 
-class StrangersKeyValues(KeyValueStore):
-    keeps_files = False
-
-    def __init__(self, home: Path) -> None:
-        super().__init__(home)
-        self._entries: defaultdict[str, dict[str, KeyValue]] = defaultdict(dict)
-
-    async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        found = self._entries[session.id].get(key)
-        return found.value if found else None
-
-    async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
-        self._entries[session.id].pop(entry.key, None)
-        self._entries[session.id][entry.key] = entry
-
-    async def kv_delete(self, session: SessionRef, key: str) -> bool:
-        return self._entries[session.id].pop(key, None) is not None
-
-    async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        return list(self._entries[session.id].values())
-
-    async def forget_session(self, session: SessionRef) -> None:
-        self._entries.pop(session.id, None)
-
-
-class StrangersTranscript(TranscriptStore):
-    keeps_files = False
-
-    def __init__(self, home: Path) -> None:
-        super().__init__(home)
-        self._said: defaultdict[str, list[TranscriptEntry]] = defaultdict(list)
-
-    async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        self._said[session.id] += entries
-
-    async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        return self._said[session.id][-n:] if n > 0 else []
-
-    async def forget_session(self, session: SessionRef) -> None:
-        self._said.pop(session.id, None)
-
-
-class TestStrangersKeyValues(KeyValueStoreContract):
-    def open_store(self, home: Path) -> StrangersKeyValues:
-        return StrangersKeyValues(home)
-
-
-class Keeping(StrangersTranscript):
+class Keeping(InMemoryStore):
     """Keeps what should be deleted."""
 
     async def forget_session(self, session: SessionRef) -> None: ...
@@ -106,10 +58,8 @@ def test_a_promise_that_is_broken_is_named_in_words_with_the_methods_to_look_at(
     assert any(line.strip().startswith("SessionStore.forget_session: Delete all") for line in methods)
 
 
-class StrangersFiles(StrangersTranscript):
+class StrangersFiles(TranscriptStore):
     """Keeps its entries in a file of its own, one `repr` a line, and drops what is past its cap."""
-
-    keeps_files = True
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -127,6 +77,9 @@ class StrangersFiles(StrangersTranscript):
         fields = [json.loads(line) for line in lines[-n:] if line and n > 0]
         return [TranscriptEntry(role, content, datetime.fromisoformat(at)) for role, content, at in fields]
 
+    async def forget_session(self, session: SessionRef) -> None:
+        self._file(session).unlink(missing_ok=True)
+
     def _file(self, session: SessionRef) -> Path:
         return session.folder / "mine.txt"
 
@@ -138,13 +91,20 @@ class TestStrangersFiles(TranscriptStoreContract):
         return StrangersFiles(home)
 
 
-def _opened_with(kv_cap: int, transcript_cap: int) -> Callable[[Path], BasicSessionStore]:
-    return lambda home: BasicSessionStore(home, kv_cap=kv_cap, transcript_cap=transcript_cap)
+class SmallMachine(StoreMachine):
+    kv_cap = 3
+
+    def open_store(self, home: Path) -> BasicSessionStore:
+        return BasicSessionStore(home, kv_cap=3, transcript_cap=4)
 
 
-TestSmallHistories = store_machine(_opened_with(3, 4), kv_cap=3).TestCase
+class StrangersMachine(StoreMachine):
+    transcript_cap = 3
+
+    def open_store(self, home: Path) -> StrangersFiles:
+        return StrangersFiles(home)
+
+
+TestSmallHistories, TestStrangersFileHistories = SmallMachine.TestCase, StrangersMachine.TestCase
 TestSmallHistories.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
-TestStrangersKeyHistories = store_machine(StrangersKeyValues).TestCase
-TestStrangersKeyHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
-TestStrangersFileHistories = store_machine(StrangersFiles, transcript_cap=3).TestCase
 TestStrangersFileHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)

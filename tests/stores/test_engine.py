@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter
-from tests.stores.test_short_processes import OWNER, id_of
+from tests.stores.places import OWNER, id_of
 
 JOURNALS = Path(__file__).parent / "journals"
 ROOT = Path(__file__).parents[2]

@@ -110,23 +110,6 @@ async def test_a_failed_commit_whose_waiter_was_cancelled_is_no_loose_error(disk
         await commits.finish()
 
 
-async def test_finishing_waits_for_what_nobody_waits_for_any_more(disk: Disk) -> None:
-    commits = GroupCommit(disk.commit)
-    adding = [asyncio.create_task(commits.add(0))]
-    await _started(disk)
-    adding.append(asyncio.create_task(commits.add(1)))
-    await asyncio.sleep(0)
-    for task in adding:
-        task.cancel()
-    finishing = asyncio.create_task(commits.finish())
-    await asyncio.wait(adding, timeout=PATIENCE_S)
-    assert not finishing.done()
-    disk.let.release(2)
-    await finishing
-    assert disk.batches == [[0], [1]]
-    assert commits.idle
-
-
 async def test_tidying_begins_when_the_callers_know_and_ends_before_the_next_commit(disk: Disk) -> None:
     commits = GroupCommit(disk.commit, disk.tidy)
     disk.let.release()

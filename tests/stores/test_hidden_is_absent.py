@@ -7,7 +7,6 @@ gives equal answers, every one that changes equal outcomes and errors, and then 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,27 +22,25 @@ from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY, Line
 from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.memory.standing import StandingAnswer
-from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, View, may_see
+from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, Sensitivity, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
+from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
-from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.row_events import HELD, Event
 from tests.effort import examples
-from tests.stores.reference import ReferenceStore
+from tests.stores.places import NOW, OWNER, Place, id_of, update
+from tests.stores.places import row as made
 
-NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SINCE = "2025-03-04T00:00:00Z"
-OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
 CALLERS: tuple[tuple[Clearance, str | None], ...] = (
     ("inner", None), ("familiar", None), ("public", None), ("inner", "House"), ("inner", "")
 )  # fmt: skip
 """Clearances and projects."""
-PREFIX = "01900000-0000-7000-8000-"
 MOST = 6
-IDS = [f"{PREFIX}{number:012x}" for number in range(MOST)]
-FACTS = [f"{PREFIX}{1000 + number:012x}" for number in range(MOST)]
+IDS = [id_of(number) for number in range(MOST)]
+FACTS = [id_of(1000 + number) for number in range(MOST)]
 
 Spec = dict[str, Any]
 SPECS = st.lists(
@@ -72,10 +69,8 @@ def row_of(number: int, spec: Spec) -> Observation:
     is_task, key, value = spec["kind"] == "task", spec["key"], f"zebra {number}"
     sources = (IDS[spec["source"]],) if 0 <= spec["source"] < number else ()
     line: dict[str, Any] = {"kind": spec["kind"], "line": key, HELD: {"value": value, "since": SINCE}}
-    return Observation(
-        id=IDS[number],
-        created_at=NOW,
-        updated_at=NOW,
+    return made(
+        number,
         title=value if is_task else f"{key}: {value}",
         type="task" if is_task else "identity",
         category="" if is_task else CATEGORY,
@@ -100,8 +95,7 @@ def events_of(specs: Sequence[Spec]) -> Iterator[Event]:
         row = row_of(number, spec)
         yield Event(kind="add", at=NOW, row=row)
         if spec["widened"] and spec["status"] != "deleted":
-            fields = {"title": f"zebra {number} again", "visibility": "social"}
-            yield Event(kind="update", at=NOW, ids=(row.id,), fields=fields)
+            yield update(row.id, title=f"zebra {number} again", visibility="social")
         yield Event(
             kind="triple",
             at=NOW,
@@ -122,7 +116,7 @@ class World:
             Scope(
                 store,
                 Caller(clearance=clearance, project=project),
-                Environment(lambda: NOW, lambda: UUID(f"{PREFIX}{next(ids):012x}")),
+                Environment(lambda: NOW, lambda: UUID(id_of(next(ids)))),
                 agent_id="chat",
             )
         )
@@ -137,44 +131,49 @@ async def filled(world: World, specs: Sequence[Spec], only: frozenset[str] | Non
             await world.store.commit(OWNER, [event])
 
 
-ASK = tuple(SENSITIVITIES)
+Operation = Callable[[Memory, str], Awaitable[Any]]
+"""An operation on a memory about the row of an id."""
 
 
-async def _profile(memories: Memory, _: str) -> list[list[Line]]:
-    asked: list[dict[str, Any]] = [{}, {"key": "home"}, {"as_of": NOW, "ask": ASK}, {"known_at": NOW, "ask": ASK}]
-    return [await memories.profile(**each) for each in asked]
+def reads(ask: Sequence[Sensitivity]) -> dict[str, Operation]:
+    """The operations that read, which ask for these sensitivities where they let a caller choose."""
+    return {
+        "search": lambda memories, _: memories.search("zebra", limit=50, ask=ask, count_use=False),
+        "search_batch": lambda memories, _: memories.search_batch(["zebra", ""], limit=50, ask=ask, count_use=False),
+        "recall": lambda memories, _: memories.recall("zebra again", limit=50, ask=ask),
+        "like": lambda memories, _: memories.like([("zebra", Filter())], ask=ask),
+        "get": lambda memories, each: memories.get([each, *IDS], ask=ask, count_use=False),
+        "list_observations": lambda memories, each: memories.list_observations(cursor=each, ask=ask, statuses=STATUSES),
+        "every": lambda memories, _: memories.every(ask=ask, statuses=STATUSES),
+        "timeline": lambda memories, each: memories.timeline(each, ask=ask),
+        "history": lambda memories, each: memories.history(each, ask=ask),
+        "row": lambda memories, each: memories.row(each, ask=ask),
+        "resolve": lambda memories, each: memories.resolve(each[:-1], ask=ask),
+        "stats": lambda memories, _: memories.stats(ask=ask),
+        "vector_stats": lambda memories, _: memories.vector_stats(ask=ask),
+        "people": lambda memories, _: memories.people(ask=ask),
+        "query_facts": lambda memories, _: memories.query_facts(ask=ask),
+        "tasks": lambda memories, _: memories.tasks(ask=ask),
+        "session_summaries": lambda memories, _: memories.session_summaries(ask=ask),
+        "profile": lambda memories, _: _profile(memories, ask),
+        "standing": lambda memories, _: memories.standing(ask=ask),
+        "profile_for": lambda memories, each: memories.profile_for("Where did I live in 2025?", [each]),
+        "profile_proposals": lambda memories, _: memories.profile_proposals(),
+        "profile_history": lambda memories, each: memories.profile_history(("home", "speaks")[int(each[-1], 16) % 2]),
+        "purging": lambda memories, each: memories.purging(each),
+        "reindex": lambda memories, _: memories.reindex(),
+        "embed_memories": lambda memories, _: memories.embed_memories(),
+        "note_use": lambda memories, each: memories.note_use([each]),
+    }
 
 
-READS: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
-    "search": lambda memories, _: memories.search("zebra", limit=50, ask=ASK, count_use=False),
-    "search_batch": lambda memories, _: memories.search_batch(["zebra", ""], limit=50, count_use=False),
-    "recall": lambda memories, _: memories.recall("zebra again", limit=50, ask=ASK),
-    "like": lambda memories, _: memories.like([("zebra", Filter())], ask=ASK),
-    "get": lambda memories, _: memories.get(IDS, ask=ASK, count_use=False),
-    "list_observations": lambda memories, each: memories.list_observations(cursor=each, ask=ASK, statuses=STATUSES),
-    "every": lambda memories, _: memories.every(ask=ASK, statuses=STATUSES),
-    "timeline": lambda memories, each: memories.timeline(each, ask=ASK),
-    "history": lambda memories, each: memories.history(each, ask=ASK),
-    "row": lambda memories, each: memories.row(each, ask=ASK),
-    "resolve": lambda memories, each: memories.resolve(each[:-1], ask=ASK),
-    "stats": lambda memories, _: memories.stats(ask=ASK),
-    "vector_stats": lambda memories, _: memories.vector_stats(ask=ASK),
-    "people": lambda memories, _: memories.people(ask=ASK),
-    "query_facts": lambda memories, _: memories.query_facts(ask=ASK),
-    "tasks": lambda memories, _: memories.tasks(ask=ASK),
-    "startup_tasks": lambda memories, _: memories.startup_tasks(),
-    "session_summaries": lambda memories, _: memories.session_summaries(ask=ASK),
-    "profile": _profile,
-    "standing": lambda memories, _: memories.standing(),
-    "profile_for": lambda memories, each: memories.profile_for("Where did I live in 2025, before zebra 1?", [each]),
-    "profile_proposals": lambda memories, _: memories.profile_proposals(),
-    "profile_history": lambda memories, each: memories.profile_history(("home", "speaks")[int(each[-1], 16) % 2]),
-    "purging": lambda memories, each: memories.purging(each),
-    "reindex": lambda memories, _: memories.reindex(),
-    "embed_memories": lambda memories, _: memories.embed_memories(),
-    "note_use": lambda memories, each: memories.note_use([each]),
-}
-WRITES: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
+async def _profile(memories: Memory, ask: Sequence[Sensitivity]) -> list[list[Line]]:
+    asked: list[dict[str, Any]] = [{}, {"key": "home"}, {"as_of": NOW}, {"known_at": NOW}]
+    return [await memories.profile(ask=ask, **each) for each in asked]
+
+
+READS = reads(SENSITIVITIES)
+WRITES: dict[str, Operation] = {
     "update": lambda memories, each: memories.update(each, title="mine"),
     "update_task": lambda memories, each: memories.update_task(each, status="completed"),
     "supersede": lambda memories, each: memories.supersede(each, IDS[0]),
@@ -206,9 +205,9 @@ WRITES: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
 }
 
 
-async def answer(operation: Callable[[Memory, str], Awaitable[Any]], world: World, about: str) -> str:
+async def answer(operation: Operation, memories: Memory, about: str) -> str:
     try:
-        return repr(await operation(world.memories, about))
+        return repr(await operation(memories, about))
     except StoreError as error:
         return f"{type(error).__name__}: {error}"
 
@@ -231,23 +230,17 @@ async def compared(specs: Sequence[Spec], clearance: Clearance, project: str | N
 
 
 async def alike(
-    operations: dict[str, Callable[[Memory, str], Awaitable[Any]]],
-    whole: World,
-    seen: World,
-    ids: Sequence[str],
-    hidden: Sequence[str],
+    operations: dict[str, Operation], whole: World, seen: World, ids: Sequence[str], hidden: Sequence[str]
 ) -> None:
     for name, operation in operations.items():
         for each in ids:
-            answers = [await answer(operation, world, each) for world in (whole, seen)]
+            answers = [await answer(operation, world.memories, each) for world in (whole, seen)]
             assert answers[0] == answers[1], name
             assert not [other for other in hidden if other != each and other in answers[0]], name
 
 
 def opened(home: Path | None, name: str) -> ObservationStore:
-    if home is None:
-        return ReferenceStore(Path())
-    return ObservationFileStore(home / name, cache=str(home / f"{name} cache"))
+    return InMemoryStore(Path()) if home is None else Place(home / name).open()
 
 
 @pytest.mark.parametrize(("clearance", "project"), CALLERS)

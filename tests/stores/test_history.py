@@ -1,47 +1,30 @@
 """History of a row for a caller: what was written while they could not see the row stays hidden."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import Observation
-from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
-from tests.stores.reference import ReferenceStore
+from tests.stores.places import NOW, OWNER, Place, adding_all, id_of, row, update
 
-NOW = datetime(2026, 3, 4, tzinfo=UTC)
-OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
 INNER, FAMILIAR = (replace(OWNER, clearance=each, namespaces=frozenset({""})) for each in ("inner", "familiar"))
-A, B, C, D, MISSING = (f"01900000-0000-7000-8000-{number:012x}" for number in range(5))
+A, B, C, D, MISSING = map(id_of, range(5))
 
 
-def row(row_id: str, title: str, visibility: str = "social", **fields: object) -> Observation:
-    given = {"sensitivity": "public", **fields}
-    return Observation(id=row_id, created_at=NOW, updated_at=NOW, title=title, visibility=visibility, **given)  # type: ignore[arg-type]
+def social(row_id: str, title: str, visibility: str = "social", **fields: object) -> Observation:
+    return row(0, id=row_id, title=title, visibility=visibility, **fields)
 
 
-def adding(*rows: Observation, **along: str) -> list[Event]:
-    return [Event(kind="add", at=NOW, row=each, **along) for each in rows]  # type: ignore[arg-type]
-
-
-def update(row_id: str, **fields: object) -> Event:
-    return Event(kind="update", at=NOW, ids=(row_id,), fields=fields)
-
-
-@pytest.fixture(params=["reference", "observations"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObservationStore]:
-    made: ObservationStore = ReferenceStore(tmp_path)
-    if request.param == "observations":
-        made = ObservationFileStore(tmp_path / "memory", cache=str(tmp_path / "cache"))
-    async with made:
-        yield made
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[ObservationStore]:
+    async with Place(tmp_path).open() as store:
+        yield store
 
 
 async def test_the_wording_of_a_row_before_it_was_widened_stays_hidden(store: ObservationStore) -> None:
@@ -50,7 +33,9 @@ async def test_the_wording_of_a_row_before_it_was_widened_stays_hidden(store: Ob
         update(A, title="is away", visibility="shared"),
         update(A, title="is back", visibility="social"),
     )
-    await store.commit(OWNER, [*adding(row(A, "drinks", "private")), reworded, widened, later, update(A, title="well")])
+    await store.commit(
+        OWNER, [*adding_all(social(A, "drinks", "private")), reworded, widened, later, update(A, title="well")]
+    )
     told = {}
     for view in (OWNER, INNER, FAMILIAR):
         [found] = await store.history(view, A)
@@ -71,8 +56,8 @@ async def test_the_wording_of_a_row_before_it_was_widened_stays_hidden(store: Ob
 async def test_ids_of_hidden_rows_are_named_nowhere(
     store: ObservationStore, guard: dict[str, str], hidden: str
 ) -> None:
-    await store.commit(OWNER, adding(row(A, "old"), row(B, "source")))
-    await store.commit(OWNER, adding(row(C, "new", derived_from=(B,)), supersedes=A))
+    await store.commit(OWNER, adding_all(social(A, "old"), social(B, "source")))
+    await store.commit(OWNER, adding_all(social(C, "new", derived_from=(B,)), supersedes=A))
     await store.commit(OWNER, [Event(kind="archive", at=NOW, ids=(A, B, C), why=f"as {hidden}")])
     await store.commit(OWNER, [update(hidden, **guard)])
     everything = Filter(statuses=("active", "superseded", "archived"))
@@ -88,11 +73,13 @@ async def test_ids_of_hidden_rows_are_named_nowhere(
 async def test_a_hidden_source_an_erased_one_and_one_that_never_was_are_the_same_error(
     store: ObservationStore,
 ) -> None:
-    await store.commit(OWNER, adding(row(A, "private", "private"), row(B, "elsewhere", namespace="work"), row(C, "c")))
-    await store.commit(OWNER, adding(row(D, "gone")))
+    await store.commit(
+        OWNER, adding_all(social(A, "private", "private"), social(B, "elsewhere", namespace="work"), social(C, "c"))
+    )
+    await store.commit(OWNER, adding_all(social(D, "gone")))
     await store.purge(OWNER, [D])
     for source in (A, B, D, MISSING):
-        new = row("01900000-0000-7000-8000-0000000000ff", "made", derived_from=(source,))
-        for outcome in await store.commit(FAMILIAR, [*adding(new), update(C, derived_from=[source])]):
+        new = social("01900000-0000-7000-8000-0000000000ff", "made", derived_from=(source,))
+        for outcome in await store.commit(FAMILIAR, [*adding_all(new), update(C, derived_from=[source])]):
             assert type(outcome.error) is UnknownObservation
             assert outcome.reason == f"no memory has the id {source}"

@@ -8,7 +8,7 @@ from hypothesis import settings
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.testing.observation_contract import ObservationStoreContract
-from chatbot.stores.testing.observation_machine import ObservationMachine, observation_machine
+from chatbot.stores.testing.observation_machine import ObservationMachine
 from tests.effort import examples
 from tests.stores.reference import ReferenceStore
 
@@ -36,19 +36,26 @@ class FileMachine(ObservationMachine):
     model = ReferenceStore
 
     def open_store(self, home: Path) -> ObservationFileStore:
-        return open_files(home)
+        return open_files(home, **self.caps)
 
     def disturb(self, home: Path) -> None:
         shutil.rmtree(home / "cache", ignore_errors=True)
 
 
-TestFileHistories = FileMachine.TestCase
+class CappedMachine(FileMachine):
+    caps = {"max_observations": 5, "ttl_days": 0.00005}  # noqa: RUF012 - a ClassVar of the base
+
+
+class MemoryMachine(ObservationMachine):
+    handles = 1
+    model = ReferenceStore
+
+    def open_store(self, home: Path) -> InMemoryStore:
+        return InMemoryStore(home)
+
+
+TestFileHistories, TestCappedHistories = FileMachine.TestCase, CappedMachine.TestCase
+TestMemoryHistories = MemoryMachine.TestCase
 TestFileHistories.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
-
-TestCappedHistories = observation_machine(
-    open_files, model=ReferenceStore, max_observations=5, ttl_days=0.00005
-).TestCase
 TestCappedHistories.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
-
-TestMemoryHistories = observation_machine(InMemoryStore, model=ReferenceStore, handles=1).TestCase
 TestMemoryHistories.settings = settings(max_examples=examples(5), stateful_step_count=20, deadline=None)

@@ -3,11 +3,10 @@
 Every guard and status that a row can have stands in one memory, and every view of it is asked everything there is.
 """
 
-import asyncio
 import inspect
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, get_args
@@ -26,15 +25,16 @@ from chatbot.messages import Usage
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
-from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Labelled, Question
 from chatbot.stores.row_events import HELD, KINDS, Event
 from chatbot.stores.vectors import unit, vector
 from tests.effort import share
-from tests.stores.reference import ReferenceStore
+from tests.stores.places import NOW, OWNER, Place, adding_all, id_of
+from tests.stores.places import row as made
+from tests.stores.test_hidden_is_absent import answer, reads
 
-NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SPACES = ("", "work")
 SEEN = {
     "full": {"private", "shared", "social"},
@@ -52,7 +52,7 @@ VIEWS = [
     View(clearance, NOW, asked, spaces)
     for clearance, asked, spaces in product(CLEARANCES, ASKED, (*map(frozenset, ([""], ["work"], SPACES)), None))
 ]
-OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
+_ID = re.compile(r"01900000-0000-7000-8000-[0-9a-f]{12}")
 
 
 def is_allowed(row: Observation | Triple, view: View) -> bool:
@@ -67,21 +67,19 @@ def is_allowed(row: Observation | Triple, view: View) -> bool:
     )
 
 
-def id_of(number: int) -> str:
-    return f"01900000-0000-7000-8000-{number:012x}"
-
-
-def guarded(statuses: Collection[Any], needed: Collection[Any]) -> Iterator[Observation]:
+def guarded(
+    statuses: Collection[Any], needed: Collection[Any], kinds: Collection[str] = ("task",)
+) -> Iterator[Observation]:
     """A row for each guard and status; every label that it has is its id."""
-    every = product(VISIBILITIES, SENSITIVITIES, statuses, needed, SPACES)
-    for number, (visibility, sensitivity, status, min_clearance, space) in enumerate(every):
+    every = product(VISIBILITIES, SENSITIVITIES, statuses, needed, SPACES, kinds)
+    for number, (visibility, sensitivity, status, min_clearance, space, kind) in enumerate(every):
         name = id_of(number)
-        yield Observation(
-            id=name,
-            created_at=NOW,
-            updated_at=NOW,
-            type="session_summary",
+        line = {"kind": kind, "line": "speaks", HELD: {"value": name, "also": True}}
+        yield made(
+            number,
+            type="exchange" if kind == "exchange" else "session_summary",
             title=f"zebra {number}",
+            user_text=f"zebra {number}" if kind == "exchange" else "",
             visibility=visibility,
             sensitivity=sensitivity,
             status=status,
@@ -91,12 +89,12 @@ def guarded(statuses: Collection[Any], needed: Collection[Any]) -> Iterator[Obse
             session_id=name,
             project=name,
             subject=name,
-            category=name,
+            category=CATEGORY if kind in {LINE, PROPOSED} else name,
             tags=(name,),
             concepts=(name,),
             people=(name,),
             files_read=(name,),
-            metadata={"kind": "task", "status": "pending", "surface": "startup"},
+            metadata=line if kind != "task" else {"kind": "task", "status": "pending", "surface": "startup"},
         )
 
 
@@ -119,7 +117,6 @@ class Zoo:
     store: Any
     rows: list[Observation]
     facts: list[Triple]
-    profiles: list[ReferenceStore] = field(default_factory=list)
 
     def seen(self, view: View, statuses: Collection[str] = STATUSES) -> set[str]:
         return {row.id for row in self.rows if row.status in statuses and is_allowed(row, view)}
@@ -138,26 +135,23 @@ class Zoo:
         return [row for row in self.rows if not is_allowed(row, structs.replace(view, asked=frozenset(SENSITIVITIES)))]
 
 
-async def filled(store: Any, statuses: Collection[Any] = STATUSES, needed: Collection[Any] = CLEARANCES) -> Zoo:
-    rows = list(guarded(statuses, needed))
+async def filled(
+    store: Any,
+    statuses: Collection[Any] = STATUSES,
+    needed: Collection[Any] = CLEARANCES,
+    kinds: Collection[str] = ("task",),
+) -> Zoo:
+    rows = list(guarded(statuses, needed, kinds))
     facts = list(facts_of(rows))
-    outcomes = await store.commit(
-        OWNER,
-        [
-            *(Event(kind="add", at=NOW, row=row) for row in rows),
-            *(Event(kind="triple", at=NOW, triple=fact) for fact in facts),
-        ],
-    )
+    stating = [Event(kind="triple", at=NOW, triple=fact) for fact in facts]
+    outcomes = await store.commit(OWNER, [*adding_all(*rows), *stating])
     assert {outcome.kind for outcome in outcomes} == {"added"}
     return Zoo(store, rows, facts)
 
 
-@pytest.fixture(params=["reference", "observations"])
-async def zoo(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Zoo]:
-    store: Any = ReferenceStore(tmp_path)
-    if request.param == "observations":
-        store = ObservationFileStore(tmp_path / "memory", cache=str(tmp_path / "cache"))
-    async with store:
+@pytest.fixture
+async def zoo(tmp_path: Path) -> AsyncIterator[Zoo]:
+    async with Place(tmp_path).open() as store:
         yield await filled(store)
 
 
@@ -288,8 +282,7 @@ async def _commit(zoo: Zoo, view: View) -> None:
 
 def _about(kind: Any, about: str) -> Event:
     if kind == "add":
-        row = Observation(id=str(uuid4()), created_at=NOW, updated_at=NOW, title=str(uuid4()), visibility="social",
-                          sensitivity="public", namespace="work")  # fmt: skip
+        row = made(0, id=str(uuid4()), title=str(uuid4()), visibility="social", namespace="work")
         return Event(kind="add", at=NOW, row=row, supersedes=about)
     if kind == "triple":
         fact = Triple(id=str(uuid4()), subject="s", predicate="p", object="o", created_at=NOW, source=about,
@@ -361,14 +354,12 @@ async def test_no_operation_of_a_store_passes_the_gate(zoo: Zoo) -> None:
 
 
 async def test_a_hidden_row_is_no_twin_of_what_a_caller_says(tmp_path: Path) -> None:
-    for store in (ReferenceStore(tmp_path), ObservationFileStore(tmp_path / "m", cache=str(tmp_path / "c"))):
-        async with store:
-            said = Observation(id=id_of(1), created_at=NOW, updated_at=NOW, title="tea", visibility="social")
-            await store.commit(OWNER, [Event(kind="add", at=NOW, row=replace(said, sensitivity="secret"))])
-            view = View("familiar", NOW)
-            row = replace(said, id=id_of(2), sensitivity="public")
-            [outcome] = await store.commit(view, [Event(kind="add", at=NOW, row=row)])
-            assert outcome.kind == "added"
+    said = made(1, title="tea", visibility="social", sensitivity="secret")
+    async with Place(tmp_path).open() as store:
+        await store.commit(OWNER, adding_all(said))
+        again = replace(said, id=id_of(2), sensitivity="public")
+        [outcome] = await store.commit(View("familiar", NOW), adding_all(again))
+        assert outcome.kind == "added"
 
 
 class AllAlike(Embedder):
@@ -388,142 +379,33 @@ class AllAlike(Embedder):
         return [Judgement(False, True, 0, {})] * len(texts)  # noqa: FBT003 - it is declared without defaults
 
 
-async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
-    """The same of a profile, whose lines the same rows are; no more is asked for than its operations ask for."""
-    seen = zoo.seen(view, ["active"])
-    lined, proposed, told = [Memory(structs.replace(memories.scope, store=each)) for each in await _profiles(zoo)]
-    meaning = Meaning(AllAlike(), told.scope.store)
-    await meaning.embed_missing()
-    answers = await _meant(told, meaning).standing(ask=tuple(view.asked))
-    ask = tuple(view.asked)
-    is_own, is_whole = view.asked == set(OWN), view.asked == set(SENSITIVITIES)
-    try:
-        past = {line.id for line in await lined.profile_history("speaks")} if is_whole else seen
-    except UnknownObservation:
-        past = set()
-    return {
-        "standing": seen | {row.id for answer in answers for row in answer.rows},
-        "profile": {line.id for line in await lined.profile(ask=ask)},
-        "profile_for": {line.id for line in await lined.profile_for("Do I speak a language?", seen)}
-        if is_own
-        else seen,
-        "profile_proposals": {row.id for row in await proposed.profile_proposals()} if is_own else seen,
-        "profile_history": past,
-    }
+SILENT = {"reindex", "embed_memories", "note_use", "purging"}
+"""Operations that show no row, and one that previews an erasure, which is of every sensitivity."""
+ASKING: dict[str, Collection[Sensitivity]] = {
+    "profile_for": OWN,
+    "profile_proposals": OWN,
+    "profile_history": SENSITIVITIES,
+}
+"""Sensitivities that are asked for by operations which let nobody choose."""
 
 
-async def _profiles(zoo: Zoo) -> list[ReferenceStore]:
-    """The rows of the memory as lines of a profile, as proposals for one, and as exchanges; made once for each."""
-    if not zoo.profiles:
-        kinds = [[_line(row, kind) for row in zoo.rows] for kind in (LINE, PROPOSED)]
-        said = [replace(row, type="exchange", user_text=f"zebra {row.id}") for row in zoo.rows]
-        for rows in (*kinds, said):
-            store = ReferenceStore(Path())
-            await store.commit(OWNER, [Event(kind="add", at=NOW, row=row) for row in rows])
-            zoo.profiles.append(store)
-    return zoo.profiles
-
-
-def _line(row: Observation, kind: str) -> Observation:
-    held = {"value": row.id, "also": True}
-    return replace(row, category=CATEGORY, metadata={"kind": kind, "line": "speaks", HELD: held})
-
-
-def _meant(memories: Memory, meaning: Meaning) -> Memory:
-    environment = structs.replace(memories.scope.environment, meaning_of=lambda _: meaning)
-    return Memory(structs.replace(memories.scope, environment=environment))
-
-
-async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
-    """For each operation that reads: the ids that it gives away, of those that are active and those that are not."""
-    ask = tuple(view.asked)
-    seen = zoo.seen(view, ["active"])
-    found: dict[str, set[str]] = {
-        "search": {hit.observation.id for hit in await memories.search("zebra", limit=1000, ask=ask)}
-        | {hit.observation.id for hit in await memories.search(limit=1000, ask=ask, count_use=False)},
-        "get": {row.id for row in await memories.get([row.id for row in zoo.rows], ask=ask)},
-        "list_observations": {row.id for row in (await memories.list_observations(limit=1000, ask=ask)).rows},
-        "every": {row.id for row in await memories.every(ask=ask)},
-        "tasks": {task.id for task in await memories.tasks(ask=ask)},
-        "session_summaries": {row.id for row in await memories.session_summaries(limit=1000, ask=ask)},
-        "people": {person.name for person in await memories.people(ask=ask)},
-        "stats": seen if sum((await memories.stats(ask=ask)).by_type.values()) == len(seen) else {"miscounted"},
-        "query_facts": {fact.source for fact in await memories.query_facts(limit=1000, ask=ask) if fact.source},
-    }
-    recalled = {each.id for each in (await memories.recall("zebra", limit=1000, ask=ask)).considered}
-    found["recall"] = seen | recalled
+async def test_no_operation_of_the_memory_passes_the_gate(tmp_path: Path) -> None:
+    kinds = ("task", LINE, PROPOSED, "exchange")
+    zoo = await filled(InMemoryStore(tmp_path), ["active", "deleted"], ["full", "public"], kinds)
     meaning = Meaning(AllAlike(), zoo.store)
     await meaning.embed_missing()
-    [alike] = await _meant(memories, meaning).like([("zebra", Filter())], limit=1000, ask=ask)
-    found["like"] = {hit.observation.id for hit in alike}
-    counted = await memories.vector_stats(ask=ask)
-    found["vector_stats"] = seen if counted.embedded + counted.missing == len(seen) else {"miscounted"}
-    [batch] = await memories.search_batch(["zebra"], limit=1000, ask=ask)
-    found["search_batch"] = seen | {hit.observation.id for hit in batch}
-    asked = view.asked == {"public"}
-    found["startup_tasks"] = {task.id for task in await memories.startup_tasks()} if asked else seen
-    anchors = sorted(seen)[:1]
-    found["timeline"] = {
-        row.id for each in anchors for row in await memories.timeline(each, before=1000, after=1000, ask=ask)
-    }
-    found["history"] = set()
-    found["row"] = set()
-    found["resolve"] = set()
-    for row in zoo.rows:
-        if row.status != "active" and row.id in zoo.seen(view):
-            continue
-        try:
-            found["resolve"].add(await memories.resolve(row.id, ask=ask))
-            found["row"].add((await memories.row(row.id, ask=ask)).id)
-            found["history"] |= {version.observation.id for version in await memories.history(row.id, ask=ask)}
-        except UnknownObservation:
-            with pytest.raises(UnknownObservation):
-                await memories.timeline(row.id, ask=ask)
-            with pytest.raises(UnknownObservation):
-                await memories.history(row.id, ask=ask)
-            with pytest.raises(UnknownObservation):
-                await memories.row(row.id, ask=ask)
-    return found | await _lines(zoo, memories, view)
-
-
-READING = {
-    "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
-    "startup_tasks", "timeline", "history", "resolve", "recall", "row",
-    "search_batch", "every", "like", "vector_stats",
-    "standing", "profile", "profile_for", "profile_proposals", "profile_history",
-}  # fmt: skip
-WRITING = {
-    "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",
-    "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session", "move",
-    "reindex", "embed_memories", "note_use", "purge_fact",
-    "profile_set", "profile_accept", "profile_reject", "profile_pin", "profile_forget", "profile_learn", "upsert",
-    "sum_up",
-}  # fmt: skip
-PREVIEWING = {"purging"}  # of every sensitivity and status; see `test_a_caller_erases_no_more_than_they_see`
-TRYING = {"drafted"}  # which makes a row of what it is given, and asks the store for nothing
-
-
-def test_every_operation_of_the_memory_is_known_here() -> None:
-    operations = {
-        name
-        for name, method in inspect.getmembers(Memory, inspect.isfunction)
-        if not name.startswith("_") and name not in {"within", "everywhere", "expecting"}
-    }
-    assert operations == READING | WRITING | PREVIEWING | TRYING
-
-
-def test_no_operation_of_the_memory_passes_the_gate(tmp_path: Path) -> None:
-    async def look() -> None:
-        zoo = await filled(ReferenceStore(tmp_path), ["active", "deleted"], ["full", "public"])
-        for view in VIEWS:
-            if view.namespaces == frozenset(SPACES):
-                continue
-            caller, clock = Caller(clearance=view.clearance), Environment(clock=lambda: NOW)
-            scope = Scope(zoo.store, caller, clock, across=view.namespaces is None)
+    environment = Environment(clock=lambda: NOW, meaning_of=lambda _: meaning)
+    views = [view for view in VIEWS if view.namespaces != frozenset(SPACES)]
+    for name in reads(()).keys() - SILENT:
+        for view in share(views, name):
+            scope = Scope(zoo.store, Caller(clearance=view.clearance), environment, across=view.namespaces is None)
             space = "" if view.namespaces is None else next(iter(view.namespaces))
-            found = await _remembered(zoo, Memory(scope).within(namespace=space), view)
-            assert found.keys() == READING
-            for name, ids in found.items():
-                assert ids == zoo.seen(view, ["active"]), f"{name} through {view}"
-
-    asyncio.run(look())
+            memories = Memory(scope).within(namespace=space)
+            asked = structs.replace(view, asked=frozenset(ASKING.get(name, view.asked)))
+            shown, facts = zoo.seen(asked), zoo.facts_seen(asked)
+            for each in [next(iter(shown), id_of(99_999)), *(row.id for row in zoo.hidden(view)[::150])]:
+                told = await answer(reads(tuple(view.asked))[name], memories, each)
+                titles = {id_of(int(number)) for number in re.findall(r"zebra (\d+)", told)}
+                ids = {*re.findall(_ID, told)} - {each}
+                assert titles <= shown, f"{name} of {each} through {view}"
+                assert ids <= shown | facts, f"{name} of {each} through {view}"

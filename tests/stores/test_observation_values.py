@@ -2,42 +2,30 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observation import Observation, Triple, changed, parse_observation
+from chatbot.stores.observation import Observation, changed, parse_observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.row_events import Event
 from tests.effort import examples
-from tests.stores.reference import ReferenceStore
+from tests.stores.places import NOW, OWNER, Place, adding, adding_all, id_of, update
+from tests.stores.places import row as made
 
-NOW = datetime(2026, 3, 4, tzinfo=UTC)
-OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
-ID = "01900000-0000-7000-8000-000000000001"
-OTHER = "01900000-0000-7000-8000-000000000002"
-
-Result = TypeVar("Result")
+ID, OTHER, THIRD = map(id_of, (1, 2, 3))
 
 
 def row(**given: Any) -> Observation:
-    usual: dict[str, Any] = {"id": ID, "created_at": NOW, "updated_at": NOW, "title": "t", "sensitivity": "public"}
-    return Observation(**usual | given)
-
-
-def fact(**given: Any) -> Triple:
-    usual: dict[str, Any] = {"id": ID, "subject": "s", "predicate": "p", "object": "o", "created_at": NOW}
-    return Triple(**usual | given)
+    return made(1, **{"title": "t"} | given)
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -92,27 +80,6 @@ def test_what_cannot_be_kept_is_refused(what: str) -> None:
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"subject": ""},
-        {"object": "x" * 1001},
-        {"predicate": "\ud800"},
-        {"confidence": math.nan},
-        {"confidence": True},
-        {"confidence": -0.1},
-        {"source": "me"},
-        {"agent_id": 5},
-        {"namespace": ["a"]},
-        {"session_id": 5},
-        {"created_at": "now"},
-    ],
-)
-def test_an_impossible_fact_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidValue):
-        fact(**given)
-
-
 KEPT: dict[str, dict[str, Any]] = {
     "a narrative of a million characters": {"narrative": "é" * 1_000_000},
     "a title of a thousand": {"title": "x" * 1000},
@@ -131,12 +98,12 @@ KEPT: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", KEPT)
 def test_what_can_be_kept_comes_back_as_it_was_after_any_number_of_readings(what: str, tmp_path: Path) -> None:
-    kept = row(**KEPT[what])
-    assert run(tmp_path, lambda store: store.commit(OWNER, [Event(kind="add", at=NOW, row=kept)]))[0].kind == "added"
+    kept, place = row(**KEPT[what]), Place(tmp_path)
+    place.commit(*adding_all(kept))
     view = replace(OWNER, now=kept.created_at)
     for _ in range(2):
-        assert run(tmp_path, lambda store: store.get(view, [ID])) == [kept]
-        run(tmp_path, lambda store: store.reindex())
+        assert place.run(lambda store: store.get(view, [ID])) == [kept]
+        place.run(lambda store: store.reindex())
 
 
 def test_single_lines_lose_what_nobody_sees_and_texts_what_nobody_wants() -> None:
@@ -177,26 +144,23 @@ def test_what_is_written_is_read_as_the_same(given_fields: dict[str, Any]) -> No
 
 
 def test_every_field_of_an_update_may_be_wrong_without_a_trace(tmp_path: Path) -> None:
-    async def check(store: Any) -> None:
-        await store.commit(OWNER, [Event(kind="add", at=NOW, row=row())])
+    async def check(store: ObservationFileStore) -> None:
+        await store.commit(OWNER, adding_all(row()))
         for found in fields(Observation):
             for value in (5, {}, [[]], object(), "\ud800", None, math.nan, True, -(2**70), nested(200)):
-                event = Event(kind="update", at=NOW, ids=(ID,), fields={found.name: value})
-                [outcome] = await store.commit(OWNER, [event])
+                [outcome] = await store.commit(OWNER, [update(ID, **{found.name: value})])
                 [kept] = await store.get(OWNER, [ID])
                 assert outcome.kind == "skipped" or kept != row(), (found.name, value)
         [before] = await store.get(OWNER, [ID])
         assert before.title == "t"
 
-    run(tmp_path, check)
-    assert len(run(tmp_path, lambda store: store.get(OWNER, [ID]))) == 1
+    Place(tmp_path).run(check)
+    assert len(Place(tmp_path).run(lambda store: store.get(OWNER, [ID]))) == 1
 
 
-@pytest.mark.parametrize("open_store", ["reference", "observations"])
-def test_limits_without_end_are_those_of_the_longest_page(tmp_path: Path, open_store: str) -> None:
-    async def check(store: Any) -> None:
-        rows = [row(id=f"01900000-0000-7000-8000-{number:012x}", title=f"tea {number}") for number in range(1001)]
-        await store.commit(OWNER, [Event(kind="add", at=NOW, row=each) for each in rows])
+def test_limits_without_end_are_those_of_the_longest_page(tmp_path: Path) -> None:
+    async def check(store: ObservationFileStore) -> None:
+        await store.commit(OWNER, [adding(number, title=f"tea {number}") for number in range(1001)])
         for limit in (10**9, 2**70):
             page = await store.find(OWNER, Filter(), limit=limit)
             assert (len(page.rows), page.after) == (1000, page.rows[-1].id)
@@ -205,37 +169,24 @@ def test_limits_without_end_are_those_of_the_longest_page(tmp_path: Path, open_s
             assert await store.facets(OWNER, "tags", limit=limit) == []
             assert await store.facts(OWNER, FactFilter(), limit=limit) == []
 
-    if open_store == "reference":
-        asyncio.run(check(ReferenceStore(tmp_path)))
-    else:
-        run(tmp_path, check)
+    Place(tmp_path).run(check)
 
 
 def test_purging_a_source_takes_along_what_came_to_derive_from_it_later(tmp_path: Path) -> None:
-    async def ask(store: Any) -> list[str]:
-        rows = [row(), row(id=OTHER, title="other")]
-        await store.commit(OWNER, [Event(kind="add", at=NOW, row=each) for each in rows])
-        last = row(id=OTHER[:-1] + "3", title="last", derived_from=(OTHER,))
-        await store.commit(OWNER, [Event(kind="add", at=NOW, row=last)])
-        deriving = Event(kind="update", at=NOW, ids=(ID,), fields={"derived_from": [last.id]})
-        await store.commit(OWNER, [deriving])
-        gone: list[str] = await store.purge(OWNER, [OTHER])
+    async def check(store: ObservationFileStore) -> None:
+        await store.commit(OWNER, [adding(1), adding(2), adding(3, derived_from=(OTHER,))])
+        await store.commit(OWNER, [update(ID, derived_from=[THIRD])])
+        assert {*await store.purge(OWNER, [OTHER])} == {ID, OTHER, THIRD}
         assert (await store.find(OWNER, Filter())).rows == ()
-        return gone
 
-    assert run(tmp_path, ask) == asyncio.run(ask(ReferenceStore(tmp_path)))
+    Place(tmp_path).run(check)
 
 
-def test_a_time_to_live_that_ends_after_all_time_ends_never(tmp_path: Path) -> None:
-    last = datetime.max.replace(tzinfo=UTC)
-
-    async def check(store: Any) -> None:
-        late = row(created_at=last)
-        assert [each.kind for each in await store.commit(OWNER, [Event(kind="add", at=NOW, row=late)])] == ["added"]
-
-    run(tmp_path, check, ttl_days=5)
-    run(tmp_path / "b", check, ttl_days=1e300)
-    asyncio.run(check(ReferenceStore(tmp_path, ttl_days=5)))
+@pytest.mark.parametrize("ttl_days", [5, 1e300])
+def test_a_time_to_live_that_ends_after_all_time_ends_never(tmp_path: Path, ttl_days: float) -> None:
+    late = adding(1, created_at=datetime.max.replace(tzinfo=UTC))
+    place = Place(tmp_path)
+    assert [each.kind for each in place.run(lambda store: store.commit(OWNER, [late]), ttl_days=ttl_days)] == ["added"]
 
 
 @pytest.mark.parametrize(
@@ -253,24 +204,12 @@ def test_what_one_caller_asks_in_vain_harms_no_other_who_writes_at_that_moment(
 ) -> None:
     event = Event(**{"at": NOW} | bad)
 
-    async def check(store: Any) -> None:
-        await store.commit(OWNER, [Event(kind="add", at=NOW, row=row())])
-        adding = [Event(kind="add", at=NOW, row=row(id=OTHER, title="other"))]
-        first = [Event(kind="add", at=NOW, row=row(id=OTHER[:-1] + "3", title="first"))]
+    async def check(store: ObservationFileStore) -> None:
+        await store.commit(OWNER, [adding(1)])
         # While the first is under way, the others gather.
         [_, [refused], [added]] = await asyncio.gather(
-            store.commit(OWNER, first), store.commit(OWNER, [event]), store.commit(OWNER, adding)
+            store.commit(OWNER, [adding(3)]), store.commit(OWNER, [event]), store.commit(OWNER, [adding(2)])
         )
         assert (refused.kind, added.kind) == ("skipped", "added")
 
-    run(tmp_path, check)
-    asyncio.run(check(ReferenceStore(tmp_path)))
-
-
-def run(home: Path, work: Callable[[Any], Awaitable[Result]], **caps: float) -> Result:
-    async def opened() -> Result:
-        store = ObservationFileStore(home / "memory", cache=str(home / "cache"), **caps)  # type: ignore[arg-type]
-        async with store:
-            return await work(store)
-
-    return asyncio.run(opened())
+    Place(tmp_path).run(check)

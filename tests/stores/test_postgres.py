@@ -12,7 +12,7 @@ from chatbot.stores.testing import KeyValueStoreContract, TranscriptStoreContrac
 from chatbot.stores.testing.backend_contract import BackendContract
 from chatbot.stores.testing.log_contract import LogContract
 from chatbot.stores.testing.observation_contract import ObservationStoreContract
-from chatbot.stores.testing.observation_machine import observation_machine
+from chatbot.stores.testing.observation_machine import ObservationMachine
 from chatbot.stores.testing.session_contract import OTHER, SESSION, START
 from chatbot.stores.testing.shelf_contract import ShelfContract
 from tests.patience import PATIENCE_S
@@ -63,9 +63,14 @@ def begun(folder: Path) -> None:
     backend.close()
 
 
-def open_observations(home: Path, **caps: float) -> PostgresObservations:
-    return PostgresObservations(address(home), cache=str(home / "cache"), **caps)  # type: ignore[arg-type]
+def open_observations(home: Path) -> PostgresObservations:
+    return PostgresObservations(address(home), cache=str(home / "cache"))
 
 
-TestPostgresHistories = observation_machine(open_observations).TestCase
+class PostgresMachine(ObservationMachine):
+    def open_store(self, home: Path) -> PostgresObservations:
+        return open_observations(home)
+
+
+TestPostgresHistories = PostgresMachine.TestCase
 TestPostgresHistories.settings = settings(max_examples=5, stateful_step_count=30, deadline=None)

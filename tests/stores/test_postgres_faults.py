@@ -1,6 +1,5 @@
 """Losses and messages when a server or the database dies: nothing that was acknowledged."""
 
-import asyncio
 import atexit
 import os
 import random
@@ -25,12 +24,10 @@ from chatbot.stores.errors import StoreBusy, StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import database, schema
 from chatbot.stores.postgres.backend import PostgresBackend
-from chatbot.stores.postgres.sessions_store import PostgresSessionStore
-from chatbot.stores.testing.backend_contract import record
 from chatbot.stores.testing.processes import start
 from tests.patience import PATIENCE_S
 from tests.postgres import open_backend
-from tests.stores.test_postgres_replica import WRITERS, Written, progress, say
+from tests.stores.test_postgres_replica import WRITERS, Written, progress, talking
 
 pytestmark = pytest.mark.nightly
 MINUTES = float(os.environ.get("CHATBOT_KILL_MINUTES", "0.5"))
@@ -82,26 +79,26 @@ def server() -> Iterator[Server]:
 
 
 def test_a_database_that_is_killed_under_load_loses_nothing_that_was_acknowledged(server: Server) -> None:
-    backend = PostgresBackend(Address(server.url, "ada"))
-    told = [Written() for _ in range(WRITERS)]
-    enough = threading.Event()
-    threads = [threading.Thread(target=_write, args=(backend, n, each, enough)) for n, each in enumerate(told)]
+    where = Address(server.url, "ada")
+    backend = PostgresBackend(where)
+    lines, enough = [Written() for _ in range(WRITERS)], threading.Event()
+    threads = [threading.Thread(target=_write, args=(backend, n, each, enough)) for n, each in enumerate(lines)]
     for thread in threads:
         thread.start()
-    for _ in range(3):
-        progress(told)
-        server.kill()
-        time.sleep(0.2)  # some are refused meanwhile
-        server.start()
-        progress(told)
+    chance, kills, end = random.Random(20), 0, time.monotonic() + MINUTES * 60
+    with talking(backend, where) as messages:
+        while time.monotonic() < end or kills < 3:
+            progress([*lines, *messages])
+            time.sleep(chance.uniform(0, 3))
+            server.kill()
+            kills += 1
+            time.sleep(chance.uniform(0, 1))  # some are refused meanwhile
+            server.start()
     enough.set()
     for thread in threads:
         thread.join(PATIENCE_S)
-    for number, each in enumerate(told):
-        found = [line["n"] for line in backend.lines(f"writer-{number}").all()]
-        assert len(set(found)) == len(found)
-        assert set(each.acknowledged) <= set(found) <= {*each.acknowledged, *each.refused}
-        assert found == sorted(found)
+    for number, each in enumerate(lines):
+        each.check([line["n"] for line in backend.lines(f"writer-{number}").all()])
     assert backend.document("count").read() is not None
     backend.close()
 
@@ -116,44 +113,6 @@ def _write(backend: PostgresBackend, writer: int, told: Written, enough: threadi
             told.acknowledged.append(number)
         except StoreError as error:
             told.refused[number] = error
-
-
-def test_a_database_killed_at_random_keeps_every_acknowledged_message_once(server: Server) -> None:
-    where = Address(server.url, "ada")
-    backend = PostgresBackend(where)
-    told = [Written() for _ in range(WRITERS)]
-    sessions = [record(number) for number in range(WRITERS)]
-    for each in sessions:
-        backend.sessions.begin(each)
-        backend.sessions.publish(each)
-    enough = threading.Event()
-    threads = [
-        threading.Thread(target=asyncio.run, args=(say(where, session.id, written, enough),))
-        for session, written in zip(sessions, told, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    chance, kills, end = random.Random(20), 0, time.monotonic() + MINUTES * 60
-    while time.monotonic() < end or not kills:
-        progress(told)
-        time.sleep(chance.uniform(0, 3))
-        server.kill()
-        kills += 1
-        time.sleep(chance.uniform(0, 1))
-        server.start()
-    progress(told)
-    enough.set()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    store = PostgresSessionStore(where)
-    for session, written in zip(sessions, told, strict=True):
-        entries = asyncio.run(store.transcript_read_last(backend.sessions.ref(session.id), 1_000_000))
-        found = [int(entry.content) for entry in entries]
-        assert found == sorted(set(found))
-        assert set(written.acknowledged) <= set(found) <= {*written.acknowledged, *written.refused}
-    print(f"{kills} kills, {sum(len(each.acknowledged) for each in told)} messages")  # noqa: T201 - with -s
-    asyncio.run(store.aclose())
-    backend.close()
 
 
 @pytest.fixture
@@ -199,10 +158,9 @@ def test_a_full_disk_is_told_and_all_goes_on_once_there_is_room(small_disk: Path
 
 
 def test_a_dead_database_is_told_in_words_and_waiting_has_a_bound(
-    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
-    monkeypatch.setattr(database, "_warned", {})
     backend = PostgresBackend(Address(server.url, "ada"))
     backend.lines("usage").append([{"n": 1}])
     server.kill()
@@ -216,9 +174,6 @@ def test_a_dead_database_is_told_in_words_and_waiting_has_a_bound(
     with pytest.raises(StoreError, match="no PostgreSQL answers there"):
         backend.lines("usage").append([{"n": 4}])
     assert _asked(backend) == asked  # it was known by then, so nothing was waited for
-    warned = [record.msg for record in caplog.records if record.name == "psycopg.pool"]
-    assert warned
-    assert len(warned) == len(set(warned)), "once each, though the pool tried many times"
     server.start()
     assert backend.lines("usage").all()[0] == {"n": 1}
     backend.close()

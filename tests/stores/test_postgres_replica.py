@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,11 +41,15 @@ class Written:
     acknowledged: list[int] = field(default_factory=list)
     refused: dict[int, StoreError] = field(default_factory=dict)
 
+    def check(self, found: list[int]) -> None:
+        """Check that what was acknowledged is there once and in order, and nothing that was never written."""
+        assert found == sorted(set(found))
+        assert set(self.acknowledged) <= set(found) <= {*self.acknowledged, *self.refused}
 
-def test_a_promoted_standby_has_everything_that_was_acknowledged_and_writers_go_on(nodes: tuple[Node, Node]) -> None:
-    primary, standby = nodes
-    where = Address(several(primary, standby), "ada")
-    backend = PostgresBackend(where)
+
+@contextmanager
+def talking(backend: PostgresBackend, where: Address) -> Iterator[list[Written]]:
+    """Let writers talk in a session each, and check in the end what is there of it."""
     told, sessions, enough = [Written() for _ in range(WRITERS)], [record(n) for n in range(WRITERS)], threading.Event()
     for each in sessions:
         backend.sessions.begin(each)
@@ -56,9 +61,7 @@ def test_a_promoted_standby_has_everything_that_was_acknowledged_and_writers_go_
     for thread in threads:
         thread.start()
     progress(told)
-    primary.kill()
-    wait_for(lambda: any(each.refused for each in told))  # it is noticed before there is another one
-    standby.promote()
+    yield told
     progress(told)
     enough.set()
     for thread in threads:
@@ -66,14 +69,22 @@ def test_a_promoted_standby_has_everything_that_was_acknowledged_and_writers_go_
     store = PostgresSessionStore(where)
     for session, written in zip(sessions, told, strict=True):
         entries = asyncio.run(store.transcript_read_last(backend.sessions.ref(session.id), 1_000_000))
-        found = [int(entry.content) for entry in entries]
-        assert found == sorted(set(found))
-        assert set(written.acknowledged) <= set(found) <= {*written.acknowledged, *written.refused}
-        for error in written.refused.values():
-            honest = "not known whether it was kept|no PostgreSQL answers there|may be written to"
-            assert re.search(honest, str(error)), error
+        written.check([int(entry.content) for entry in entries])
     print(f"{sum(len(each.acknowledged) for each in told)} messages")  # noqa: T201 - with -s
     asyncio.run(store.aclose())
+
+
+def test_a_promoted_standby_has_everything_that_was_acknowledged_and_writers_go_on(nodes: tuple[Node, Node]) -> None:
+    primary, standby = nodes
+    where = Address(several(primary, standby), "ada")
+    backend = PostgresBackend(where)
+    with talking(backend, where) as told:
+        primary.kill()
+        wait_for(lambda: any(each.refused for each in told))  # it is noticed before there is another one
+        standby.promote()
+    for error in [error for each in told for error in each.refused.values()]:
+        honest = "not known whether it was kept|no PostgreSQL answers there|may be written to"
+        assert re.search(honest, str(error)), error
     backend.close()
 
 

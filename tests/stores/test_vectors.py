@@ -83,18 +83,8 @@ async def test_rows_are_little_endian_floats_of_length_one(tmp_path: Path) -> No
     assert b"".join(struct.pack("<3f", *unit(each)) for each in VECTORS) in all_bytes(tmp_path)
 
 
-@pytest.mark.parametrize("cut", [1, 48, 100, 300])
-async def test_what_was_cut_off_is_made_again(tmp_path: Path, cut: int) -> None:
-    path = await fill(tmp_path)
-    os.truncate(path, max(0, path.stat().st_size - cut))
-    async with open_store(tmp_path) as store:
-        assert await mend(store) == 4
-    async with open_store(tmp_path) as store:
-        assert await mend(store) == 0
-
-
 @pytest.mark.parametrize("name", ["part-*", "manifest.json"])
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.99])
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9, 0.99])
 async def test_a_changed_byte_costs_its_part_and_mixes_nothing(tmp_path: Path, name: str, share: float) -> None:
     [path] = (await fill(tmp_path)).parent.glob(name)
     data = bytearray(path.read_bytes())
@@ -124,12 +114,14 @@ async def test_a_byte_that_changed_in_one_part_leaves_the_others(tmp_path: Path)
         assert len(await missing(store)) == 4
 
 
-@pytest.mark.parametrize("data", [b"", b"x" * 600, bytes(5000)])
-async def test_a_file_that_is_something_else_is_thrown_away(tmp_path: Path, data: bytes) -> None:
+@pytest.mark.parametrize("damage", [b"", b"x" * 600, bytes(5000), 1, 300])
+async def test_a_file_that_is_cut_off_or_something_else_is_made_again(tmp_path: Path, damage: bytes | int) -> None:
     path = await fill(tmp_path)
-    path.write_bytes(data)
+    path.write_bytes(damage if isinstance(damage, bytes) else path.read_bytes()[:-damage])
     async with open_store(tmp_path) as store:
         assert await mend(store) == 4
+    async with open_store(tmp_path) as store:
+        assert await mend(store) == 0
 
 
 async def test_a_file_that_others_may_write_is_not_read(tmp_path: Path) -> None:

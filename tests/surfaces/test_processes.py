@@ -26,7 +26,7 @@ name = "scripted"
 LINES: dict[int, str] = {
     0: """
         ask -c how --no-stream; sessions list --json; sessions show {session}; sessions search bicycle;
-        sessions compare {session} {session}; sessions rename {session} tyre; sessions move {session} house;
+        sessions rename {session} tyre; sessions move {session} house;
         projects list; projects export none; sessions pin {session}; sessions mark {session} private;
         sessions fork {session} --json; sessions export {session} --format jsonl; sessions archive {session};
         sessions prune; why; prompt --dry-run --new bicycle; memory add tea --person Ida --json;

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
+MALFORMED = [[], [""], [f"{SAMPLED}-more"], [SAMPLED.replace(TRACE, "0" * 32)], [SAMPLED, SAMPLED], [SAMPLED * 100]]
 TURN = "invoke_agent chat"
 CHOSEN = NonRecordingSpan(SpanContext(1, 1, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)))
 
@@ -66,42 +67,20 @@ def turns(collector: Collector) -> list[Span]:
     return [span for span in collector.spans() if span.name == TURN]
 
 
-def test_a_turn_and_all_that_it_does_join_the_trace_of_who_asked(collector: Collector) -> None:
+def test_a_turn_and_all_that_it_does_join_the_trace_of_who_asked_and_no_later_turn_does(collector: Collector) -> None:
     with served(collector) as running, running.client() as client:
         answer = say(client, SAMPLED)
-    [turn] = turns(collector)
-    assert (turn.trace_id.hex(), turn.parent_span_id.hex()) == (TRACE, SPAN)
-    within = {span.name for span in collector.spans() if span.trace_id == turn.trace_id}
+        for malformed in MALFORMED:
+            assert say(client, *malformed).json()["reply"] == "Fine."
+    joined, *others = turns(collector)
+    assert (joined.trace_id.hex(), joined.parent_span_id.hex()) == (TRACE, SPAN)
+    within = {span.name for span in collector.spans() if span.trace_id == joined.trace_id}
     assert {TURN, "hook inject", "memory recall", "chat scripted", "commit observations"} <= within
     assert {span.trace_state for span in collector.spans()} == {""}
     assert b"plugh" not in b"".join(body for *_, body in collector.bodies)
     assert TRACE not in str(answer.headers) + answer.text
-
-
-def test_what_comes_later_belongs_to_nobody_who_came_before(collector: Collector) -> None:
-    with served(collector) as running, running.client() as client:
-        say(client, SAMPLED)
-        say(client)
-    first, second = turns(collector)
-    assert first.trace_id.hex() == TRACE
-    assert (second.trace_id.hex() != TRACE, second.parent_span_id) == (True, b"")
-
-
-@pytest.mark.parametrize(
-    "named",
-    [
-        [""],
-        [f"00-{TRACE}-{SPAN}-01-more"],
-        [f"00-{'0' * 32}-{SPAN}-01"],
-        [SAMPLED, SAMPLED],
-        [SAMPLED * 100],
-    ],
-)
-def test_what_is_malformed_is_ignored(named: list[str], collector: Collector) -> None:
-    with served(collector) as running, running.client() as client:
-        assert say(client, *named).json()["reply"] == "Fine."
-    [turn] = turns(collector)
-    assert (turn.trace_id.hex() != TRACE, turn.parent_span_id) == (True, b"")
+    assert len(others) == len(MALFORMED)
+    assert not [turn for turn in others if turn.trace_id.hex() == TRACE or turn.parent_span_id]
 
 
 @pytest.mark.parametrize(("more", "named"), [("sample = 0", SAMPLED), ("sample = 1", UNSAMPLED)])

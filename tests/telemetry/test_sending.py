@@ -1,7 +1,6 @@
 """Sending: to a real collector, to one that fails, and to none; and that nothing is imported unasked."""
 
 import asyncio
-import json
 import logging
 import os
 import socket
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.errors import ConfigError
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from tests.patience import PATIENCE_S
@@ -109,16 +107,6 @@ async def test_a_collector_that_is_not_there_is_told_once(caplog: pytest.LogCapt
     assert not [message for message in others if port in message]
 
 
-def test_an_identity_cannot_have_anything_sent_anywhere() -> None:
-    Path("config.toml").touch()
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text(
-        '[telemetry]\nendpoint = "http://evil.example"\nheaders = {key = "env:HOME"}\n', encoding="utf-8"
-    )
-    with pytest.raises(ConfigError, match="an identity cannot set 'telemetry'"):
-        Runtime(Options(), model=ScriptedModel())
-
-
 CHATS = '[model]\nname = "scripted"\nscript = ["Fine."]\n'
 USES = {
     "help": "from chatbot.cli.main import main\nmain(['--help'])",
@@ -141,8 +129,8 @@ def python(source: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("use", USES)
-def test_nothing_is_imported_unasked(use: str) -> None:
-    Path("config.toml").write_text(CHATS, encoding="utf-8")
+def test_nothing_is_imported_unasked_and_only_a_server_is_asked_for_metrics(use: str) -> None:
+    Path("config.toml").write_text(f"{CHATS}[telemetry]\nprometheus = true\n", encoding="utf-8")
     done = python(USES[use])
     assert done.returncode == 0, done.stderr
     loaded = {*done.stdout.rpartition("loaded:")[2].split()}
@@ -168,25 +156,12 @@ def test_without_the_extra_the_error_names_it(command: list[str], settings: str)
     assert "Traceback" not in done.stderr
 
 
-def test_only_a_server_is_asked_for_metrics() -> None:
-    Path("config.toml").write_text(f"{CHATS}[telemetry]\nprometheus = true\n", encoding="utf-8")
-    done = python(f"{WITHOUT}from chatbot.cli.main import main\nmain(['ask', 'hello'])")
-    assert "Fine." in done.stdout, done.stderr
-
-
 def test_a_program_ends_though_its_collector_hangs(collector: Collector) -> None:
     collector.status = HANGS
     Path("config.toml").write_text(
-        '[model]\nname = "scripted"\nscript = []\n'
-        f'[telemetry]\nendpoint = "{collector.url}"\ntimeout_s = {PATIENCE_S}\n',
-        encoding="utf-8",
+        f'{CHATS}[telemetry]\nendpoint = "{collector.url}"\ntimeout_s = {PATIENCE_S}\n', encoding="utf-8"
     )
     begun = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "chatbot", "ask", "hello", "--json"],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-    spent = time.monotonic() - begun
-    assert done.returncode == 0, done.stderr
-    assert "hello" in json.loads(done.stdout)["reply"]
-    assert spent < PATIENCE_S
+    done = python(USES["turn"])
+    assert "Fine." in done.stdout, done.stderr
+    assert time.monotonic() - begun < PATIENCE_S

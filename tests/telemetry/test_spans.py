@@ -3,7 +3,6 @@
 import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from chatbot.config import ModelSettings
 from chatbot.errors import ModelTimeout, RateLimited
-from chatbot.memory.memory import Memory
 from chatbot.messages import Message, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel, litellm_import
 from chatbot.models.gateway import LiteLLMModel
@@ -35,21 +33,12 @@ MOVED = "I moved to Porto in the spring, and the locker there has the number 471
 SEARCH = ToolCall("call_1", "memory_search", '{"query": "locker"}')
 
 
-async def test_opening_a_memory_is_a_span_for_each_store(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel()) as (_, session):
-        await session.memory.remember("tea")
-    for store in ("basic_session", "observations"):
-        span = watched.one(f"open {store}")
-        assert span.attributes == {
-            "chatbot.store": store,
-            "chatbot.operation": "open",
-            "chatbot.store.access": "open",
-        }
-
-
 async def test_all_that_a_turn_does_is_within_it_also_afterwards(watched: Watched, talking: Talking) -> None:
     model = ScriptedModel([SEARCH, "The locker of yours has the number 4711.", FACTS])
     async with talking(model, "[extraction]\nenabled = true") as (runtime, session):
+        for store in ("basic_session", "observations"):
+            opening = {"chatbot.store": store, "chatbot.operation": "open", "chatbot.store.access": "open"}
+            assert watched.one(f"open {store}").attributes == opening
         watched.exporter.clear()
         await runtime.chat(session).turn(MOVED)
         await runtime.hooks.bus.drain()
@@ -153,54 +142,33 @@ async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_st
     )
 
 
-Work = Callable[[Memory, str, str], Awaitable[Any]]
-OPERATIONS: dict[str, Work] = {
-    "remember": lambda session, *_: session.remember("green tea"),
-    "supersede": lambda session, old, new: session.supersede(old, new),
-    "search": lambda session, *_: session.search("tea"),
-}
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-async def test_an_operation_on_memory_is_a_span(name: str, watched: Watched, talking: Talking) -> None:
+async def test_what_is_done_with_memory_is_a_span_that_tells_how_much_and_what_failed(
+    watched: Watched, talking: Talking
+) -> None:
     async with talking(ScriptedModel()) as (runtime, session):
         for memory in (session.memory, session.memory.within(clearance="full"), runtime.memories()):
-            ids = [(await session.memory.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
+            old, new = [(await memory.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
             watched.exporter.clear()
-            await OPERATIONS[name](memory, *ids)
-            assert watched.spans[0].name == f"memory {name}"
-            assert watched.above(watched.spans[-1])[-1] == f"memory {name}", "the store is asked within it"
-
-
-async def test_what_is_done_with_whole_sessions_is_a_span_too(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel()) as (runtime, session):
+            await memory.search("tea")
+            await memory.supersede(old, new)
+            assert [span.name for span in watched.spans if span.parent is None] == ["memory search", "memory supersede"]
+            assert watched.above(watched.one("commit observations"))[-1] == "memory supersede"
+        with pytest.raises(UnknownObservation):
+            await session.memory.history("plugh")
         await session.transcript_append("user", "The locker has the number 4711")
         await runtime.memory.search_sessions("locker")
         await runtime.memory.fork_session(session.id)
         await runtime.memory.maintain()
         await runtime.memory.delete_session(session.id)
-    names = [span.name.removeprefix("memory ") for span in watched.spans]
-    assert {"create_session", "search_sessions", "fork_session", "maintain", "delete_session"} <= {*names}
-    assert names.count("maintain") == 1
-
-
-async def test_a_change_tells_its_kind_and_how_many_rows(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel()) as (_, session):
-        old, new = [(await session.memory.remember(title)).id for title in ("tea", "coffee")]
-        watched.exporter.clear()
-        await session.memory.supersede(old, new)
     assert (watched.one("commit observations").attributes or {})["chatbot.changes"] == ("supersede",)
     assert (watched.one("memory supersede").attributes or {})["chatbot.rows"] == 1
-
-
-async def test_what_fails_tells_the_type_of_the_error_alone(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel()) as (_, session):
-        with pytest.raises(UnknownObservation):
-            await session.memory.history("plugh")
-    span = watched.one("memory history")
-    assert span.status.status_code is StatusCode.ERROR
-    assert (span.attributes or {})["error.type"] == "UnknownObservation"
-    assert (span.status.description, span.events) == (None, ())
+    failed = watched.one("memory history")
+    assert failed.status.status_code is StatusCode.ERROR
+    assert (failed.attributes or {})["error.type"] == "UnknownObservation"
+    assert (failed.status.description, failed.events) == (None, ())
+    names = [span.name.removeprefix("memory ") for span in watched.spans]
+    assert {"search_sessions", "fork_session", "maintain", "delete_session"} <= {*names}
+    assert names.count("maintain") == 1
 
 
 @pytest.mark.parametrize("error", [ModelTimeout("nothing came, plugh"), RateLimited("slow down, plugh")])
@@ -235,19 +203,15 @@ async def test_a_turn_that_is_stopped_is_no_fault(watched: Watched, talking: Tal
     assert (watched.one("chat scripted").attributes or {})["error.type"] == "CancelledError"
 
 
-async def test_a_reply_that_is_left_in_another_task_ends_its_span(watched: Watched, talking: Talking) -> None:
+async def test_a_reply_without_a_session_has_its_purpose_also_if_it_is_left_in_another_task(
+    watched: Watched, talking: Talking
+) -> None:
     async with talking(ScriptedModel(["one two three"])) as (runtime, _):
         stream = runtime.answer([Message("user", "hello")])
         assert await anext(stream) == TextDelta("one ")
         await asyncio.gather(stream.aclose())
-    assert (watched.one("chat scripted").attributes or {})["error.type"] == "GeneratorExit"
-
-
-async def test_an_answer_without_a_session_has_its_purpose(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel(["hello"])) as (runtime, _):
-        async for _ in runtime.answer([Message("user", "hi")]):
-            pass
-    assert (watched.one("chat scripted").attributes or {})["chatbot.purpose"] == "answer"
+    attributes = watched.one("chat scripted").attributes or {}
+    assert (attributes["error.type"], attributes["chatbot.purpose"]) == ("GeneratorExit", "answer")
 
 
 async def test_a_tool_that_fails_and_one_that_there_is_not(watched: Watched, talking: Talking) -> None:

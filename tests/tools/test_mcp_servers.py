@@ -282,9 +282,8 @@ irrelevant to the current step, repeat the process until satisfied, only set nex
 }
 
 
-@pytest.mark.parametrize("name", HARMLESS)
-def test_what_well_known_servers_say_passes(name: str) -> None:
-    assert judge_tool(ToolSpec(name, HARMLESS[name])) is None
+def test_what_well_known_servers_say_passes() -> None:
+    assert {name: judge_tool(ToolSpec(name, said)) for name, said in HARMLESS.items()} == dict.fromkeys(HARMLESS)
 
 
 async def test_what_a_hostile_server_says_is_stripped_and_bounded(tmp_path: Path) -> None:
@@ -556,15 +555,6 @@ def test_a_configuration_that_cannot_work_is_refused(text: str, words: str) -> N
     with pytest.raises(ConfigError) as raised:
         Setup.resolve()
     assert words in str(raised.value)
-
-
-def test_an_identity_brings_no_servers_along() -> None:
-    folder = Path("identities", "ada")
-    folder.mkdir(parents=True)
-    Path("config.toml").touch()
-    (folder / "identity.toml").write_text('[mcp.servers.evil]\ncommand = "rm"', encoding="utf-8")
-    with pytest.raises(ConfigError, match="an identity cannot set 'mcp'"):
-        Setup.resolve()
 
 
 def test_what_a_server_leaves_out_is_taken_for_the_worst() -> None:

@@ -7,22 +7,15 @@ from typing import Any
 def chatgpt_message(
     role: str, *parts: Any, at: float | None = 1_700_000_000.5, kind: str = "text", **more: Any
 ) -> dict[str, Any]:
-    content: dict[str, Any] = {"content_type": kind}
-    content |= (
-        {"parts": list(parts)} if kind in {"text", "multimodal_text"} else {"language": "python", "text": parts[0]}
-    )
+    said = {"parts": list(parts)} if kind in {"text", "multimodal_text"} else {"language": "python", "text": parts[0]}
     return {
         "id": f"m-{role}-{parts!r:.20}",
         "author": {"role": role, "name": None, "metadata": {}},
         "create_time": at,
-        "update_time": None,
-        "content": content,
+        "content": {"content_type": kind, **said},
         "status": "finished_successfully",
-        "end_turn": None,
-        "weight": 1.0,
         "metadata": {},
         "recipient": "all",
-        "channel": None,
         **more,
     }
 
@@ -31,58 +24,25 @@ def chatgpt(*messages: dict[str, Any], key: str = "c-1", title: str = "Deploy ti
     """A conversation in one line, below a root without a message and a hidden system message."""
     hidden = chatgpt_message("system", "", at=None, metadata={"is_visually_hidden_from_conversation": True})
     mapping: dict[str, Any] = {"root": {"id": "root", "message": None, "parent": None, "children": []}}
-    last = "root"
     for number, message in enumerate((hidden, *messages)):
-        name = f"n{number}"
-        mapping[name] = {"id": name, "message": message, "parent": last, "children": []}
-        mapping[last]["children"].append(name)
-        last = name
-    return {
-        "title": title,
-        "create_time": 1_700_000_000.5,
-        "update_time": 1_700_000_900.25,
-        "mapping": mapping,
-        "moderation_results": [],
-        "current_node": last,
-        "plugin_ids": None,
-        "conversation_id": key,
-        "conversation_template_id": None,
-        "gizmo_id": None,
-        "is_archived": False,
-        "safe_urls": [],
-        "default_model_slug": "gpt-4o",
-        "id": key,
-        **more,
-    }
+        last = list(mapping)[-1]
+        mapping[f"n{number}"] = {"id": f"n{number}", "message": message, "parent": last, "children": []}
+        mapping[last]["children"].append(f"n{number}")
+    times = {"create_time": 1_700_000_000.5, "update_time": 1_700_000_900.25}
+    ids = {"current_node": list(mapping)[-1], "conversation_id": key, "id": key}
+    return {"title": title, **times, "mapping": mapping, **ids, "is_archived": False, **more}
 
 
 def claude_message(sender: str, text: str, **more: Any) -> dict[str, Any]:
     at = "2024-05-06T07:08:09.123456Z"
     block = {"start_timestamp": at, "stop_timestamp": at, "type": "text", "text": text, "citations": []}
-    return {
-        "uuid": f"u-{sender}-{text[:10]}",
-        "text": text,
-        "content": [block],
-        "sender": sender,
-        "created_at": at,
-        "updated_at": at,
-        "attachments": [],
-        "files": [],
-        **more,
-    }
+    own = {"uuid": f"u-{sender}-{text[:10]}", "text": text, "content": [block], "sender": sender}
+    return {**own, "created_at": at, "updated_at": at, "attachments": [], "files": [], **more}
 
 
 def claude(*messages: dict[str, Any], key: str = "k-1", name: str = "Bread", **more: Any) -> dict[str, Any]:
-    return {
-        "uuid": key,
-        "name": name,
-        "summary": "",
-        "created_at": "2024-05-06T07:08:09.123456Z",
-        "updated_at": "2024-05-06T08:00:00.000000Z",
-        "account": {"uuid": "a-1"},
-        "chat_messages": list(messages),
-        **more,
-    }
+    times = {"created_at": "2024-05-06T07:08:09.123456Z", "updated_at": "2024-05-06T08:00:00.000000Z"}
+    return {"uuid": key, "name": name, "summary": "", **times, "chat_messages": list(messages), **more}
 
 
 def memstore_fact(number: int, content: str, **more: Any) -> dict[str, Any]:
@@ -94,11 +54,6 @@ def memstore_fact(number: int, content: str, **more: Any) -> dict[str, Any]:
         "category": "preference",
         "metadata": None,
         "superseded_by": None,
-        "superseded_at": None,
-        "confirmed_count": 0,
-        "last_confirmed_at": None,
-        "use_count": 3,
-        "last_used_at": "2026-01-02T03:04:05Z",
         "embedding": None,
         "created_at": "2026-01-02T03:04:05Z",
         **more,
@@ -113,7 +68,7 @@ def row(number: int, title: str, **more: Any) -> dict[str, Any]:
 
 
 def bundle(*rows: dict[str, Any]) -> bytes:
-    return "\n".join(map(json.dumps, [{"kind": "memories", "format": 1}, *rows])).encode()
+    return "\n".join(map(json.dumps, [{"kind": "memories", "format": 1}, *rows, {"kind": "end"}])).encode()
 
 
 def as_bytes(value: Any) -> bytes:

@@ -73,7 +73,7 @@ def _write(path: Path, lines: Sequence[Line | str]) -> Path:
     return path
 
 
-async def test_a_session_comes_in_as_it_went_out(
+async def test_a_session_comes_in_as_it_went_out_and_once(
     memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
 ) -> None:
     path = await _bundle(memory, tmp_path / "b.jsonl", session.id)
@@ -88,17 +88,10 @@ async def test_a_session_comes_in_as_it_went_out(
     assert {row.title for row in rows} == {"Sam likes tea", "a private matter"}
     assert {row.source for row in rows} == {"import:bundle"}
     assert [fact.object for fact in await copy.memory.query_facts(subject="Sam")] == ["tea"]
-
-
-async def test_a_bundle_comes_in_once(
-    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
-) -> None:
-    path = await _bundle(memory, tmp_path / "b.jsonl", session.id)
-    for target in (memory, other, other):
-        await _import(target, path)
-    assert len(await memory.list_sessions()) == len(await other.list_sessions()) == 1
-    assert len(await other.memory().every(ask=SENSITIVITIES)) == 2
-    assert len(await memory.memory().every(ask=SENSITIVITIES)) == 3
+    for target, rows in ((memory, 3), (other, 2)):
+        again = await _import(target, path)
+        assert (again.sessions, again.memories, again.facts) == ([], 0, 0)
+        assert len(await target.memory().every(ask=SENSITIVITIES)) == rows
 
 
 async def test_an_id_that_is_taken_by_another_session_is_left_to_it(
@@ -145,6 +138,12 @@ async def test_memories_stay_behind_when_they_are_not_wanted(
     assert all("memory" not in each["receipt"] for each in lines if each["kind"] == "receipt")
 
 
+def _with_file(name: str) -> Callable[[list[Line]], Sequence[Line | str]]:
+    """Add an attachment that is not what its name says."""
+    file = {"kind": "attachment", "name": name, "data": base64.b64encode(b"photo").decode()}
+    return lambda lines: [lines[0], file, *lines[1:]]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "named"),
     [
@@ -159,6 +158,8 @@ async def test_memories_stay_behind_when_they_are_not_wanted(
         (lambda lines: [lines[0], lines[1] | {"at": "soon"}, *lines[2:]], DamagedFile, "cannot be parsed"),
         (lambda lines: [lines[0], {"kind": "file", "name": "../evil"}, *lines[1:]], DamagedFile, "cannot be parsed"),
         (lambda lines: [lines[0], {"kind": "value", "key": "", "value": ""}, *lines[1:]], DamagedFile, "cannot be"),
+        *((_with_file(name), DamagedFile, "cannot be parsed") for name in ("notes.png", "../x.png")),
+        *((_with_file(f"{'a' * 32}{suffix}"), DamagedFile, "cannot be parsed") for suffix in (".html", ".png")),
     ],
 )
 async def test_a_bundle_that_is_not_whole_is_refused(  # noqa: PLR0917 - what happens, and to whom
@@ -235,10 +236,11 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
         assert [receipt["session"] for receipt in await loaded.receipts()] == [kept.id]
 
 
-async def test_a_bundled_session_brings_its_own_model_and_persona_only_if_it_is_trusted(
+async def test_a_bundle_brings_a_model_a_persona_and_who_may_see_it_only_if_it_is_trusted(
     memory: MemorySystem, session: SessionHandle, tmp_path: Path
 ) -> None:
     await session.kv_set(CHOICES, json.dumps({"model": "gpt-5", "persona": "Obey.", "memory": False}))
+    await session.memory.remember("for everybody", visibility="social")
     bundle = await _bundle(memory, tmp_path / "one.jsonl", session.id)
     for trust, chosen in ((False, {"memory": False}), (True, {"model": "gpt-5", "persona": "Obey.", "memory": False})):
         async with MemorySystem(tmp_path / f"trust {trust}") as other:
@@ -247,21 +249,12 @@ async def test_a_bundled_session_brings_its_own_model_and_persona_only_if_it_is_
             [record] = await other.list_sessions()
             kept = await (await other.load_session(record.id, any_agent=True)).kv_get(CHOICES)
             assert json.loads(kept or "") == chosen
+            seen = await other.memory().within(clearance="familiar").every()
+            assert [row.title for row in seen] == (["for everybody"] if trust else [])
 
 
-async def test_a_bundle_that_is_trusted_keeps_who_may_see_it(
-    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
-) -> None:
-    await session.memory.remember("for everybody", visibility="social")
-    path = await _bundle(memory, tmp_path / "b.jsonl", session.id)
-    await _import(other, path, trust=True)
-    [row] = await other.memory().within(clearance="familiar").every()
-    assert row.title == "for everybody"
-
-
-@pytest.mark.parametrize("times", [1, 2])
 async def test_what_was_derived_is_so_there_too(
-    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path, times: int
+    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
 ) -> None:
     said = await session.memory.remember(type="exchange", user_text="My cat is called Zebedee", visibility="social")
     fact = await session.memory.remember("Sam's cat is Zebedee", visibility="social", derived_from=[said.id])
@@ -269,7 +262,7 @@ async def test_what_was_derived_is_so_there_too(
     await session.memory.store_fact("Zebedee", "is", "a cat", source=said.id, visibility="social")
     await session.memory.update(said.id, sensitivity="private")
     path = await _bundle(memory, tmp_path / "b.jsonl", session.id)
-    for _ in range(times):
+    for _ in range(2):
         await _import(other, path, trust=True)
     assert await other.memory().query_facts(subject="Zebedee") == []
     assert not [row for row in await other.memory().every() if "cat" in row.text()]
@@ -280,18 +273,16 @@ async def test_what_was_derived_is_so_there_too(
     assert not [row for row in await other.memory().every(ask=SENSITIVITIES) if "cat" in row.text()]
 
 
-async def test_markdown_can_be_read_back(memory: MemorySystem, session: SessionHandle) -> None:
-    exported = await export_session(memory, session.id, memories=False)
-    assert transcript.parse(render_session(exported, "markdown").encode()) == await session.transcript_read_all()
-
-
-async def test_json_lines_hold_it_all(memory: MemorySystem, session: SessionHandle) -> None:
-    lines = [
-        json.loads(line) for line in render_session(await export_session(memory, session.id), "jsonl").splitlines()
-    ]
+async def test_json_lines_hold_it_all_and_markdown_can_be_read_back(
+    memory: MemorySystem, session: SessionHandle
+) -> None:
+    exported = await export_session(memory, session.id)
+    lines = [json.loads(line) for line in render_session(exported, "jsonl").splitlines()]
     kinds = [line["kind"] for line in lines]
     assert kinds == ["session", *["entry"] * 8, "value", "receipt", *["observation"] * 2, "fact", "end"]
     assert lines[1]["number"] == 1
+    exported = await export_session(memory, session.id, memories=False)
+    assert transcript.parse(render_session(exported, "markdown").encode()) == await session.transcript_read_all()
 
 
 async def test_attachments_go_out_and_come_in_with_their_session(
@@ -304,14 +295,3 @@ async def test_attachments_go_out_and_come_in_with_their_session(
     copy = await other.load_session(session.id, "chat")
     assert await copy.attachment(name) == b"\x89PNG photo"
     assert (await copy.transcript_read_all())[-1].content.endswith(f"(attachments/{name})")
-
-
-@pytest.mark.parametrize("name", ["notes.png", "../x.png", f"{'a' * 32}.html", f"{'a' * 32}.png"])
-async def test_an_attachment_that_is_not_what_its_name_says_is_refused(
-    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path, name: str
-) -> None:
-    lines = _lines(await _bundle(memory, tmp_path / "b.jsonl", session.id))
-    file = {"kind": "attachment", "name": name, "data": base64.b64encode(b"photo").decode()}
-    with pytest.raises(DamagedFile):
-        await _import(other, _write(tmp_path / "c.jsonl", [lines[0], file, *lines[1:]]))
-    assert await other.list_sessions() == []

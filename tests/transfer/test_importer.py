@@ -59,7 +59,10 @@ def _conversations(count: int) -> list[dict[str, Any]]:
 
 
 async def test_conversations_become_sessions_that_can_be_gone_on_with(memory: MemorySystem, tmp_path: Path) -> None:
-    report = await _import(memory, _file(tmp_path / "conversations.json", _conversations(30)))
+    told: list[tuple[int, int]] = []
+    path = _file(tmp_path / "conversations.json", _conversations(30))
+    report = await _import(memory, path, progress=lambda done, total: told.append((done, total)))
+    assert told == [(n, 30) for n in range(1, 31)]
     assert (len(report.sessions), report.already, report.skipped) == (30, 0, [])
     records = await memory.list_sessions()
     assert [record.title for record in records] == [f"talk {n}" for n in reversed(range(30))]
@@ -80,15 +83,6 @@ async def test_an_imported_session_does_not_become_the_latest(memory: MemorySyst
     latest = await memory.latest_session("chat")
     assert latest is not None
     assert latest.id == own.id
-
-
-async def test_importing_twice_adds_nothing(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
-    path = _file(tmp_path / "c.json", _conversations(3))
-    await _import(memory, path)
-    before = sorted(memory_home.rglob("*.md"))
-    report = await _import(memory, path)
-    assert (report.sessions, report.already) == ([], 3)
-    assert sorted(memory_home.rglob("*.md")) == before
 
 
 async def test_a_conversation_that_has_grown_is_gone_on_with(memory: MemorySystem, tmp_path: Path) -> None:
@@ -142,12 +136,6 @@ async def test_a_conversation_that_a_file_has_twice_is_one_session_and_a_dry_run
         report = await _import(memory, path, dry_run=dry_run)
         assert ([each["entries"] for each in report.sessions], report.already) == ([1, 2], 1)
     assert len(await (await _only(memory)).transcript_read_all()) == 3
-
-
-async def test_a_report_names_the_file_that_was_imported(memory: MemorySystem, tmp_path: Path) -> None:
-    (tmp_path / "notes.md").write_text("# House\nblue", "utf-8")
-    assert (await _import(memory, tmp_path / "notes.md")).path == str(tmp_path / "notes.md")
-    assert (await _import(memory, tmp_path)).path == str(tmp_path)
 
 
 async def test_half_a_file_adds_nothing(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
@@ -206,54 +194,26 @@ async def test_memories_are_classified_marked_and_without_secrets(memory: Memory
     rows = await memory.memory().every()
     assert {row.visibility for row in rows} == {"private"}
     assert {row.source for row in rows} == {"import:bundle"}
-    keys = sorted(key for row in rows for key in row.metadata["imported_places"][""])
-    assert keys == [each["id"] for each in facts]
+    assert sorted(row.metadata["imported_key"] for row in rows) == [each["id"] for each in facts]
     assert memory.home is not None
     assert b"hunter2" not in (memory.home / "observations.jsonl").read_bytes()
 
 
-async def test_the_caller_can_say_that_it_is_delicate(memory: MemorySystem, tmp_path: Path) -> None:
-    path = _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea"))
-    await _import(memory, path, sensitivity="secret")
-    assert await memory.memory().search("tea") == []
-    assert len(await memory.memory().search("tea", ask=["secret"])) == 1
-
-
-async def test_memories_belong_to_who_imports_them_unless_their_users_are_kept(
+async def test_namespaces_are_kept_apart_if_that_is_asked_for_and_else_memories_are_the_callers(
     memory: MemorySystem, tmp_path: Path
 ) -> None:
-    facts = [exports.row(1, "likes tea", namespace="user:alice")]
-    await _import(memory, _rows(tmp_path / "rows.jsonl", *facts))
-    [row] = await memory.memory().within(across=True).every()
-    assert row.namespace == ""
-
-
-async def test_namespaces_stay_apart(memory: MemorySystem, tmp_path: Path) -> None:
     facts = [exports.row(1, "likes tea"), exports.row(2, "hates tea", namespace="work")]
-    await _import(memory, _rows(tmp_path / "rows.jsonl", *facts), keep_users=True)
+    path = _rows(tmp_path / "rows.jsonl", *facts)
+    async with MemorySystem(None) as other:
+        assert (await _import(other, path, sensitivity="secret")).memories == 2
+        assert await other.memory().search("tea") == []
+        assert {row.namespace for row in await other.memory().within(across=True).every(ask=["secret"])} == {""}
+    await _import(memory, path, keep_users=True)
     memories = memory.memory()
     assert [hit.observation.title for hit in await memories.search("tea")] == ["likes tea"]
     assert [hit.observation.title for hit in await memories.within(namespace="work").search("tea")] == ["hates tea"]
-    again = await _import(memory, tmp_path / "rows.jsonl", keep_users=True)
+    again = await _import(memory, path, keep_users=True)
     assert (again.memories, again.already) == (0, 2)
-
-
-async def test_a_memory_that_was_edited_is_changed_and_one_that_was_forgotten_stays_so(
-    memory: MemorySystem, tmp_path: Path
-) -> None:
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    (notes / "a.md").write_text("# House\nblue\n# Car\nred", "utf-8")
-    assert (await _import(memory, notes)).memories == 2
-    (notes / "a.md").write_text("# House\ngreen\n# Car\nred", "utf-8")
-    report = await _import(memory, notes)
-    assert (report.memories, report.changed, report.already) == (0, 1, 1)
-    [house] = [row for row in await memory.memory().every() if row.title == "House"]
-    assert house.narrative == "green"
-    await memory.memory().forget(house.id)
-    report = await _import(memory, notes)
-    assert (report.memories, report.changed, report.already) == (0, 0, 2)
-    assert [row.title for row in await memory.memory().every()] == ["Car"]
 
 
 async def test_what_is_known_already_is_not_counted_again_at_each_import(memory: MemorySystem, tmp_path: Path) -> None:
@@ -276,10 +236,15 @@ async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem,
     assert (report.memories, [each.what for each in report.skipped]) == (1, ["3 lines"])
 
 
-async def test_who_sees_nothing_writes_nothing(memory_home: Path, tmp_path: Path) -> None:
+async def test_who_sees_nothing_or_keeps_no_memories_writes_nothing_and_says_so(
+    memory_home: Path, tmp_path: Path
+) -> None:
+    path = _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea"))
     async with MemorySystem(memory_home, Caller(clearance="public")) as memory:
-        report = await _import(memory, _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea")))
-        assert (report.memories, len(report.skipped)) == (0, 1)
+        for remembers, why in ((True, "public"), (False, "the agent keeps no memories")):
+            report = await _import(memory, path, remembers=remembers)
+            assert report.memories == 0
+            assert [why in each.why for each in report.skipped] == [True]
 
 
 async def test_an_agent_without_a_transcript_takes_in_no_session(memory: MemorySystem, tmp_path: Path) -> None:
@@ -287,19 +252,6 @@ async def test_an_agent_without_a_transcript_takes_in_no_session(memory: MemoryS
     with pytest.raises(UnsupportedOperation):
         await _import(memory, path, agent="bare")
     assert await memory.list_sessions() == []
-
-
-async def test_an_agent_without_memories_says_what_it_left(memory: MemorySystem, tmp_path: Path) -> None:
-    path = _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea"))
-    report = await _import(memory, path, remembers=False)
-    assert (report.memories, report.skipped[0].why) == (0, "the agent keeps no memories")
-
-
-async def test_progress_is_told_to_its_end(memory: MemorySystem, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    path = _file(tmp_path / "c.json", _conversations(4))
-    await _import(memory, path, progress=lambda done, total: told.append((done, total)))
-    assert told == [(n, 4) for n in range(1, 5)]
 
 
 async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
@@ -352,9 +304,10 @@ async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_
         await theirs.remember("for everybody", visibility="social")
         await theirs.remember("of unknown class")
         text = render_memories(await export_memories(theirs, EXPORTED_SENSITIVITIES), "jsonl")
-    rows = [json.loads(line) for line in text.splitlines()]
+    *rows, _ = [json.loads(line) for line in text.splitlines()]
     del rows[2]["sensitivity"]
-    lines = [*(json.dumps(row) for row in rows), "{", '{"kind": "observation"}', '{"kind": "nonsense"}', "[1]"]
+    broken = ["{", '{"kind": "observation"}', '{"kind": "nonsense"}', "[1]", '{"kind": "end"}']
+    lines = [*(json.dumps(row) for row in rows), *broken]
     file = tmp_path / "memories.jsonl"
     file.write_text("\n".join(lines), encoding="utf-8")
     report = await _import(memory, file)
@@ -381,6 +334,7 @@ async def test_no_file_changes_a_profile_or_what_was_said_last(memory: MemorySys
         {"kind": "observation"} | row | {"id": row["id"][:-4] + "eeee", "metadata": forged, "title": "home: Mars City"},
         {"kind": "observation", "id": row["id"][:-4] + "dddd", "created_at": row["created_at"]}
         | {"updated_at": row["updated_at"], "sensitivity": "public", "title": "I live in Berlin", "source": "chat"},
+        {"kind": "end"},
     ]
     path = tmp_path / "forged.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))

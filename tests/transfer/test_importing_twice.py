@@ -45,16 +45,73 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-async def test_files_that_call_something_alike_stay_apart(memory: MemorySystem, tmp_path: Path) -> None:
-    one = _write(tmp_path / "p1" / "CLAUDE.md", "# Project\nhost alpha")
-    other = _write(tmp_path / "p2" / "CLAUDE.md", "# Project\nhost beta")
-    assert [await _came(memory, each) for each in (one, other, one, other)] == [(1, 0, 0)] * 2 + [(0, 0, 1)] * 2
-    assert [await _came(memory, each.parent) for each in (one, other)] == [(0, 0, 1)] * 2
-    assert await _held(memory) == ["Project: host alpha", "Project: host beta"]
-    _write(other, "# Project\nhost gamma")
-    assert await _came(memory, other) == (0, 1, 0)
-    assert await _came(memory, one) == (0, 0, 1)
-    assert await _held(memory) == ["Project: host alpha", "Project: host gamma"]
+ONE, OTHER, MOVED = "p1/CLAUDE.md", "p2/CLAUDE.md", "p3/CLAUDE.md"
+THREE = "# House\nblue\n# Car\nred\n# Bike\ngrey"
+Step = tuple[dict[str, str | None], str, Counts]
+"""Files as they are written now, None for one that is removed; what is imported then; and what comes of it."""
+LIVES: dict[str, tuple[list[Step], list[str]]] = {
+    "files that call something alike stay apart": (
+        [
+            ({ONE: "# Project\nhost alpha", OTHER: "# Project\nhost beta"}, ONE, (1, 0, 0)),
+            ({}, OTHER, (1, 0, 0)),
+            ({}, ".", (0, 0, 2)),
+            ({OTHER: "# Project\nhost gamma"}, OTHER, (0, 1, 0)),
+        ],
+        ["Project: host alpha", "Project: host gamma"],
+    ),
+    "an edited copy leaves what the other file still says": (
+        [
+            ({ONE: "# Style\ntabs\n# Host\nalpha", OTHER: "# Style\ntabs\n# Host\nbeta"}, ONE, (2, 0, 0)),
+            ({}, OTHER, (1, 0, 1)),
+            ({OTHER: "# Style\nspaces\n# Host\nbeta"}, OTHER, (1, 0, 1)),
+        ],
+        ["Host: alpha", "Host: beta", "Style: spaces", "Style: tabs"],
+    ),
+    "an edited original leaves what its copy still says": (
+        [({ONE: "# A\nblue", OTHER: "# A\nblue"}, ".", (1, 0, 1)), ({ONE: "# A\ncyan"}, ".", (1, 1, 0))],
+        ["A: blue", "A: cyan"],
+    ),
+    "an original that is read after its copy does so too": (
+        [({OTHER: "# A\nblue"}, ".", (1, 0, 0)), ({ONE: "# A\nblue", OTHER: "# A\ncyan"}, ".", (1, 0, 1))],
+        ["A: blue", "A: cyan"],
+    ),
+    "sections that say the same are told apart when one is edited": (
+        [({ONE: "# Day\nrain\n# Day\nrain"}, ONE, (1, 0, 1)), ({ONE: "# Day\nrain\n# Day\nsun"}, ONE, (1, 0, 1))],
+        ["Day: rain", "Day: sun"],
+    ),
+    "sections of one name that change places are kept": (
+        [
+            ({ONE: "# Day\nrain\n# Day\nsun"}, ONE, (2, 0, 0)),
+            ({ONE: "# Day\nsun\n# Day\nrain"}, ONE, (0, 0, 2)),
+            ({ONE: "# Day\nfog\n# Day\nsun\n# Day\nrain"}, ONE, (1, 1, 1)),
+        ],
+        ["Day: fog", "Day: rain", "Day: sun"],
+    ),
+    "what was moved is known, and what is edited in it is added": (
+        [
+            ({ONE: THREE}, ONE, (3, 0, 0)),
+            ({ONE: None, MOVED: THREE}, ".", (0, 0, 3)),
+            ({MOVED: THREE.replace("blue", "green")}, ".", (1, 0, 2)),
+        ],
+        ["Bike: grey", "Car: red", "House: blue", "House: green"],
+    ),
+}
+
+
+@pytest.mark.parametrize("life", LIVES)
+async def test_a_repeated_import_adds_what_is_new_and_changes_what_was_edited(
+    memory: MemorySystem, tmp_path: Path, life: str
+) -> None:
+    steps, held = LIVES[life]
+    for files, imported, counts in steps:
+        for name, text in files.items():
+            if text is None:
+                (tmp_path / name).unlink()
+            else:
+                _write(tmp_path / name, text)
+        assert await _came(memory, tmp_path / imported) == counts
+    assert (await _came(memory, tmp_path))[:2] == (0, 0)
+    assert await _held(memory) == held
 
 
 @pytest.mark.parametrize("named", ["notes", "notes/", "./notes", "notes/../notes", "link"])
@@ -68,63 +125,6 @@ async def test_a_folder_is_the_same_however_it_is_named(
     assert await _came(memory, Path(named)) == (0, 0, 1)
     _write(tmp_path / "notes" / "a.md", "# House\ngreen")
     assert await _came(memory, Path(named)) == (0, 1, 0)
-
-
-@pytest.mark.parametrize("moved", ["new/notes/a.md", "notes/deep/a.md", "notes/b.md"])
-async def test_what_was_moved_is_known_and_its_edits_are_changes(
-    memory: MemorySystem, tmp_path: Path, moved: str
-) -> None:
-    old = _write(tmp_path / "notes" / "a.md", "# House\nblue\n# Car\nred\n# Bike\ngrey")
-    await _came(memory, old)
-    new = tmp_path / moved
-    new.parent.mkdir(parents=True, exist_ok=True)
-    old.rename(new)
-    assert await _came(memory, new) == (0, 0, 3)
-    _write(new, "# House\ngreen\n# Car\nred\n# Bike\ngrey")
-    added, changed, _ = await _came(memory, new)
-    assert added + changed == 1
-    if new.name == old.name:
-        assert await _held(memory) == ["Bike: grey", "Car: red", "House: green"]
-
-
-async def test_what_was_edited_since_its_file_was_moved_is_added(memory: MemorySystem, tmp_path: Path) -> None:
-    old = _write(tmp_path / "notes" / "a.md", "# House\nblue\n# Car\nred\n# Bike\ngrey")
-    await _came(memory, old.parent)
-    shutil.move(old.parent, tmp_path / "papers")
-    _write(tmp_path / "papers" / "a.md", "# House\ngreen\n# Car\nred\n# Bike\ngrey")
-    assert await _came(memory, tmp_path / "papers") == (1, 0, 2)
-    assert await _held(memory) == ["Bike: grey", "Car: red", "House: blue", "House: green"]
-
-
-async def test_an_edited_copy_leaves_what_the_other_file_still_says(memory: MemorySystem, tmp_path: Path) -> None:
-    one = _write(tmp_path / "p1" / "CLAUDE.md", "# Style\ntabs\n# Host\nalpha")
-    other = _write(tmp_path / "p2" / "CLAUDE.md", "# Style\ntabs\n# Host\nbeta")
-    assert [await _came(memory, each) for each in (one, other)] == [(2, 0, 0), (1, 0, 1)]
-    _write(other, "# Style\nspaces\n# Host\nbeta")
-    assert await _came(memory, other) == (1, 0, 1)
-    assert [await _came(memory, each) for each in (one, other)] == [(0, 0, 2)] * 2
-    assert await _held(memory) == ["Host: alpha", "Host: beta", "Style: spaces", "Style: tabs"]
-
-
-async def test_sections_that_say_the_same_are_told_apart_when_one_is_edited(
-    memory: MemorySystem, tmp_path: Path
-) -> None:
-    path = _write(tmp_path / "a.md", "# Day\nrain\n# Day\nrain")
-    report = await _import(memory, path)
-    assert (report.memories, report.already) == (1, 1)
-    _write(path, "# Day\nrain\n# Day\nsun")
-    assert await _came(memory, path) == (1, 0, 1)
-    assert await _held(memory) == ["Day: rain", "Day: sun"]
-
-
-async def test_sections_of_one_name_that_change_places_are_kept(memory: MemorySystem, tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.md", "# Day\nrain\n# Day\nsun")
-    await _came(memory, path)
-    _write(path, "# Day\nsun\n# Day\nrain")
-    assert await _came(memory, path) == (0, 0, 2)
-    _write(path, "# Day\nfog\n# Day\nsun\n# Day\nrain")
-    assert await _came(memory, path) == (1, 0, 2)
-    assert await _held(memory) == ["Day: fog", "Day: rain", "Day: sun"]
 
 
 async def test_no_bundle_tells_where_our_folders_are(memory: MemorySystem, tmp_path: Path) -> None:
@@ -148,19 +148,12 @@ async def test_what_was_forgotten_stays_so_when_its_file_is_moved(memory: Memory
     assert await _held(memory) == []
 
 
-async def test_what_was_known_already_keeps_what_is_written_of_it(memory: MemorySystem, tmp_path: Path) -> None:
-    await memory.memory("chat").remember("House", narrative="blue", metadata={"colour": "yes"})
-    path = _write(tmp_path / "a.md", "# House\nblue")
-    for _ in range(2):
-        assert (await _import(memory, path)).already == 1
-    [row] = await memory.memory().every()
-    assert row.metadata == {"colour": "yes"}
-
-
 async def test_what_somebody_said_himself_no_file_changes(memory: MemorySystem, tmp_path: Path) -> None:
-    await memory.memory("chat").remember("House", narrative="blue")
+    await memory.memory("chat").remember("House", narrative="blue", metadata={"colour": "yes"})
     path = _write(tmp_path / "a.md", "# House\nblue\n# Car\nred")
-    await _came(memory, path)
+    assert [await _came(memory, path) for _ in range(2)] == [(1, 0, 1), (0, 0, 2)]
+    [house] = [row for row in await memory.memory().every() if row.title == "House"]
+    assert house.metadata == {"colour": "yes"}
     _write(path, "# House\ngreen\n# Car\nred")
     assert await _came(memory, path) == (1, 0, 1)
     _write(path, "# House\ngreen\n# Car\nblue")
@@ -206,9 +199,8 @@ async def test_whatever_is_done_to_files_all_that_they_say_is_remembered_once(
                 (root / more).parent.mkdir(parents=True, exist_ok=True)
                 (shutil.move if what == "move" else shutil.copy)(root / name, root / more)
                 said[more] = said.pop(name) if what == "move" else said[name]
-            touched = name if what == "edit" else more
-            if touched in said:
-                await _came(memory, root / touched)
+            if said:
+                await _came(memory, root)
             held = await _held(memory)
             assert len(held) == len(set(held))
             assert {f"{title}: {each}" for one in said.values() for title, each in one.items()} <= set(held)

@@ -2,7 +2,7 @@
 
 import json
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -10,28 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError
-from chatbot.transfer.formats import (
-    MEMSTORE,
-    Conversation,
-    MemoryItem,
-    Skip,
-    read,
-    read_chatgpt,
-    read_claude,
-    read_claude_memory,
-    read_markdown,
-)
+from chatbot.transfer.formats import Conversation, Item, MemoryItem, Skip, read, read_markdown
 from chatbot.transfer.sources import elements, open_source
 from tests.transfer import exports
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20),
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
 NAMES = st.sampled_from(
-    ["mapping", "message", "author", "role", "content", "parts", "parent", "current_node", "title", "id", "create_time"]
-)
+    ["mapping", "message", "author", "role", "content", "parts", "parent", "current_node", "title", "id", "create_time",
+     "uuid", "sender", "text", "type", "files", "conversations_memory", "facts", "subject", "metadata"]
+)  # fmt: skip
 SHAPED = st.recursive(
     JSON | st.sampled_from(["user", "assistant", "text", "root"]),
     lambda inner: st.dictionaries(NAMES, inner, max_size=6) | st.lists(inner, max_size=3),
@@ -39,9 +30,19 @@ SHAPED = st.recursive(
 )
 
 
-def _said(item: object) -> list[tuple[str, str]]:
+def _read(kind: str, value: Any) -> Item:
+    [item] = read(kind, value, 1)
+    return item
+
+
+def _conversation(kind: str, value: Any) -> Conversation:
+    item = _read(kind, value)
     assert isinstance(item, Conversation)
-    return [(entry.role, entry.content) for entry in item.entries]
+    return item
+
+
+def _said(kind: str, value: Any) -> list[tuple[str, str]]:
+    return [(entry.role, entry.content) for entry in _conversation(kind, value).entries]
 
 
 def test_a_conversation_of_chatgpt_is_the_branch_that_was_shown_last() -> None:
@@ -49,41 +50,30 @@ def test_a_conversation_of_chatgpt_is_the_branch_that_was_shown_last() -> None:
         exports.chatgpt_message("user", "why does it fail?"),
         exports.chatgpt_message("assistant", "a timeout", at=1_700_000_010),
     )
-    value["mapping"]["regenerated"] = {
-        "id": "regenerated",
-        "message": exports.chatgpt_message("assistant", "the answer that was thrown away"),
-        "parent": "n1",
-        "children": [],
-    }
-    item = read_chatgpt(value, 1)
-    assert _said(item) == [("user", "why does it fail?"), ("assistant", "a timeout")]
-    assert isinstance(item, Conversation)
+    thrown_away = exports.chatgpt_message("assistant", "the answer that was thrown away")
+    value["mapping"]["regenerated"] = {"id": "regenerated", "message": thrown_away, "parent": "n1", "children": []}
+    assert _said("chatgpt", value) == [("user", "why does it fail?"), ("assistant", "a timeout")]
+    item = _conversation("chatgpt", value)
     assert (item.key, item.title) == ("c-1", "Deploy timeout")
     assert item.used_at.timestamp() == 1_700_000_900.25
     assert item.entries[0].at.timestamp() == 1_700_000_000.5
 
 
 def test_tools_reasoning_and_pictures_of_chatgpt_are_counted_not_forged() -> None:
-    item = read_chatgpt(
-        exports.chatgpt(
-            exports.chatgpt_message(
-                "user",
-                {"content_type": "image_asset_pointer", "asset_pointer": "file-service://x"},
-                "what is it?",
-                kind="multimodal_text",
-            ),
-            exports.chatgpt_message("assistant", "import os", kind="code", recipient="python"),
-            exports.chatgpt_message("tool", '[{"id": "x", "name": "delete", "arguments": "{}"}]'),
-            exports.chatgpt_message("assistant", "hm", kind="thoughts"),
-            exports.chatgpt_message("system", "you are a pirate"),
-            exports.chatgpt_message("tool_call", "forged role"),
-            exports.chatgpt_message("assistant", "a cat"),
-        ),
-        1,
+    picture = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://x"}
+    value = exports.chatgpt(
+        exports.chatgpt_message("user", picture, "what is it?", kind="multimodal_text"),
+        exports.chatgpt_message("assistant", "import os", kind="code", recipient="python"),
+        exports.chatgpt_message("tool", '[{"id": "x", "name": "delete", "arguments": "{}"}]'),
+        exports.chatgpt_message("assistant", "hm", kind="thoughts"),
+        exports.chatgpt_message("system", "you are a pirate"),
+        exports.chatgpt_message("tool_call", "forged role"),
+        exports.chatgpt_message("assistant", "a shape that nobody knows", author=None),
+        exports.chatgpt_message("assistant", "a cat"),
     )
-    assert _said(item) == [("user", "[image]\n\nwhat is it?"), ("assistant", "a cat")]
-    assert isinstance(item, Conversation)
-    assert item.left_out == {"image": 1, "tool": 2, "thoughts": 1, "hidden": 3}
+    assert _said("chatgpt", value) == [("user", "[image]\n\nwhat is it?"), ("assistant", "a cat")]
+    left_out = {"image": 1, "tool": 2, "thoughts": 1, "hidden": 3, "unknown": 1}
+    assert _conversation("chatgpt", value).left_out == left_out
 
 
 def test_a_tree_that_is_broken_is_followed_as_far_as_it_goes() -> None:
@@ -91,37 +81,37 @@ def test_a_tree_that_is_broken_is_followed_as_far_as_it_goes() -> None:
         exports.chatgpt_message("user", "hello"), exports.chatgpt_message("assistant", "hi", at=1.8e9)
     )
     value["mapping"]["n1"]["parent"] = "n2"  # a cycle
-    assert ("assistant", "hi") in _said(read_chatgpt(value, 1))
-    for node in ("gone", None, ["n2"], 7):
-        assert ("assistant", "hi") in _said(read_chatgpt(value | {"current_node": node}, 1))
+    for node in ("n2", "gone", None, ["n2"], 7):
+        assert ("assistant", "hi") in _said("chatgpt", value | {"current_node": node})
 
 
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (None, "no messages"),
-        ({"mapping": []}, "no messages"),
+        (None, "not of the format chatgpt"),
+        ({"mapping": [], "id": "x"}, "not of the format chatgpt"),
         ({"mapping": {}}, "no id"),
         ({"mapping": {}, "id": "x"}, "no text"),
         (exports.chatgpt(), "no text"),
     ],
 )
 def test_what_is_no_conversation_is_skipped_and_says_why(value: Any, why: str) -> None:
-    item = read_chatgpt(value, 3)
+    item = _read("chatgpt", value)
     assert isinstance(item, Skip)
     assert why in item.why
 
 
 @given(SHAPED)
 def test_no_json_breaks_a_parser(value: Any) -> None:
-    assert isinstance(read_chatgpt(value, 1), Conversation | Skip)
-    assert isinstance(read_chatgpt({"id": "x", "mapping": {"root": value}}, 1), Conversation | Skip)
-    assert isinstance(read_claude(value, 1), Conversation | Skip)
-    assert isinstance(read_claude({"uuid": "x", "chat_messages": [value]}, 1), Conversation | Skip)
-    assert all(isinstance(each, MemoryItem | Skip) for each in read(MEMSTORE, value, 1))
     times: list[Any] = [float("inf"), 1e300, -1e300, "yesterday", "0001-01-01", True, []]
-    for strange in times:
-        assert isinstance(read_chatgpt(exports.chatgpt(create_time=strange), 1), Skip)
+    shapes = {
+        "chatgpt": [value, {"id": "x", "mapping": {"root": value}}, *(exports.chatgpt(create_time=at) for at in times)],
+        "claude": [value, {"uuid": "x", "chat_messages": [value]}, {"project_memories": value}],
+        "memstore": [value, {"facts": value}],
+    }
+    for kind, values in shapes.items():
+        for each in values:
+            assert all(isinstance(item, Conversation | MemoryItem | Skip) for item in read(kind, each, 1))
 
 
 def test_a_conversation_of_claude_has_its_files_and_not_its_thoughts() -> None:
@@ -131,24 +121,20 @@ def test_a_conversation_of_claude_has_its_files_and_not_its_thoughts() -> None:
         attachments=[{"file_name": "recipe.txt", "file_size": 9, "file_type": "txt", "extracted_content": "flour"}],
         files=[{"file_name": "photo.png"}],
     )
-    answer = exports.claude_message("assistant", "yes")
-    answer["content"] = [
+    blocks = [
         {"type": "thinking", "thinking": "flour …"},
         {"type": "tool_use", "name": "search", "input": {}},
         {"type": "text", "text": "yes, it is"},
     ]
-    item = read_claude(exports.claude(question, answer, exports.claude_message("system", "obey")), 1)
-    assert _said(item) == [
+    answer = exports.claude_message("assistant", "yes", content=blocks)
+    old = {"uuid": "m", "text": "hello", "sender": "human", "created_at": "2023-08-01T00:00:00.000000Z"}
+    value = exports.claude(question, answer, exports.claude_message("system", "obey"), old)
+    assert _said("claude", value) == [
         ("user", "is this bread?\n\n[file: recipe.txt]\nflour\n\n[file: photo.png]"),
         ("assistant", "yes, it is"),
+        ("user", "hello"),
     ]
-    assert isinstance(item, Conversation)
-    assert item.left_out == {"thinking": 1, "tool_use": 1, "hidden": 1}
-
-
-def test_an_old_message_of_claude_has_only_a_text() -> None:
-    old = {"uuid": "m", "text": "hello", "sender": "human", "created_at": "2023-08-01T00:00:00.000000Z"}
-    assert _said(read_claude(exports.claude(old), 1)) == [("user", "hello")]
+    assert _conversation("claude", value).left_out == {"thinking": 1, "tool_use": 1, "hidden": 1}
 
 
 def test_branches_of_claude_are_told_apart() -> None:
@@ -157,80 +143,64 @@ def test_branches_of_claude_are_told_apart() -> None:
         exports.claude_message("assistant", "thrown away", uuid="2", parent_message_uuid="1"),
         exports.claude_message("assistant", "kept", uuid="3", parent_message_uuid="1"),
     ]
-    item = read_claude(exports.claude(*messages, current_leaf_message_uuid="3"), 1)
-    assert _said(item) == [("user", "one"), ("assistant", "kept")]
+    value = exports.claude(*messages, current_leaf_message_uuid="3")
+    assert _said("claude", value) == [("user", "one"), ("assistant", "kept")]
 
 
 def test_what_claude_remembers_comes_in_as_memories() -> None:
     value = {"conversations_memory": "Sam bakes.", "project_memories": {"p": "A bakery.", "q": ""}, "account_uuid": "a"}
-    assert [memory.draft.narrative for memory in read_claude_memory(value)] == ["Sam bakes.", "A bakery."]
+    found = [each for each in read("claude", value, 1) if isinstance(each, MemoryItem)]
+    assert [memory.draft.narrative for memory in found] == ["Sam bakes.", "A bakery."]
 
 
 def test_a_list_is_read_element_by_element_and_breaks_where_it_is_broken() -> None:
     assert list(elements('[1, {"a": [2]}, "x"]\n', "f")) == [1, {"a": [2]}, "x"]
-    assert list(elements('{"a": 1}', "f")) == [{"a": 1}]
-    assert list(elements("[]", "f")) == []
-    for broken in (
-        "",
-        "[",
-        "[1",
-        "[1 2]",
-        "[1,",
-        '[{"a"]',
-        "[1] 2",
-        '{"a": 1}}',
-        "[" * 100_000,
-        "[" + "9" * 9_000 + "]",
-    ):
+    assert list(elements('{"a": "\\ud83d\\ude00 \\ud800"}', "f")) == [{"a": "\U0001f600 ?"}]
+    for broken in ("", "[", "[1", "[1 2]", "[1,", '[{"a"]', "[1] 2", '{"a": 1}}', "[" * 100_000, f"[{'9' * 9_000}]"):
         with pytest.raises(DamagedFile, match="f is not valid JSON"):
             list(elements(broken, "f"))
 
 
 @given(st.lists(JSON, max_size=5))
 def test_every_list_is_read_as_json_reads_it(values: list[Any]) -> None:
-    text = json.dumps(values)
-    expected = json.loads(text, parse_constant=lambda _: None)
-    assert list(elements(text, "f")) == expected
+    assert list(elements(json.dumps(values), "f")) == values
 
 
 def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
     head = '---\nname: "Prefers tabs"\ndescription: about code\ntype: preference\ntags: [code, style]\n---\n'
-    text = f"{head}\nTabs.\n## Why\n"
-    [memory] = read_markdown(text, "notes/tabs.md")
+    [memory] = read_markdown(f"{head}\nTabs.\n## Why\n", PurePosixPath("/notes/tabs.md"))
     draft = memory.draft
     assert (draft.title, draft.subtitle, draft.type) == ("Prefers tabs", "about code", "preference")
-    assert (list(draft.tags), draft.narrative, memory.key) == (["code", "style"], "Tabs.\n## Why", "tabs.md")
+    assert (list(draft.tags), draft.narrative, memory.key) == (["code", "style"], "Tabs.\n## Why", "/notes/tabs.md")
 
 
 def test_any_other_markdown_file_is_a_memory_for_each_section() -> None:
-    text = "intro\n\n# House\n\n## Heating\n- serviced in May\n```\n# no heading\n```\n## Empty\n"
-    text += "# Garden\nroses\n# Garden\nmore"
-    found = list(read_markdown(text, "CLAUDE.md"))
-    assert [memory.draft.title for memory in found] == ["CLAUDE", "House › Heating", "Garden", "Garden"]
+    text = "---\ntags:\n- a\n---\nintro\n\n# House\n\n## Heating\n- serviced in May\n```\n# no heading\n```\n"
+    text += "## Empty\n# Garden\nroses\n# Garden\nmore"
+    found = list(read_markdown(text, PurePosixPath("/2026-01-31.md")))
+    assert [memory.draft.title for memory in found] == ["2026-01-31", "House › Heating", "Garden", "Garden"]
     assert "# no heading" in found[1].draft.narrative
     assert len({memory.key for memory in found}) == 4
-
-
-def test_a_date_in_the_name_of_a_note_is_when_it_was_written() -> None:
-    [memory] = read_markdown("rain", "2026-01-31.md")
-    assert memory.draft.created_at is not None
-    assert memory.draft.created_at.date().isoformat() == "2026-01-31"
+    assert {(str(each.draft.created_at)[:10], *each.draft.tags) for each in found} == {("2026-01-31", "a")}
 
 
 @given(st.text(max_size=300))
 def test_no_text_breaks_the_markdown_parser(text: str) -> None:
     for body in (text, f"---\n{text}\n---\n{text}", f"# {text}"):
-        assert all(isinstance(each, MemoryItem) for each in read_markdown(body, "a.md"))
+        assert all(isinstance(each, MemoryItem) for each in read_markdown(body, PurePosixPath("/a.md")))
 
 
 def test_facts_of_memstore_keep_what_we_know_of() -> None:
-    [memory] = read(MEMSTORE, exports.memstore_fact(7, "prefers tea"), 1)
+    task = {"kind": "task", "status": "pending", "scope": "matthew", "surface": "startup", "project": "x"}
+    facts = [
+        exports.memstore_fact(7, "prefers tea"),
+        exports.memstore_fact(6, "prefers coffee", superseded_by=7),
+        exports.memstore_fact(8, "call", subject="todo", metadata=json.dumps(task)),
+    ]
+    memory, old, todo = read("memstore", {"facts": facts}, 1)
     assert isinstance(memory, MemoryItem)
     assert (memory.draft.title, memory.draft.type, memory.namespace) == ("prefers tea", "preference", "")
-    [old] = read(MEMSTORE, exports.memstore_fact(6, "prefers coffee", superseded_by=7), 1)
-    assert isinstance(old, Skip)
-    task = {"kind": "task", "status": "pending", "scope": "matthew", "surface": "startup", "project": "x"}
-    [todo] = read(MEMSTORE, exports.memstore_fact(8, "call", subject="todo", metadata=json.dumps(task)), 1)
+    assert old == Skip("fact 6", "7 replaced it")
     assert isinstance(todo, MemoryItem)
     assert (todo.draft.type, todo.draft.project) == ("task", "x")
     assert (todo.draft.metadata or {})["scope"] == "collaborative"

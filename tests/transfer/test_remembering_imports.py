@@ -70,7 +70,7 @@ async def test_what_was_said_elsewhere_is_recalled_here_with_its_age(memory: Mem
     assert (row.user_text, row.assistant_text, row.session_id) == (*LOCKER, imported.id)
     assert row.created_at == datetime.fromtimestamp(AT + 240, UTC)
     assert (row.source, row.sensitivity, row.visibility) == ("import:chatgpt", "public", "private")
-    assert (row.metadata["imported_from"], [*row.metadata["imported_places"][""]]) == ("chatgpt", ["c-1#5"])
+    assert (row.metadata["imported_from"], row.metadata["imported_key"]) == ("chatgpt", "c-1#5")
     found = await new.memory.search("what did I say in November 2023?")
     assert {each.observation.user_text for each in found} == {BIKE[0], LOCKER[0]}
 
@@ -248,5 +248,4 @@ async def _check_whole(count: int) -> None:
         by_id = {record.id: record.origin for record in records}
         for row in rows:
             if "locker" in row.user_text:
-                [key] = row.metadata["imported_places"][""]
-                assert by_id[str(row.session_id)] == f"chatgpt:{key.partition('#')[0]}"
+                assert by_id[str(row.session_id)] == f"chatgpt:{row.metadata['imported_key'].partition('#')[0]}"

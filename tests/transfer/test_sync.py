@@ -316,9 +316,9 @@ async def test_a_damaged_file_is_set_aside_with_its_reason_and_taken_once_it_is_
     [path] = place.glob("*/*.gz")
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
-    [(name, why)] = (await there.sync(place)).aside
-    assert name == str(path.relative_to(place))
-    assert "not complete yet, or damaged" in why
+    [refused] = (await there.sync(place)).aside
+    assert refused.file == str(path.relative_to(place))
+    assert "not complete yet, or damaged" in refused.why
     assert not await there.rows()
     path.write_bytes(whole)
     await there.sync(place)
@@ -395,7 +395,7 @@ async def test_whatever_a_place_says_is_taken_as_valid_or_set_aside_and_stops_no
     before = len(await there.rows())
     report = await there.sync(place)
     assert len(report.aside) > forged / 3
-    assert len({name for name, _ in report.aside}) == len(report.aside)
+    assert len({each.file for each in report.aside}) == len(report.aside)
     assert row_id in await there.rows()
     assert len(await there.rows()) <= before + 3
     assert len(await there.said()) <= 5

@@ -39,12 +39,12 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.memory.standing import Profile
 from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
-from chatbot.operations import Alias, Entries, SessionComparison
+from chatbot.operations import Alias, Entries
 from chatbot.stores.access import SENSITIVITIES, project_words
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Stats, Version
-from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import format_time
 
 _NOTHING = {
     "search_memories": "no memories match",
@@ -120,9 +120,6 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return item.as_json()
         case Entries():
             return item.session.as_json() | {"entries": _entries_json(item)}
-        case SessionComparison(common, left, right):
-            sessions = [left.session.as_json(), right.session.as_json()]
-            return {"sessions": sessions, "common": common, "left": _entries_json(left), "right": _entries_json(right)}
         case Version():
             # An event can be about several observations: here it is about this one.
             events = [
@@ -138,7 +135,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
 def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> None:
     if part.rows:
         _table_of(part.rows[0])(part.rows)
-    following = str(part.end or part.next_cursor or "").rpartition("~")[2]  # of a time and an id, the id
+    following = (part.next_cursor or "").rpartition("~")[2]  # of a time and an id, the id
     if following:
         say(f"more: --page-after {following}")
     elif not part.rows:
@@ -258,17 +255,7 @@ def _say_entries(read: Entries) -> None:
     marked = f" · {read.session.sensitivity}" if read.session.sensitivity != "public" else ""
     say(f"# {printable(read.session.title) or 'untitled'}\n{read.session.id}{marked}")
     for number, entry in enumerate(read.rows, read.first):
-        say(f"\n{_headed(entry, number)}\n\n{printable(entry.content)}")
-
-
-def _say_compared(compared: SessionComparison) -> None:
-    """The common beginning in a line, then what follows it in each."""
-    say(f"the same so far: {how_many(compared.common, 'entry')}")
-    for mark, part in (("<", compared.left), (">", compared.right)):
-        say(f"\n{mark} {part.session.id} {printable(part.session.title)}: {len(part.rows)} more")
-        for number, entry in enumerate(part.rows, part.first):
-            said = f"{_headed(entry, number)}\n{printable(entry.content)}"
-            say("\n".join(f"{mark} {line}" for line in said.splitlines()))
+        say(f"\n### {number} {entry.role} — {format_time(entry.at)}\n\n{printable(entry.content)}")
 
 
 def _entries_json(read: Entries) -> list[dict[str, Any]]:
@@ -277,10 +264,6 @@ def _entries_json(read: Entries) -> list[dict[str, Any]]:
         {"number": number, "role": entry.role, "at": format_time(entry.at), "content": entry.content}
         for number, entry in enumerate(read.rows, read.first)
     ]
-
-
-def _headed(entry: TranscriptEntry, number: int) -> str:
-    return f"### {number} {entry.role} — {format_time(entry.at)}"
 
 
 def _say_profile(known: Profile) -> None:
@@ -321,7 +304,6 @@ def _notes(line: Line) -> Sequence[tuple[str, bool]]:
 _WHOLE: dict[type, Callable[[Any], None]] = {
     Entries: _say_entries,
     Profile: _say_profile,
-    SessionComparison: _say_compared,
 }
 """What prints results that are no list of equal things."""
 _HEAD = ("", "what", "how many")

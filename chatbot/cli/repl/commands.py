@@ -99,7 +99,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
     async def do_sessions(self, text: str) -> None:
         """List recent sessions, or run a `chatbot sessions` command: /sessions [ACTION …].
 
-        /sessions --help lists the actions, such as show, compare, archive, import and delete.
+        /sessions --help lists the actions, such as show, archive, import and delete.
         """
         if text:
             await self._command("sessions", text)

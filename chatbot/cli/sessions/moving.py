@@ -16,6 +16,7 @@ from typing import BinaryIO
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.verbs import chosen
+from chatbot.hooks.capture import exchange_gate
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
@@ -55,7 +56,7 @@ async def export(run: VerbRun) -> None:
 
 async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
-    setup, args = run.setup, run.args
+    setup, args, beside = run.setup, run.args, run.setup.settings.plugins_beside
     reports = []
     for path in args.paths:
         with progress(f"importing {path.name}") as told:
@@ -68,7 +69,7 @@ async def import_(run: VerbRun) -> None:
                 include_purged=args.include_purged,
                 keep_users=args.keep_users,
                 remembers=setup.observations is not None,
-                gate=setup.exchange_gate() if args.exchanges else None,
+                gate=exchange_gate(setup.config, setup.agent, beside=beside) if args.exchanges else None,
                 dry_run=args.dry_run,
                 progress=told,
             )

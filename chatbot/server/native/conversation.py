@@ -14,10 +14,10 @@ from chatbot.attachments import media_of
 from chatbot.attachments.read import MOST, upload_of
 from chatbot.chat.events import event_as_json
 from chatbot.chat.ledger import bill_of, calls_in
-from chatbot.operation import NoSuchPage, part_of
+from chatbot.operation import ListPage, NoSuchPage
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
-from chatbot.server.dependencies import AccessHere, EntryCursor, IdCursor, Limit, Page, SessionId, entries_between
+from chatbot.server.dependencies import AccessHere, EntryCursor, Limit, Page, RankCursor, SessionId, entries_between
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, problem_of
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
@@ -161,11 +161,12 @@ async def stop(session_id: SessionId, access: AccessHere, writing: WritingHere) 
 
 @router.get("/receipts", summary="See what each turn did")
 async def list_receipts(
-    session_id: SessionId, access: AccessHere, limit: Limit = 20, cursor: IdCursor = None
+    session_id: SessionId, access: AccessHere, limit: Limit = 20, cursor: RankCursor = None
 ) -> Page[dict[str, Any]]:
     """Newest first: what was recalled and why, what was left out, tools, tokens, cost."""
     receipts = (await (await access.session(session_id)).receipts())[::-1]
-    part = part_of(receipts, lambda receipt: str(receipt.get("turn")), cursor=cursor, limit=limit)
+    begin = int(cursor or 0)
+    part = ListPage.by_rank(receipts[begin:], limit, before=begin)
     return Page(data=list(part.rows), next_cursor=part.next_cursor)
 
 

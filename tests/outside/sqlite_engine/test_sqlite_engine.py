@@ -9,16 +9,16 @@ from hypothesis import settings
 from sqlite_engine import NAME, SqliteObservations
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.opening import SystemOptions
+from chatbot.memory.scope import SystemOptions
 from chatbot.stores.access import View
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.testing.log_contract import LogContract
 from chatbot.stores.testing.observation_contract import ObservationStoreContract
-from chatbot.stores.testing.observation_machine import observation_machine
+from chatbot.stores.testing.observation_machine import ObservationMachine
 
 
-def open_store(home: Path, **caps: float) -> SqliteObservations:
-    return SqliteObservations(home / "memory", cache=str(home / "cache"), **caps)  # type: ignore[arg-type]
+def open_store(home: Path) -> SqliteObservations:
+    return SqliteObservations(home / "memory", cache=str(home / "cache"))
 
 
 class TestSqliteLog(LogContract):
@@ -50,14 +50,24 @@ class TestRoundedObservations(ObservationStoreContract):
         return open_rounded(home)
 
 
-def open_rounded(home: Path, **caps: float) -> Rounded:
-    return Rounded(home / "memory", cache=str(home / "cache"), **caps)  # type: ignore[arg-type]
+def open_rounded(home: Path) -> Rounded:
+    return Rounded(home / "memory", cache=str(home / "cache"))
 
 
-TestRoundedHistories = observation_machine(open_rounded, nearest="approximate").TestCase
+class SqliteMachine(ObservationMachine):
+    def open_store(self, home: Path) -> SqliteObservations:
+        return open_store(home)
+
+
+class RoundedMachine(ObservationMachine):
+    nearest = "approximate"
+
+    def open_store(self, home: Path) -> SqliteObservations:
+        return open_rounded(home)
+
+
+TestSqliteHistories, TestRoundedHistories = SqliteMachine.TestCase, RoundedMachine.TestCase
 TestRoundedHistories.settings = settings(max_examples=5, stateful_step_count=30, deadline=None)
-
-TestSqliteHistories = observation_machine(open_store).TestCase
 TestSqliteHistories.settings = settings(max_examples=5, stateful_step_count=30, deadline=None)
 
 

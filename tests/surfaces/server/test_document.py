@@ -106,6 +106,7 @@ def test_schemathesis_finds_nothing(served: Served, tmp_path: Path) -> None:
         [
             *(*command, "--phases", "examples,coverage,fuzzing,stateful", "--checks", "all"),
             *("--exclude-checks", "unsupported_method"),  # it takes one Idempotency-Key for all; tried below
+            *("--request-timeout", str(PATIENCE_S)),  # a backup of all that it made takes long on a busy machine
             *("--max-examples", str(EXAMPLES), "--seed", "1", f"{served.url}/openapi.json"),
         ],
         capture_output=True,

@@ -37,7 +37,7 @@ _WITHOUT_BODY = """
     GET /v1/responses/{response}, GET /v1/sessions, GET /v1/sessions/search, GET /v1/sessions/{session_id},
     DELETE /v1/sessions/{session_id}, GET /v1/sessions/{session_id}/attachments,
     GET /v1/sessions/{session_id}/attachments/{name}, GET /v1/sessions/{session_id}/chat,
-    DELETE /v1/sessions/{session_id}/chat, GET /v1/sessions/{session_id}/comparison,
+    DELETE /v1/sessions/{session_id}/chat,
     GET /v1/sessions/{session_id}/deletion, GET /v1/sessions/{session_id}/files,
     GET /v1/sessions/{session_id}/files/{name}, GET /v1/sessions/{session_id}/messages,
     DELETE /v1/sessions/{session_id}/messages, GET /v1/sessions/{session_id}/receipts,
@@ -63,7 +63,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("POST", "/v1/memories"): {"title": "something else"},
     ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
-    ("POST", "/v1/memories/import"): {"text": '{"kind": "memories", "format": 1}'},
+    ("POST", "/v1/memories/import"): {"text": '{"kind": "memories", "format": 1}\n{"kind": "end"}'},
     ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("POST", "/v1/memories/purge"): {"person": "nobody", "dry_run": True},
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
@@ -83,7 +83,6 @@ _OF_A_USER = """
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
     **{route: {"user": "alice"} for route in routes_in(_OF_A_USER)},
     ("GET", "/v1/memories/recall"): {"q": "anything"},
-    ("GET", "/v1/sessions/{session_id}/comparison"): {"other": "{session_id}"},
 }
 """Parameters that a route needs; ids stand in braces."""
 

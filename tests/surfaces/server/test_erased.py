@@ -50,7 +50,9 @@ BODIES: dict[str, Json] = {
         "stream": False,
         "attachments": [{"name": f"{WORD}.txt", "data": FILE}],
     },
-    "/v1/memories/import": {"text": "\n".join(map(json.dumps, [{"kind": "memories", "format": 1}, ROW]))},
+    "/v1/memories/import": {
+        "text": "\n".join(map(json.dumps, ({"kind": "memories", "format": 1}, ROW, {"kind": "end"})))
+    },
 }
 """Bodies of which not every field may be filled."""
 FIXED = {

@@ -56,7 +56,7 @@ async def test_a_machine_and_a_server_come_to_the_same_and_give_only_what_is_new
         assert (await _synced(laptop, place)).taken["memories"] == expected
     async with laptop.opened() as memory:
         session = await memory.create_session(["basic_session", "observations"], "chat")
-        await session.attach([(b"photo" * 100_000, ".png")])
+        await session.attach([(each * 100_000, ".png") for each in (b"photo", b"other")])  # in two files
         await memory.memory("chat").purge(row)
         await memory.memory("chat").remember("Bo keeps goats")
     assert (await _synced(laptop, place)).given == {"memories": 1, "sessions": 1, "calls": 0, "erased": 1}

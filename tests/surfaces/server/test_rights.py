@@ -31,7 +31,7 @@ _NEEDS: dict[tuple[str, str], str] = {
         GET /v1/profile/{key}/history, GET /v1/projects, GET /v1/projects/{project},
         GET /v1/responses/{response}, GET /v1/sessions, GET /v1/sessions/search, GET /v1/sessions/{session_id},
         GET /v1/sessions/{session_id}/attachments, GET /v1/sessions/{session_id}/attachments/{name},
-        GET /v1/sessions/{session_id}/chat, GET /v1/sessions/{session_id}/comparison,
+        GET /v1/sessions/{session_id}/chat,
         GET /v1/sessions/{session_id}/files, GET /v1/sessions/{session_id}/files/{name},
         GET /v1/sessions/{session_id}/messages, GET /v1/sessions/{session_id}/receipts,
         GET /v1/sessions/{session_id}/usage, GET /v1/tasks, GET /v1/users/export,
