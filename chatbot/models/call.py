@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import ModuleType, TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from chatbot.errors import ModelError, ModelTimeout
 from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta
 from chatbot.models.failures import translate
-from chatbot.models.provider import Provider
 
-T = TypeVar("T")
-
-_PATIENCE_S = 5.0
+PATIENCE_S = 5.0
 """LiteLLM's own limit comes this much later than ours, so that ours applies first."""
-
-
-async def answer_of(
-    call: Callable[..., Awaitable[Any]],
-    request: Mapping[str, Any],
-    read: Callable[[Any], T],
-    *,
-    provider: Provider,
-    name: str,
-    timeout_s: float,
-) -> T:
-    """Make one call that is not streamed, to the model `name`, and return what `read` makes of its answer.
-
-    Raises a `ModelError`, which contains neither a key nor the provider's exception.
-    """
-    failure: ModelError
-    try:
-        async with asyncio.timeout(timeout_s):
-            return read(await call(**request, timeout=timeout_s + _PATIENCE_S))
-    except TimeoutError:
-        failure = ModelTimeout(f"{name}: nothing came for {timeout_s:g} s")
-    except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
-        failure = translate(error, name, provider.secrets())
-    raise provider.explained(failure)
 
 
 class ModelRequest:
@@ -59,7 +32,7 @@ class ModelRequest:
         name: str,
     ) -> None:
         self._litellm = litellm
-        self._request = {**request, "timeout": timeout_s + _PATIENCE_S}
+        self._request = {**request, "timeout": timeout_s + PATIENCE_S}
         self._name = name
         self._timeout_s = timeout_s
         self._secrets = secrets

@@ -10,11 +10,11 @@ from typing import Any
 
 from chatbot.config import EmbeddingSettings, ProviderSettings
 from chatbot.embedding import Embedder, EmbeddingResult
-from chatbot.errors import ConfigError, ProviderFailed, UnknownModel
+from chatbot.errors import ConfigError, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
 from chatbot.models import litellm_import
-from chatbot.models.call import answer_of
-from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before
+from chatbot.models.call import PATIENCE_S
+from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before, translate
 from chatbot.models.litellm_import import Connections
 from chatbot.models.local_encoder import MINILM_NAME as MINILM
 from chatbot.models.local_encoder import NAME as LOCAL
@@ -126,14 +126,16 @@ class LiteLLMEmbedder(Embedder):
         """Make one call. Its errors never contain a key or the provider's exception."""
         litellm = await litellm_import.litellm()
         self._connections.use(litellm)
-        return await answer_of(
-            litellm.aembedding,
-            self._request(texts),
-            lambda found: EmbeddingResult(self._vectors(found, len(texts)), self._usage(litellm, found, texts)),
-            provider=self.provider,
-            name=self.name,
-            timeout_s=_TIMEOUT_S,
-        )
+        failure: ModelError
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                found = await litellm.aembedding(**self._request(texts), timeout=_TIMEOUT_S + PATIENCE_S)
+            return EmbeddingResult(self._vectors(found, len(texts)), self._usage(litellm, found, texts))
+        except TimeoutError:
+            failure = ModelTimeout(f"{self.name}: nothing came for {_TIMEOUT_S:g} s")
+        except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
+            failure = translate(error, self.name, self.provider.secrets())
+        raise self.provider.explained(failure)
 
     def _request(self, texts: Sequence[str]) -> dict[str, Any]:
         settings = self._settings

@@ -6,7 +6,8 @@ import random
 import re
 import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from chatbot.errors import (
@@ -53,15 +54,14 @@ _LONGEST_MESSAGE = 300
 
 def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> ModelError:
     """Return the error for an exception of a call to `model`."""
-    own = _own_cause(error)
-    if own is not None:
+    chain = list(_chain(error))
+    if own := next((each for each in chain if isinstance(each, ModelError)), None):
         return own
     # A stream that broke off is reported as a failure of LiteLLM's own, with the provider's inside.
     original = getattr(error, "original_exception", None) or error
     message = _message(original)
     if "Provider NOT provided" in message or "LiteLLMUnknownProvider" in message:
         return unknown_provider(model)
-    chain = list(_chain(error))
     refused = next((each for each in chain if isinstance(each, OSError)), None)
     if refused is not None:
         message = f"no connection: {refused.strerror or refused}"
@@ -87,22 +87,13 @@ def unknown_provider(model: str) -> UnknownModel:
 
 
 def _kind(error: Exception, message: str) -> type[ModelError]:
-    by_name = next((_BY_NAME[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _BY_NAME), None)
-    kind = by_name or _by_status(getattr(error, "status_code", None))
+    kind = next((_BY_NAME[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _BY_NAME), None)
+    if kind is None:
+        status = getattr(error, "status_code", 0)
+        kind = _BY_STATUS.get(status, RequestRefused if status in range(400, 500) else ProviderFailed)
     if kind is RequestRefused and any(words in message.lower() for words in _TOO_LONG):
         return ContextTooLong
     return kind
-
-
-def _by_status(status: Any) -> type[ModelError]:
-    if not isinstance(status, int):
-        return ProviderFailed
-    return _BY_STATUS.get(status, RequestRefused if 400 <= status < 500 else ProviderFailed)
-
-
-def _own_cause(error: BaseException) -> ModelError | None:
-    """Return the error of the local provider that LiteLLM has wrapped."""
-    return next((each for each in _chain(error) if isinstance(each, ModelError)), None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -126,24 +117,15 @@ def _quoted(text: str) -> str:
 
 
 def _retry_after(error: Exception) -> float | None:
-    """Return the seconds to wait that the provider asked for, if any."""
+    """Return the seconds to wait that the provider asked for, as a number or by a date; None if it did not."""
     response = getattr(error, "response", None)
     headers: Any = getattr(response, "headers", None) or getattr(error, "litellm_response_headers", None) or {}
     asked = headers.get("retry-after") if hasattr(headers, "get") else None
-    if not asked:
-        return None
-    try:
+    with suppress(TypeError, ValueError):
         return float(asked)
-    except ValueError:
-        return _seconds_until(asked)
-
-
-def _seconds_until(date: str) -> float | None:
-    try:
-        at = datetime.strptime(date, "%a, %d %b %Y %H:%M:%S GMT").replace(tzinfo=UTC)
-    except ValueError:
-        return None
-    return max(0.0, at.timestamp() - time.time())
+    with suppress(TypeError, ValueError):
+        return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
+    return None
 
 
 FIRST_PAUSE_S = 0.5
