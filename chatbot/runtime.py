@@ -131,7 +131,7 @@ class Runtime(AsyncResource):
     @property
     def is_at_rest(self) -> bool:
         """Return whether nothing goes on in the background: no hook runs, and nothing is being embedded."""
-        return self.hooks.is_at_rest and not self.memory.is_embedding
+        return self.hooks.is_settled() and not self.memory.is_embedding
 
     @property
     def remembers(self) -> bool:

@@ -205,9 +205,9 @@ class Chat:
         session, publisher = self.session, self._conversation.publisher
         while True:
             if session is not None:
-                await publisher.settle(session)  # without holding the order: some of that work may wait for it
+                await publisher.settle(session.id)  # without holding the order: some of that work may wait for it
             async with self._order:
-                if session is None or publisher.is_settled(session):
+                if session is None or publisher.is_settled(session.id):
                     yield
                     return
 

@@ -203,9 +203,9 @@ class Publisher:
         """Return the capability of that name, or None if it is off."""
         return {MEMORABILITY: Memorability(), EXCHANGE: True}.get(capability)
 
-    async def settle(self, session: SessionHandle) -> None:
-        """Wait for everything that events of the session have started."""
+    async def settle(self, session_id: str | None = None) -> None:
+        """Wait for everything that events of the session, or all events, have started."""
 
-    def is_settled(self, session: SessionHandle) -> bool:  # noqa: ARG002
+    def is_settled(self, session_id: str | None = None) -> bool:  # noqa: ARG002
         """Return whether no such work is running."""
         return True

@@ -67,7 +67,7 @@ async def talking(model: ScriptedModel | None = None) -> AsyncIterator[tuple[Run
 
 
 async def facts(runtime: Runtime, **wanted: Any) -> list[Observation]:
-    await runtime.hooks.bus.drain()
+    await runtime.hooks.settle()
     page = await runtime.memory.memory().list_observations(order="created", ascending=True, limit=100, **wanted)
     return [row for row in page.rows if row.type != "exchange"]
 
@@ -208,7 +208,7 @@ async def test_an_ephemeral_chat_leaves_its_cost_and_nothing_else(configure: Con
     configure()
     async with Runtime(Options(ephemeral=True), model=ScriptedModel([REPLY])) as runtime:
         await runtime.chat(await runtime.new_session()).turn(MOVED)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
     memory = Path("identities", "ada", "memory")
     assert [path.name for path in memory.iterdir() if not path.name.startswith(".")] == ["usage.jsonl"]
     assert MOVED not in (memory / "usage.jsonl").read_text(encoding="utf-8")
@@ -225,7 +225,7 @@ async def test_a_summary_by_a_model_is_shown_when_the_window_moves_and_not_befor
         starts = []
         for n in range(24):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
             [receipt] = (await session.receipts())[-1:]
             starts.append((receipt["window"]["from"], model.prompts[-1][1].content))
         summaries: dict[Any, set[str]] = {}
@@ -243,7 +243,7 @@ async def test_without_a_model_that_answers_the_rules_go_on(configure: Configure
         chat = runtime.chat(session)
         for n in range(12):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
         assert "The house number 0" in model.prompts[-1][1].content
         notices = [each["notices"] for each in await session.records() if each.get("kind") == "episode"]
         assert notices[-1][0].startswith("the summary made by rule stands: ")
@@ -258,7 +258,7 @@ async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(name: s
         chat = runtime.chat(session)
         for n in range(14):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
         text = "\n".join(message.content for message in model.prompts[-1])
         assert "gnore all previous" not in text
         assert "[[[[[" not in text or name == "deep"
@@ -271,7 +271,7 @@ async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str
         chat = runtime.chat(session)
         await chat.turn(MOVED)
         await chat.turn(AGAIN)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries()
         assert (summary.metadata["open_items"] == ["all of it"]) is (behaviour == "takes-facts")
         assert summary.metadata["request"] == MOVED
@@ -283,7 +283,7 @@ async def test_everything_that_is_kept_can_be_read_again(configure: Configure) -
     async with talking() as (runtime, session):
         for n in range(8):
             await runtime.chat(session).turn(f"The house number {n} in the street has a door of colour {n * 7}")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
     async with Runtime(Options(), model=ScriptedModel([REPLY])) as runtime:
         page = await runtime.memory.memory().list_observations(limit=100, ask=SENSITIVITIES)
         assert {row.visibility for row in page.rows} == {"private"}

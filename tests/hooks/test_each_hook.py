@@ -61,10 +61,10 @@ async def lived(*, turns: int = 12) -> dict[str, Any]:
             session, chat = await _talking(runtime)
             for text in first:
                 await chat.turn(text)
-                await runtime.hooks.bus.drain()
+                await runtime.hooks.settle()
             receipts.append(await chat.turn("And what of the herring of Ingrid and the green kettle?"))
             await runtime.leave(session)
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
             clock.move(days=9)
         rows = (await runtime.memory.memory().list_observations(limit=200, statuses=STATUSES, ask=SENSITIVITIES)).rows
         return {
@@ -159,10 +159,10 @@ async def test_a_clock_that_runs_backwards_harms_nothing(step: timedelta) -> Non
         for text in QUESTIONS:
             receipts.append(await chat.turn(text))
             assert (receipts[-1].reply, receipts[-1].notices) == (REPLY, [])
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
             clock.now += step
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         kept = [receipt.remembered for receipt in receipts if receipt.remembered]
         assert len(kept) >= 2
         assert len(await session.memory.get(kept)) == len(kept)
@@ -230,7 +230,7 @@ async def main(session_id, words):
     async with Runtime(model=ScriptedModel(["Noted, and written down in the book of the harbour."])) as runtime:
         session = await runtime.memory.load_session(session_id, "chat")
         await runtime.chat(session).turn(f"We decided to paint the {words} barge green")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         print("ready", flush=True)
         sys.stdin.readline()
 

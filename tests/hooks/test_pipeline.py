@@ -319,7 +319,7 @@ async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
         call = calls("task_update", task_id=task.id, status="completed")
         result = ToolResult(call, '{"title": "Renew the passport"}')
         await runtime.hooks.publish(ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result))
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert (await session.memory.list_observations(tags=("checkpoint",))).rows == ()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",), ask=SENSITIVITIES)).rows
         assert checkpoint.title == "Checkpoint: task done: Renew the passport"
@@ -333,7 +333,7 @@ async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
     ) as runtime:
         session = await new(runtime)
         await runtime.chat(session).turn("Write down what changed at the harbour")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
         [captured] = await session.memory.get(checkpoint.derived_from)
         assert checkpoint.title == "Checkpoint: file saved: notes.md"
@@ -358,7 +358,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         await session.memory.remember("Learn the cello", type="decision")
         rosin = await session.memory.add_task("Buy rosin")
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
         assert summary.metadata["outcome"] == FACTS[-1][1]
@@ -372,7 +372,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         await again.memory.remember("Take the oak cello", type="decision")
         await again.memory.update_task(rosin.id, status="completed")
         await runtime.leave(again)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await again.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
         assert summary.metadata["decisions"] == ["Learn the cello", "Take the oak cello"]
@@ -395,7 +395,7 @@ async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -
         else:
             await session.memory.forget(said.remembered)
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
         assert "plugh" not in f"{summary.text()}{summary.metadata}"
@@ -435,7 +435,7 @@ async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
         await chat.take_back()
         assert (await session.memory.list_observations()).rows == ()
         await chat.turn("How often does the uploader try again?")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert len((await session.memory.list_observations()).rows) == 2
         await chat.take_back()
         assert (await session.memory.list_observations()).rows == ()

@@ -153,7 +153,7 @@ async def test_no_model_is_shown_it_again(away: Away) -> None:
         await talk(chat, away)
         asked = len(model.prompts)
         await chat.turn("Is the harbour deep?")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         shown = ["".join(message.content for message in prompt) for prompt in model.prompts[asked:]]
         assert any("sum up a conversation" in each for each in shown)
         assert any("Ingrid" in each for each in shown)
@@ -166,7 +166,7 @@ async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
         session, chat = await begun(runtime)
         exchange = await talk(chat, _nothing)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert WORD in str((await session.memory.session_summaries())[0].metadata)
         await away(session, exchange)
         if away is forget:
@@ -175,7 +175,7 @@ async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(
         assert await session.memory.session_summaries() == []
         await chat.turn("Is the harbour deep?")
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries(ask=SENSITIVITIES)
         assert WORD not in f"{summary.text()}{summary.metadata}"
         assert summary.metadata["request"] == STAYS
@@ -190,7 +190,7 @@ async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hid
             await chat.turn(text)
         asked = await chat.turn("Why does the router drop the network lease?")
         await chat.turn("Where does the router log the network lease?")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [fact] = await session.memory.query_facts(subject=f"session:{session.id}")
         assert "router" in fact.object
         assert asked.remembered is not None
@@ -257,7 +257,7 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
             assert WORD in (await fork.kv_get(KEY) or "")
             await runtime.chat(fork).turn("We decided to paint the harbour crane green")
             await runtime.chat(fork).turn("How many geese are there at the harbour?")
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
             assert WORD in str([each.metadata for each in await fork.memory.session_summaries(session_id=fork.id)])
             await away(session, exchange)
             for summary in await fork.memory.session_summaries(session_id=fork.id) if away is forget else []:
@@ -266,7 +266,7 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
         await runtime.chat(fork).turn("And what else is there to say of the harbour?")
         assert WORD not in "".join(message.content for message in model.prompts[-1])
         await runtime.chat(fork).turn("Is the harbour deep?")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await fork.memory.session_summaries(session_id=fork.id)
         assert WORD not in f"{summary.text()}{summary.metadata}"
         assert summary.metadata["request"] == STAYS
@@ -283,7 +283,7 @@ async def test_a_fork_whose_source_is_gone_goes_on() -> None:
         await runtime.memory.delete_session(session.id)
         for text in ("We decided to paint the harbour crane green", "And the geese?"):
             await runtime.chat(fork).turn(text)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert (await fork.memory.session_summaries(session_id=fork.id))[0].metadata["request"] == GONE
 
 

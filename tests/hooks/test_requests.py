@@ -7,7 +7,6 @@ import pytest
 
 from chatbot.hooks.hooks import MOST, Answer, Retrieve, Update
 from chatbot.memory import Draft, SessionHandle
-from chatbot.memory.scope import utc_now
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 
@@ -33,9 +32,9 @@ async def of_clearance(runtime: Runtime, clearance: str) -> SessionHandle:
 async def test_what_one_agent_asked_to_keep_another_one_is_told(runtime: Runtime) -> None:
     one, other = await of_clearance(runtime, "full"), await of_clearance(runtime, "full")
     drafts = (Draft("Anna lives in Lisbon"), Draft(""))
-    kept = await ask(runtime, Update(session=one, at=utc_now(), drafts=drafts))
+    kept = await ask(runtime, Update(session=one, drafts=drafts))
     assert [each.outcome for each in kept.kept] == ["added", "skipped"]
-    found = await ask(runtime, Retrieve(session=other, at=utc_now(), query="Where does Anna live?"))
+    found = await ask(runtime, Retrieve(session=other, query="Where does Anna live?"))
     assert [hit.observation.title for hit in found.hits] == ["Anna lives in Lisbon"]
     [row] = await runtime.memory.memory().get([kept.kept[0].id])
     assert row.session_id == one.id
@@ -43,21 +42,21 @@ async def test_what_one_agent_asked_to_keep_another_one_is_told(runtime: Runtime
 
 async def test_a_request_sees_no_more_than_its_session(runtime: Runtime) -> None:
     whole = await of_clearance(runtime, "full")
-    await ask(runtime, Update(session=whole, at=utc_now(), drafts=(Draft("Anna lives in Lisbon"),)))
-    await ask(runtime, Update(session=whole, at=utc_now(), drafts=(Draft("Anna's code", sensitivity="secret"),)))
+    await ask(runtime, Update(session=whole, drafts=(Draft("Anna lives in Lisbon"),)))
+    await ask(runtime, Update(session=whole, drafts=(Draft("Anna's code", sensitivity="secret"),)))
     for session, titles in ((whole, ["Anna lives in Lisbon"]), (await of_clearance(runtime, "familiar"), [])):
-        found = await ask(runtime, Retrieve(session=session, at=utc_now(), query="Anna", limit=10))
+        found = await ask(runtime, Retrieve(session=session, query="Anna", limit=10))
         assert [hit.observation.title for hit in found.hits] == titles
 
 
 async def test_a_request_is_bounded_and_its_refusal_is_told(runtime: Runtime) -> None:
     session = await of_clearance(runtime, "full")
     many = tuple(Draft(f"green tea {n}") for n in range(MOST + 1))
-    assert "at most 50" in (await ask(runtime, Update(session=session, at=utc_now(), drafts=many))).error
-    await ask(runtime, Update(session=session, at=utc_now(), drafts=many[:MOST]))
-    assert len((await ask(runtime, Retrieve(session=session, at=utc_now(), query="tea", limit=10_000))).hits) == MOST
+    assert "at most 50" in (await ask(runtime, Update(session=session, drafts=many))).error
+    await ask(runtime, Update(session=session, drafts=many[:MOST]))
+    assert len((await ask(runtime, Retrieve(session=session, query="tea", limit=10_000))).hits) == MOST
     bare = await runtime.memory.create_session(["basic_session"], "chat")
-    assert "no observation store" in (await ask(runtime, Retrieve(session=bare, at=utc_now(), query="tea"))).error
+    assert "no observation store" in (await ask(runtime, Retrieve(session=bare, query="tea"))).error
 
 
 async def test_a_handle_tells_its_transcript_in_short(runtime: Runtime) -> None:

@@ -72,7 +72,7 @@ async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, mode
     assert holding() == []
     await chat.turn("And what else is there to say about the harbour and its barges?")
     assert WORD not in "".join(message.content for message in model.prompts[-1]).lower()
-    await runtime.hooks.bus.drain()
+    await runtime.hooks.settle()
     assert holding() == []
 
 
@@ -88,7 +88,7 @@ async def test_what_is_taken_back_is_in_no_file_and_no_prompt(before: int, remem
         for text, _ in SAID[:before]:
             await chat.turn(text)
         await chat.turn(GONE)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert {Path(path).name for path in holding()} >= {"transcript.md", "observations.jsonl", "receipts.jsonl"}
         await chat.take_back()
         await assert_gone(runtime, session, chat, model)
@@ -116,7 +116,7 @@ async def test_what_a_fact_has_replaced_or_denied_comes_back_when_it_is_taken_ba
         old = await session.memory.remember("The granite barge is called Zebedee", subject="barge", type="decision")
         chat = runtime.chat(session)
         await chat.turn(GONE)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert await session.memory.get([old.id], count_use=False) == []
         await chat.take_back()
         [row] = await session.memory.get([old.id], count_use=False)
@@ -134,14 +134,14 @@ async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
         for text, _ in SAID:
             await chat.turn(text)
         await chat.turn(GONE)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [before] = await session.memory.session_summaries(session_id=session.id)
         assert WORD in before.metadata["outcome"]
         await chat.take_back()
         assert await session.memory.session_summaries(session_id=session.id) == []
         await chat.turn("Thanks, that is all")
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [after] = await session.memory.session_summaries(session_id=session.id)
         assert after.metadata["request"] == SAID[0][0]
         assert len(after.derived_from) == 4

@@ -31,7 +31,7 @@ async def _live(clock: Clock, days: float) -> dict[str, int]:
         assert session is not None
         await runtime.chat(session).turn("ok")
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         return dict((await runtime.memory.memory().stats()).by_status)
 
 
