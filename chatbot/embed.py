@@ -29,7 +29,7 @@ from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_mo
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config import AgentSettings
 from chatbot.config_layers import FILE_NAME, Settings
-from chatbot.hooks.capture import exchange_gate, keep_run, mark_milestones
+from chatbot.hooks.capture import exchange_gate, keep_run
 from chatbot.hooks.hook import plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
@@ -284,11 +284,10 @@ class AgentMemory(Memory, AsyncResource):
         plan = plan_hook("capture", self._setup.config.hooks.get("capture"), beside=self._setup.settings.plugins_beside)
         kept: list[str] = []
         before: dict[str, str] = {}
+        checkpoints = bool(plan.all_settings()["checkpoints"])
         for result in results if plan.enabled else ():
             run = ToolRun.of(result)
-            found = await keep_run(memory, run, gate=gate, before=before)
-            if plan.all_settings()["checkpoints"]:
-                await mark_milestones(memory, run, [found] if found else [])
+            found = await keep_run(memory, run, gate=gate, before=before, checkpoints=checkpoints)
             kept += [found] if found else []
         return kept
 

@@ -13,7 +13,7 @@ from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_P
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import AUTO
 from chatbot.config import Config
-from chatbot.hooks.hook import Hook, HookContext, PerSession, plan_hook
+from chatbot.hooks.hook import Hook, HookContext, per_session, plan_hook
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.memorability import GATE, TYPE_WEIGHTS, Memorability
@@ -38,7 +38,7 @@ class Capture(Hook):
     def __init__(self, context: HookContext, *, checkpoints: bool = True) -> None:
         super().__init__(context)
         self._checkpoints = checkpoints
-        self._captured: PerSession[dict[str, str]] = PerSession(dict)
+        self._captured = per_session(dict[str, str])
 
     async def handle(self, event: ToolPost) -> None:
         """Keep the run, then the milestones that it reaches."""
@@ -46,52 +46,58 @@ class Capture(Hook):
         if not (session.supports(ObservationStore) and can_write(session)):
             return
         run = ToolRun.of(event.result)
-        if is_memory_tool(run.tool):
-            sources = await _tasks(session, run)
-        else:
+        if not is_memory_tool(run.tool):
             gate: Memorability | None = self.context.capabilities.find(MEMORABILITY)
-            kept = await keep_run(session.memory, run, gate=gate, before=self._captured[session.id])
-            sources = [kept] if kept else []
-        if self._checkpoints:
-            await mark_milestones(session.memory, run, sources)
+            before, checkpoints = self._captured(session.id), self._checkpoints
+            await keep_run(session.memory, run, gate=gate, before=before, checkpoints=checkpoints)
+        elif self._checkpoints:
+            await _mark_milestones(session.memory, run, await _tasks(session, run))
 
 
-async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str]) -> str | None:
-    """Remember a run if it is worth it; return its id. Without a gate every run is.
+async def keep_run(
+    memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str], checkpoints: bool
+) -> str | None:
+    """Remember a run if it is worth it, and its milestones with `checkpoints`; return its id.
 
-    `before` has the text of the last kept runs by id; this one is added to it.
+    Without a gate every run is. `before` has the text of the last kept runs by id; this one is added to it.
     """
-    if gate is not None:
-        there = {row.id for row in await memory.get(list(before), ask=SENSITIVITIES, count_use=False)}
-        known = [said for captured, said in before.items() if captured in there]
-        if not gate.passes(gate.of_text(run.substance, run.type, known=known)):
-            return None
-    remembered = await memory.remember(
-        type=run.type,
-        title=run.title,
-        subtitle=run.subtitle,
-        narrative=run.narrative,
-        facts=run.facts,
-        tags=("tool", run.tool),
-        concepts=run.concepts,
-        importance=run.importance,
-        source=AUTO,
-        files_read=() if run.writes else run.files,
-        files_modified=run.files if run.writes else (),
-    )
-    before[remembered.id] = run.substance
-    while len(before) > _COMPARED:
-        before.pop(next(iter(before)))
-    return remembered.id
+    kept = None
+    if gate is None or await _is_new(memory, run, gate, before):
+        remembered = await memory.remember(
+            type=run.type,
+            title=run.title,
+            subtitle=run.subtitle,
+            narrative=run.narrative,
+            facts=run.facts,
+            tags=("tool", run.tool),
+            concepts=run.concepts,
+            importance=run.importance,
+            source=AUTO,
+            files_read=() if run.writes else run.files,
+            files_modified=run.files if run.writes else (),
+        )
+        kept = remembered.id
+        before[kept] = run.substance
+        while len(before) > _COMPARED:
+            before.pop(next(iter(before)))
+    if checkpoints:
+        await _mark_milestones(memory, run, [kept] if kept else [])
+    return kept
 
 
-async def mark_milestones(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
+async def _is_new(memory: Memory, run: ToolRun, gate: Memorability, before: dict[str, str]) -> bool:
+    there = {row.id for row in await memory.get(list(before), ask=SENSITIVITIES, count_use=False)}
+    known = [said for captured, said in before.items() if captured in there]
+    return gate.passes(gate.of_text(run.substance, run.type, known=known))
+
+
+async def _mark_milestones(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
     """Remember each milestone that a run reaches, derived from `sources`."""
-    for milestone in run.milestones():
+    for kind, what in run.milestones():
         await memory.remember(
             type="event",
-            title=f"Checkpoint: {milestone.kind}: {milestone.what}"[:200],
-            tags=("checkpoint", milestone.kind),
+            title=f"Checkpoint: {kind}: {what}"[:200],
+            tags=("checkpoint", kind),
             importance=0.4,
             source=AUTO,
             derived_from=tuple(sources),

@@ -34,6 +34,7 @@ _DISTINCTIVE_KEYS = ("command", "query", "path", "file", "url", "target", "name"
 """Arguments that distinguish two runs, the most distinctive first."""
 
 _WRITES = re.compile(r"(?:^|_)(?:write|edit|save|create|append|patch|update|move|rename|delete|remove|replace)(?:$|_)")
+_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.]")
 _PASSED = re.compile(r"\b[1-9]\d* (?:tests? )?pass(?:ed|ing)\b|\bOK \(\d+ tests?\)", re.IGNORECASE)
 _FAILED = re.compile(
     r"\b[1-9]\d* (?:tests? )?(?:fail(?:ed|ures?|ing)|errors?)\b|\b(?:failed|failures?|errors?) ?[:=] ?[1-9]"
@@ -43,13 +44,6 @@ _FAILED = re.compile(
 _COUNT = re.compile(r"\b\d+ (?:tests? )?(?:passed|passing|fail(?:ed|ures?|ing)|errors?|skipped)\b", re.IGNORECASE)
 """Patterns of the reports of test runners: passed, failed, and counts."""
 _DONE = frozenset({"done", "completed", "complete", "closed", "finished"})
-
-
-class Milestone(Struct, frozen=True):
-    """A point worth going back to: a task is done, a file is saved, tests pass."""
-
-    kind: str
-    what: str
 
 
 class ToolRun(Struct, frozen=True):
@@ -110,7 +104,7 @@ class ToolRun(Struct, frozen=True):
     @property
     def writes(self) -> bool:
         """True if the tool's name says that it changes files."""
-        return _WRITES.search(_spaced(self.tool).replace(" ", "_").lower()) is not None
+        return _WRITES.search(_WORD_END.sub("_", self.tool).lower()) is not None
 
     @property
     def concepts(self) -> tuple[str, ...]:
@@ -134,16 +128,16 @@ class ToolRun(Struct, frozen=True):
         lines = [line for line in self.output.splitlines() if len(line.split()) > 1]
         return "\n".join([*_texts(self.arguments), *lines])
 
-    def milestones(self) -> Iterator[Milestone]:
-        """Yield the milestones that it reaches."""
+    def milestones(self) -> Iterator[tuple[str, str]]:
+        """Yield the kind and the object of each milestone: a task is done, a file is saved, tests pass."""
         if self.is_error:
             return
         if self.tool.endswith("task_update") and str(self.arguments.get("status", "")).lower() in _DONE:
-            yield Milestone("task done", _task(self))
+            yield "task done", _task(self)
         if _PASSED.search(self.output) and not _FAILED.search(self.output):
-            yield Milestone("tests pass", _main_argument(self.arguments) or self.tool)
+            yield "tests pass", _main_argument(self.arguments) or self.tool
         if self.writes and self.files:
-            yield Milestone("file saved", self.files[-1])
+            yield "file saved", self.files[-1]
 
 
 def _cleaned(text: str) -> str:
@@ -196,10 +190,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _first_line(text: str) -> str:
     return next((" ".join(line.split()) for line in text.splitlines() if line.strip(" \t{}[]().,:;\"'-=")), "")
-
-
-def _spaced(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[_\-.]+", " ", name)
 
 
 def _short(text: str, longest: int) -> str:

@@ -140,7 +140,7 @@ def test_the_order_is_that_of_letsgo() -> None:
     }  # fmt: skip
     for topic, names in {
         "tool:post": ["boundaries", "capture"],
-        "session:end": ["boundaries", "summarize", "consolidation", "compression"],
+        "session:end": ["summarize", "consolidation", "compression"],
         "prompt:submit": ["inject"],
     }.items():
         assert [plan.name for plan in planned_hooks({}) if topic in plan.hook.topics] == names
