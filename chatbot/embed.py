@@ -223,7 +223,7 @@ class AgentMemory(Memory, AsyncResource):
                 continue
             if each.number in known:
                 await turn.take_back(each.at)
-            kept.append(await turn.keep(each.at, each.text, each.reply, PromptMemory(), memorability=gate))
+            kept.append(await turn.keep(each.at, each.text, each.reply, memorability=gate))
         return [each.id for each in kept if each is not None]
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:

@@ -267,7 +267,7 @@ class Chat:
         if memory is not None and any(each.get("remembered") for each in receipts):
             said = "\n\n".join(content for role, content in reply if role == ASSISTANT)
             gate = Memorability(gate=0)  # it was judged when the message came
-            words = await memory.keep_words(asked.at, readable(asked.content), memorability=gate)
+            words = await memory.keep(asked.at, readable(asked.content), memorability=gate)
             if words is not None:
                 ended = await session.write_together(events=memory.end_events(PromptMemory(), words.id, said)[0])
                 for error in ended.failed.values():

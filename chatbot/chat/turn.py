@@ -66,7 +66,7 @@ from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
-from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
+from chatbot.messages import ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.models.model import Model
 from chatbot.orders import form_in
 from chatbot.stores.errors import InvalidValue, StoreError
@@ -262,21 +262,16 @@ class Turn:
         try:
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
-                    self._take(delta, reply)
+                    reply.take(delta)
+                    if isinstance(delta, TextDelta) and self._receipt.first_text_seconds is None:
+                        self._receipt.first_text_seconds = time.monotonic() - self._started
+                    if isinstance(delta, TextDelta | ReasoningDelta):
+                        self._emit(delta)
         except (asyncio.CancelledError, ModelError) as error:
             await to_its_end(self._keep_partial(reply, error))
             raise
         self._steps += 1
         return await self._write_reply(reply, may_run_tools=self._steps <= self._rules.settings.tool_steps)
-
-    def _take(self, delta: Delta, reply: Reply) -> None:
-        reply.take(delta)
-        if isinstance(delta, TextDelta):
-            if self._receipt.first_text_seconds is None:
-                self._receipt.first_text_seconds = time.monotonic() - self._started
-            self._emit(delta)
-        elif isinstance(delta, ReasoningDelta):
-            self._emit(delta)
 
     async def _write_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
         self._receipt.reply = reply.text
@@ -390,7 +385,16 @@ class Turn:
         self._emit(Phase("recalling"))
         if self._session is not None and self._client.recalls:
             self._recalled = await self._recalled_in(self._session)
-        self._extras = await self._prompt_extras(self._recalled)
+        summary = ""
+        try:
+            if self._session is not None and self._transcript.is_kept and self._client.history is None:
+                summary = await summarize_episode(self._session, self._window.since, save=self._transcript.written > 0)
+        except StoreError as error:
+            self._notice(f"what came before cannot be summed up: {error}")
+        if self._memory and self._client.recalls:
+            self._earlier = disclosed(self._memory.earlier, self._model.disclosure)
+        earlier = self._earlier.text if self._earlier.shown else ""
+        self._extras = PromptExtras(summary=summary, block=self._recalled.text, earlier_block=earlier)
 
     async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
         """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
@@ -428,34 +432,28 @@ class Turn:
             self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
             return None
 
-    async def _prompt_extras(self, recalled: PromptMemory) -> PromptExtras:
-        summary = ""
-        try:
-            if self._session is not None and self._transcript.is_kept and self._client.history is None:
-                summary = await summarize_episode(self._session, self._window.since, save=self._transcript.written > 0)
-        except StoreError as error:
-            self._notice(f"what came before cannot be summed up: {error}")
-        if self._memory and self._client.recalls:
-            self._earlier = disclosed(self._memory.earlier, self._model.disclosure)
-        earlier = self._earlier.text if self._earlier.shown else ""
-        return PromptExtras(summary=summary, block=recalled.text, earlier_block=earlier)
-
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
         is_kept = self._receipt.remembered is not None  # remembered before the client ran its tools
-        if self._memory is None or not self._client.keeps or self._publisher.find(EXCHANGE) is None or is_kept:
+        if self._memory is None or self._session is None or is_kept or self._publisher.find(EXCHANGE) is None:
             return
         await self._transcript.said()  # finds the bot's last reply
+        await self._remember()
+        self._session.turn_order.answering = self._receipt.remembered or ""
+
+    async def _remember(self, reply: str | None = None) -> None:
+        """Remember what the user says, with a reply if only that makes it worth it, or the first try failed."""
+        if self._memory is None or not self._client.keeps:
+            return
+        at, text, before = self._receipt.at, self._text, self._transcript.reply_before
         try:
-            kept = await self._memory.keep_words(
-                self._receipt.at, self._text, memorability=self._gate(), before=self._transcript.reply_before
-            )
-            self._receipt.remembered = None if kept is None else kept.id
-            self._notice_secrets(() if kept is None else kept.redacted)
-            if self._session is not None:
-                self._session.turn_order.answering = self._receipt.remembered or ""
+            kept = await self._memory.keep(at, text, reply, self._recalled, memorability=self._gate(), before=before)
         except StoreError as error:
-            self._unremembered = error  # tried again at the end
+            self._unremembered = error
+            return
+        self._unremembered = None
+        self._receipt.remembered = None if kept is None else kept.id
+        self._notice_secrets(() if kept is None else kept.redacted)
 
     async def _keep(self) -> None:
         """Count the recalled rows as used and keep the exchange, in the order of the hooks at `turn:end`."""
@@ -486,31 +484,14 @@ class Turn:
             remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
-        step = partial(self._keep_exchange, event, is_kept=row is not None)
-        answers = await self._publisher.publish(event, Step(EXCHANGE, step))
-        self._receipt.remembered = replace(event, answers=tuple(answers)).kept or self._receipt.remembered
 
-    async def _keep_exchange(self, event: TurnEnd, *, is_kept: bool) -> KeptExchange | None:
-        """Remember the exchange unless its words are; None if it is not worth it, or on failure, which is reported."""
-        if is_kept:
+        async def keep() -> KeptExchange | None:
+            if row is None:
+                await self._remember(event.reply)
             return KeptExchange(self._receipt.remembered) if self._receipt.remembered else None
-        if self._memory is None or not self._client.keeps:
-            return None
-        try:
-            kept = await self._memory.keep(
-                event.at,
-                event.text,
-                event.reply,
-                event.recalled,
-                memorability=self._gate(),
-                before=self._transcript.reply_before,
-            )
-        except StoreError as error:
-            self._unremembered = error
-            return None
-        self._unremembered = None
-        self._notice_secrets(() if kept is None else kept.redacted)
-        return None if kept is None else KeptExchange(kept.id)
+
+        answers = await self._publisher.publish(event, Step(EXCHANGE, keep))
+        self._receipt.remembered = replace(event, answers=tuple(answers)).kept or self._receipt.remembered
 
     def _gate(self) -> Memorability:
         """Return the gate that exchanges must pass to be kept; without the hook for it, all pass."""
