@@ -311,7 +311,7 @@ class Runtime(AsyncResource):
 
         Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
         """
-        from chatbot.chat.tool_names import ToolContext, withheld_tools
+        from chatbot.chat.dialogue import ToolContext, withheld_tools
 
         model = model or self.model
         if not model.supports_tools:

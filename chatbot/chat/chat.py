@@ -11,8 +11,17 @@ from msgspec import Struct
 
 from chatbot.attachments import readable
 from chatbot.attachments.read import Attachment, Upload, read_all
-from chatbot.chat.client import NO_CLIENT, ClientRequest
-from chatbot.chat.dialogue import ASSISTANT, USER, Line, Window, last_exchange, replies_of, reply_lines
+from chatbot.chat.dialogue import (
+    ASSISTANT,
+    NO_CLIENT,
+    USER,
+    ClientRequest,
+    Line,
+    Window,
+    last_exchange,
+    replies_of,
+    reply_lines,
+)
 from chatbot.chat.events import Emit, Phase, Publisher
 from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle

@@ -1,8 +1,11 @@
-"""Dialogue as lines of a transcript and messages for a model, and the transcript during one turn.
+"""Dialogue as lines of a transcript and messages for a model, and the transcript and a client's request for one turn.
 
 A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role is for people: an `error` entry, or
 a role that someone made up, is never shown to it, so no entry can speak as the system. The earlier replies
 to a message that was answered again stay before the current one, under roles such as `reply-1-assistant`.
+
+Only the user and the model write to the transcript: history that a client sends is shown to the model for one turn, and
+not stored.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ from datetime import datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.chat.ledger import UNBILLED
-from chatbot.memory import SessionHandle
+from chatbot.chat.ledger import UNBILLED, Payer
+from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.handle import WriteResult
-from chatbot.messages import Message, ToolCall
+from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
+from chatbot.models.model import Disclosure
+from chatbot.operations import OPERATIONS
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry
@@ -116,6 +122,46 @@ def without_answers(messages: Sequence[Message], tools: Collection[str]) -> list
         replace(message, content=_WITHHELD) if names.get(str(message.tool_call_id)) in tools else message
         for message in messages
     ]
+
+
+MORE_TOOLS = "memory_more"
+"""The tool through which a model calls those that prompts do not describe one by one."""
+
+
+def is_memory_tool(name: str) -> bool:
+    """Return whether a tool works on memory: one of ours, also under the prefix of another server."""
+    return any(_ends_with(name.lower(), tool) for tool in (*OPERATIONS.tools(), MORE_TOOLS))
+
+
+def is_own_memory_tool(name: str) -> bool:
+    """Return whether it is one of ours, by its own name."""
+    return is_memory_tool(name) and "__" not in name
+
+
+def _ends_with(name: str, tool: str) -> bool:
+    before = name.removesuffix(tool)
+    return before != name and not before[-1:].isalnum()
+
+
+def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
+    """Return the tools of memory whose answers a provider may not be sent, and which its models are not offered.
+
+    Even tools that write return memories; those of sessions return parts of transcripts, which have no sensitivity.
+    """
+    if not disclosure.memory:
+        return OPERATIONS.tools()
+    names = OPERATIONS.tools() if disclosure.sensitivity == "public" else ()
+    return frozenset(name for name in names if name.startswith("session_"))
+
+
+class ToolContext(Struct, frozen=True):
+    """The session, memory and agent of the tools. `session` is None for an agent without stores."""
+
+    session: SessionHandle | None
+    memory: MemorySystem
+    """Its clearance and rights are the least of the session, its holder, and a tool call of a model."""
+    agent: str
+    identity: str
 
 
 def _add_calls(messages: list[Message], calls: tuple[ToolCall, ...]) -> None:
@@ -314,3 +360,53 @@ def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str 
     """Return the last entry before that moment if it is the bot's; empty for another role, None for no entry."""
     said = [each for each in entries if each.at < asked_at]
     return None if not said else said[-1].content if said[-1].role == ASSISTANT else ""
+
+
+class ClientRequest(Struct, frozen=True, kw_only=True):
+    """Options of a client for one turn. Defaults have no effect."""
+
+    turn: str = ""
+    """The turn's id, a UUIDv7, if the client must know it before the turn begins."""
+    persona: str = ""
+    """Instructions in place of the persona; empty: the persona."""
+    history: tuple[Message, ...] | None = None
+    """The conversation so far, in place of the transcript's window; None: the window."""
+    asked: Message | None = None
+    """The user's message with its images, which the transcript cannot hold."""
+    answers: tuple[Message, ...] = ()
+    """Answers of the client's tools: the turn goes on from where the model called them."""
+    sent: tuple[Message, ...] = ()
+    """The client's copy of the whole turn, with answers, for a session without the beginning of the turn."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Tools that the client runs; of two with the same name the client's is offered."""
+    options: CallOptions | None = None
+    recalls: bool = True
+    """True if the model is shown what memory holds."""
+    keeps: bool = True
+    """True if the exchange is remembered; its transcript is written either way."""
+    again: bool = False
+    """True if the last message is answered again; its replies so far stay in the transcript, unseen by models."""
+    payers: tuple[Payer, ...] = ()
+    """Payers of the calls of the turn, beside the identity."""
+
+    @property
+    def is_forced(self) -> bool:
+        """Return whether the reply has a required form, to which nothing may be added."""
+        return self.options is not None and self.options.is_forced
+
+    def own(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """Return the calls that the client runs."""
+        names = {tool.name for tool in self.tools}
+        return [call for call in calls if call.name in names]
+
+    def dialogue(self, said: Sequence[Message]) -> list[Message]:
+        """Return the messages for the model: the client's history, then these, with the last message's images."""
+        messages = [*(self.history or ()), *said]
+        if self.asked is not None and self.asked.parts:
+            at = max((at for at, message in enumerate(messages) if message.role == "user"), default=None)
+            if at is not None:
+                messages[at] = replace(messages[at], parts=self.asked.parts)
+        return messages
+
+
+NO_CLIENT = ClientRequest()

@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from chatbot import operation as kinds
-from chatbot.chat.tool_names import MORE_TOOLS, ToolContext
+from chatbot.chat.dialogue import MORE_TOOLS, ToolContext
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory

@@ -21,19 +21,22 @@ from chatbot.attachments import readable, split, with_links
 from chatbot.attachments.read import Attachment
 from chatbot.chat.attached import Attachments, inlined
 from chatbot.chat.calls import Calls, Reply
-from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import (
     ASSISTANT,
     ERROR,
+    NO_CLIENT,
     STOPPED,
     USER,
+    ClientRequest,
     Line,
     TurnTranscript,
     Window,
+    is_memory_tool,
     messages_of,
     tool_call_line,
     tool_result_line,
     unanswered,
+    withheld_tools,
     without_answers,
 )
 from chatbot.chat.events import (
@@ -59,7 +62,6 @@ from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import SessionTitle, says_little
-from chatbot.chat.tool_names import is_memory_tool, withheld_tools
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders

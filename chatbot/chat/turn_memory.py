@@ -10,12 +10,11 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from chatbot.chat.dialogue import reply_before
+from chatbot.chat.dialogue import reply_before, withheld_tools
 from chatbot.chat.fence import fenced
 from chatbot.chat.governor import is_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.receipts import PARTS
-from chatbot.chat.tool_names import withheld_tools
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat.chat import Chat
-from chatbot.chat.client import ClientRequest
+from chatbot.chat.dialogue import ClientRequest
 from chatbot.cli.why import chosen
 from chatbot.errors import ProviderFailed
 from chatbot.memory import SessionHandle
