@@ -181,9 +181,9 @@ class Runtime(AsyncResource):
 
     def chat(self, session: SessionHandle | None) -> Chat:
         """A conversation in `session`, by the rules of the agent. Raises `MissingRight`: it takes `chat`."""
-        from chatbot.chat import chat, turn
+        from chatbot.chat import chat, dialogue
 
-        rules = turn.Rules(
+        rules = dialogue.Rules(
             persona=self._persona,
             agent=self.agent,
             settings=self.setup.agent_settings,

@@ -17,6 +17,8 @@ from chatbot.chat.dialogue import (
     USER,
     ClientRequest,
     Line,
+    Rules,
+    TurnContext,
     Window,
     last_exchange,
     replies_of,
@@ -26,7 +28,7 @@ from chatbot.chat.events import Emit, Phase, Publisher
 from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.turn import Rules, Turn, TurnContext
+from chatbot.chat.turn import Turn
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode

@@ -20,19 +20,23 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.chat.ledger import UNBILLED, Payer
+from chatbot.chat.events import Publisher
+from chatbot.chat.ledger import UNBILLED, Ledger, Payer
+from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.handle import WriteResult
 from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
-from chatbot.models.model import Disclosure
+from chatbot.models.model import Disclosure, Model
 from chatbot.operations import OPERATIONS
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import Event
+from chatbot.tools import Toolbox
 
 if TYPE_CHECKING:
     from chatbot.chat.receipts import Receipt
+    from chatbot.chat.turn_memory import TurnMemory
 
 ASSISTANT = "assistant"
 ERROR = "error"
@@ -251,6 +255,30 @@ class Window:
         return kept
 
 
+class Rules(Struct, frozen=True):
+    """The settings of every turn of a conversation."""
+
+    persona: str
+    agent: str
+    settings: AgentSettings
+    budget: BudgetSettings
+    max_output_tokens: int
+
+
+class TurnContext(Struct):
+    """The parts that all turns of a conversation share. `session` and `memory` are None if nothing is kept."""
+
+    model: Model
+    session: SessionHandle | None
+    rules: Rules
+    tools: Toolbox
+    ledger: Ledger
+    publisher: Publisher
+    clock: Callable[[], datetime]
+    window: Window
+    memory: TurnMemory | None
+
+
 class TurnTranscript:
     """The transcript of a session during one turn: what the model is shown of it, and what the turn adds to it.
 
@@ -297,9 +325,13 @@ class TurnTranscript:
         self.asked, self.written = entries[0].content, len(entries)
         self._receipt.at, self._receipt.reply_number = entries[0].at, replies_of(entries[1:])[1]
 
-    def show_unsaved(self) -> None:
-        """Show the user's entry to the model without saving it."""
-        self._unsaved.append((USER, self.asked))
+    async def ask(self, asked: str, *, dry_run: bool = False) -> None:
+        """Write the user's entry; in a dry run, only show it to the model."""
+        self.asked = asked
+        if dry_run:
+            self._unsaved.append((USER, asked))
+        else:
+            await self.write((USER, asked))
 
     async def said(self) -> tuple[list[TranscriptEntry], list[Line]]:
         """Return the window, read again after a write, and its lines with those that could not be saved."""
@@ -399,14 +431,30 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         names = {tool.name for tool in self.tools}
         return [call for call in calls if call.name in names]
 
-    def dialogue(self, said: Sequence[Message]) -> list[Message]:
-        """Return the messages for the model: the client's history, then these, with the last message's images."""
-        messages = [*(self.history or ()), *said]
-        if self.asked is not None and self.asked.parts:
-            at = max((at for at, message in enumerate(messages) if message.role == "user"), default=None)
-            if at is not None:
-                messages[at] = replace(messages[at], parts=self.asked.parts)
+    def beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """Return those of these tools that are offered beside the client's."""
+        names = {tool.name for tool in self.tools}
+        if self.is_forced:
+            return ()
+        return tuple(each for each in specs if each.name not in names and (self.keeps or not is_memory_tool(each.name)))
+
+    def dialogue(self, said: Sequence[Message], *, has_resumed: bool) -> list[Message]:
+        """Return the messages for the model: the client's history, then these, with the last message's images.
+
+        If the transcript did not hold the turn that goes on, the client's copy takes the place of the last message.
+        """
+        messages = list(said)
+        if self.sent and not has_resumed:
+            begins = _last_asked(messages) or 0
+            messages[begins : begins + 1] = self.sent
+        messages = [*(self.history or ()), *messages]
+        if self.asked is not None and self.asked.parts and (at := _last_asked(messages)) is not None:
+            messages[at] = replace(messages[at], parts=self.asked.parts)
         return messages
+
+
+def _last_asked(messages: Sequence[Message]) -> int | None:
+    return max((at for at, message in enumerate(messages) if message.role == "user"), default=None)
 
 
 NO_CLIENT = ClientRequest()

@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from datetime import datetime
-from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.attachments import readable, split, with_links
@@ -29,9 +26,8 @@ from chatbot.chat.dialogue import (
     USER,
     ClientRequest,
     Line,
+    TurnContext,
     TurnTranscript,
-    Window,
-    is_memory_tool,
     messages_of,
     tool_call_line,
     tool_result_line,
@@ -50,60 +46,32 @@ from chatbot.chat.events import (
     Notice,
     Phase,
     PromptSubmit,
-    Publisher,
     Step,
     ToolFinished,
     ToolPost,
     ToolStarted,
     TurnEnd,
 )
-from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.titles import SessionTitle, says_little
-from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed
-from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.chat.titles import SessionTitle
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, disclosed
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
 from chatbot.messages import ReasoningDelta, TextDelta, ToolCall, ToolSpec
-from chatbot.models.model import Model
 from chatbot.orders import form_in
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.row_events import Event
-from chatbot.tools import Toolbox, ToolResult
+from chatbot.tools import ToolResult
 
 logger = logging.getLogger(__name__)
 
 _MEMORY_SHARE = 6
 """The memory block takes at most one part in so many of the model's window."""
-
-
-class Rules(Struct, frozen=True):
-    """The settings of every turn of a conversation."""
-
-    persona: str
-    agent: str
-    settings: AgentSettings
-    budget: BudgetSettings
-    max_output_tokens: int
-
-
-class TurnContext(Struct):
-    """The parts that all turns of a conversation share. `session` and `memory` are None if nothing is kept."""
-
-    model: Model
-    session: SessionHandle | None
-    rules: Rules
-    tools: Toolbox
-    ledger: Ledger
-    publisher: Publisher
-    clock: Callable[[], datetime]
-    window: Window
-    memory: TurnMemory | None
 
 
 class Turn:
@@ -165,9 +133,6 @@ class Turn:
         self._extras = PromptExtras()
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
-        self._cut: set[str] = set()
-        self._removed: set[str] = set()
-        """Kinds of secrets that were left out of memory and reported."""
         self._attached = Attachments(self._session, self._notice)
 
     @property
@@ -210,16 +175,12 @@ class Turn:
         else:
             kept = await self._attached.keep(self._files)
             self._receipt.attachments = [record for _, record in kept]
-            await self._write_asked(with_links(self._transcript.asked, [link for link, _ in kept]))
+            await self._transcript.ask(with_links(self._transcript.asked, [link for link, _ in kept]))
         try:
             await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
         except StoreError as error:
             self._notice(f"this session could not be given a title: {error}")
         self._is_asked = True
-
-    async def _write_asked(self, asked: str) -> None:
-        self._transcript.asked = asked
-        await self._transcript.write((USER, asked))
 
     async def _resume(self) -> None:
         """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
@@ -229,7 +190,7 @@ class Turn:
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
                 raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
-            await self._write_asked(self._transcript.asked)
+            await self._transcript.ask(self._transcript.asked)
             return
         self._has_resumed = True
         self._transcript.resume(entries)
@@ -242,7 +203,7 @@ class Turn:
     async def prompt(self) -> PromptBundle:
         """Return the prompt that the model would be sent. Writes nothing and calls no model."""
         self._is_dry_run = True
-        self._transcript.show_unsaved()
+        await self._transcript.ask(self._transcript.asked, dry_run=True)
         await self._recall()
         return await self._prompt()
 
@@ -333,15 +294,15 @@ class Turn:
     async def _prompt(self) -> PromptBundle:
         entries, said = await self._transcript.said()
         dialogue = await self._attached.shown(messages_of(said), self._model)
-        if self._client.sent and not self._has_resumed:
-            begins = max((at for at, message in enumerate(dialogue) if message.role == "user"), default=0)
-            dialogue[begins : begins + 1] = self._client.sent
+        dialogue = self._client.dialogue(dialogue, has_resumed=self._has_resumed)
         if loading := self._model.loading:
             self._emit(Phase(f"loading {loading}"))
+        recalls = self._memory is not None and self._client.recalls
+        persona = self._client.persona or self._rules.persona
         prompt = await build_prompt(
             self._model,
-            self._persona(),
-            without_answers(await inlined(self._client.dialogue(dialogue)), withheld_tools(self._model.disclosure)),
+            f"{persona}\n\n{system_notice()}" if recalls else persona,
+            without_answers(await inlined(dialogue), withheld_tools(self._model.disclosure)),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
             extras=self._extras,
@@ -354,33 +315,20 @@ class Turn:
     def _notice_cuts(self, prompt: PromptBundle) -> None:
         """Report each text that was cut for the model, once a turn."""
         for cut in prompt.cut:
-            if cut.what not in self._cut:
-                self._cut.add(cut.what)
-                what = "this message" if cut.what == "message" else cut.what
-                self._notice(
-                    f"{what} is too long for the model's window and was cut: {cut.kept:,} of {cut.tokens:,} tokens"
-                )
+            says = f"{'this message' if cut.what == 'message' else cut.what} is too long for the model's window"
+            if not any(each.startswith(says) for each in self._receipt.notices):
+                self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens")
 
     async def _specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are offered to the model: as many as do not take too much of its window."""
         if self._offered is None:
             for complaint in await self._tools.complete():
                 self._notice(complaint)
-            clients = self._client.tools
-            names = {tool.name for tool in clients}
-            own = () if self._client.is_forced else tuple(each for each in self._tools.specs if each.name not in names)
-            if not self._client.keeps:
-                own = tuple(each for each in own if not is_memory_tool(each.name))
-            fitting, notice = await fitting_tools(self._model, own)
+            fitting, notice = await fitting_tools(self._model, self._client.beside(self._tools.specs))
             if notice:
                 self._notice(notice)
-            self._offered = (*fitting, *clients)
+            self._offered = (*fitting, *self._client.tools)
         return self._offered
-
-    def _persona(self) -> str:
-        persona = self._client.persona or self._rules.persona
-        recalls = self._memory is not None and self._client.recalls
-        return f"{persona}\n\n{system_notice()}" if recalls else persona
 
     async def _recall(self) -> None:
         """Recall for the prompt, and sum up what the window leaves out."""
@@ -412,27 +360,26 @@ class Turn:
             remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
-        answers = await self._publisher.publish(event, Step(INJECT, partial(self._memory_block, event)))
+
+        async def recall() -> PromptMemory | None:
+            if self._memory is None:
+                return None
+            try:
+                return await self._memory.recall(
+                    event.said,
+                    since=event.since,
+                    most_tokens=event.most_tokens,
+                    choose=self._publisher.find(CHOOSE),
+                    disclosure=self._model.disclosure,
+                    shown="\n".join(message.content for message in self._client.history or ()),
+                )
+            except StoreError as error:
+                self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
+                return None
+
+        answers = await self._publisher.publish(event, Step(INJECT, recall))
         recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
         return disclosed(recalled, self._model.disclosure)
-
-    async def _memory_block(self, event: PromptSubmit) -> PromptMemory | None:
-        """Recall rows about the message; None if memory fails, which is reported."""
-        if self._memory is None:
-            return None
-        choose = self._publisher.find(CHOOSE)
-        try:
-            return await self._memory.recall(
-                event.said,
-                since=event.since,
-                most_tokens=event.most_tokens,
-                choose=choose,
-                disclosure=self._model.disclosure,
-                shown="\n".join(message.content for message in self._client.history or ()),
-            )
-        except StoreError as error:
-            self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
-            return None
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
@@ -448,8 +395,9 @@ class Turn:
         if self._memory is None or not self._client.keeps:
             return
         at, text, before = self._receipt.at, self._text, self._transcript.reply_before
+        gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
         try:
-            kept = await self._memory.keep(at, text, reply, self._recalled, memorability=self._gate(), before=before)
+            kept = await self._memory.keep(at, text, reply, self._recalled, memorability=gate, before=before)
         except StoreError as error:
             self._unremembered = error
             return
@@ -495,16 +443,11 @@ class Turn:
         answers = await self._publisher.publish(event, Step(EXCHANGE, keep))
         self._receipt.remembered = replace(event, answers=tuple(answers)).kept or self._receipt.remembered
 
-    def _gate(self) -> Memorability:
-        """Return the gate that exchanges must pass to be kept; without the hook for it, all pass."""
-        return self._publisher.find(MEMORABILITY) or Memorability(gate=0)
-
     def _notice_secrets(self, kinds: Sequence[str]) -> None:
-        """Report, once a turn for each kind, the secrets that were removed from the memory of this exchange."""
-        if new := [each for each in kinds if each not in self._removed]:
-            self._removed.update(new)
+        """Report the secrets that were removed from the memory of this exchange."""
+        if kinds:
             rest = "; the transcript keeps it" if self._transcript.is_kept else ""
-            self._notice(f"what looks like a secret ({', '.join(new)}) is left out of memory{rest}")
+            self._notice(f"what looks like a secret ({', '.join(kinds)}) is left out of memory{rest}")
 
     async def _fail(self, error: BaseException) -> None:
         """End a turn that failed or was stopped; if it is kept already, only its title is missing."""
@@ -532,7 +475,7 @@ class Turn:
     async def _title_by_model(self) -> None:
         """Ask the model for a title if the settings say so; on failure, the one made by rule stays."""
         wanted = self._rules.settings.title_by_model and self._receipt.finish == "stop"
-        if not wanted or says_little(self._typed) or not self._title.may_be_set(self._typed):
+        if not wanted or not self._title.may_be_set(self._typed, by_model=True):
             return
         self._emit(Phase("looking for a title"))
         try:

@@ -19,11 +19,10 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 from chatbot.attachments import DOCX, ODT, Link, extract, named, readable, split, with_links
 from chatbot.attachments.read import LARGEST, Upload, media_type, read
 from chatbot.chat.chat import Chat
-from chatbot.chat.dialogue import ClientRequest
+from chatbot.chat.dialogue import ClientRequest, Rules
 from chatbot.chat.events import Event, Notice
 from chatbot.chat.fence import FILE, TOKEN
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem
 from chatbot.messages import FENCE, File, Message, ToolCallDelta

@@ -12,8 +12,8 @@ from msgspec import convert
 
 from chatbot.chat.calls import Calls, OwnBudget, Purpose
 from chatbot.chat.chat import Chat
+from chatbot.chat.dialogue import Rules
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import MemorySystem, SessionHandle

@@ -9,12 +9,12 @@ from typing import Any, get_args
 import pytest
 
 from chatbot.chat.chat import Chat
+from chatbot.chat.dialogue import Rules
 from chatbot.chat.events import PromptSubmit, Publisher, Step
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import build_block
 from chatbot.chat.memory_tools import agent_context, agent_tools
 from chatbot.chat.receipts import memory_line
-from chatbot.chat.turn import Rules
 from chatbot.chat.turn_memory import PromptMemory
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import ToolError

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.chat.chat import Chat
+from chatbot.chat.dialogue import Rules
 from chatbot.chat.governor import LONGEST_JUDGED, TOO_LONG
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import BUDGET, NOTE_TOKENS, MemoryBlock, build_block
 from chatbot.chat.prompt import excerpt, question_words
-from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem
 from chatbot.memory.merging import digest

@@ -6,11 +6,11 @@ import pytest
 
 from chatbot.chat.attached import framed
 from chatbot.chat.chat import Chat
+from chatbot.chat.dialogue import Rules
 from chatbot.chat.events import Event, Notice
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_tools import memory_tools
 from chatbot.chat.prompt import build_prompt, fit
-from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import ContextTooLong
 from chatbot.memory import MemorySystem

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat.chat import Chat
+from chatbot.chat.dialogue import Rules
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import without_blocks

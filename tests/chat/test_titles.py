@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import pytest
 
 from chatbot.chat.chat import Chat
+from chatbot.chat.dialogue import Rules
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.titles import LONGEST, title_in, title_of
-from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import ProviderFailed
 from chatbot.memory import MemorySystem

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from chatbot.chat.chat import Chat
-from chatbot.chat.dialogue import STOPPED
+from chatbot.chat.dialogue import STOPPED, Rules
 from chatbot.chat.events import Event, Notice, Phase, ToolFinished, ToolStarted
 from chatbot.chat.ledger import Bill, Ledger
-from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ProviderFailed, RateLimited, ToolError
 from chatbot.memory import MemorySystem, SessionHandle

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat.chat import Chat
+from chatbot.chat.dialogue import Rules
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ModelError, ModelTimeout, ProviderFailed
