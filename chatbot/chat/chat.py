@@ -33,7 +33,7 @@ from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.scope import new_id, utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
@@ -136,8 +136,8 @@ class Chat:
         with observed(self._observer):
             async with self._order_here:  # a lease would be written
                 await self._begin_window()
-                turn, receipt = self._turn(text, lambda _: None)
-                return await turn.prompt(), receipt
+                turn = Turn(text, self._conversation, lambda _: None)
+                return await turn.prompt(), turn.receipt
 
     async def _read(self, attachments: Sequence[Upload], emit: Emit) -> list[Attachment]:
         """Read the attachments. Raises `InvalidValue`, also for pictures that the model cannot see."""
@@ -166,29 +166,9 @@ class Chat:
             await self._begin_window()
             if client.again:
                 await self._set_aside()
-            turn, receipt = self._turn(text, emit, most, client, files)
-            self._receipts.append(receipt)
+            turn = Turn(text, self._conversation, emit, most=most, client=client, files=files)
+            self._receipts.append(turn.receipt)
             return await turn.run()
-
-    def _turn(
-        self,
-        text: str,
-        emit: Emit,
-        most: int | None = None,
-        client: ClientRequest = NO_CLIENT,
-        files: Sequence[Attachment] = (),
-    ) -> tuple[Turn, Receipt]:
-        longest = self.rules.max_output_tokens
-        receipt = Receipt(
-            turn=client.turn or str(new_id()),
-            session=self.session.id if self.session else None,
-            agent=self.rules.agent,
-            model=self.model.name,
-            at=self._conversation.clock(),
-        )
-        reply_tokens = longest if most is None else min(most, longest)
-        turn = Turn(text, self._conversation, receipt, emit, reply_tokens=reply_tokens, client=client, files=files)
-        return turn, receipt
 
     async def take_back(self, *, to_ask_again: bool = False) -> list[TranscriptEntry]:
         """Remove the last exchange, from the user's entry on, and return it; empty if there is none.

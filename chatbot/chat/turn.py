@@ -61,6 +61,7 @@ from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
+from chatbot.memory.scope import new_id
 from chatbot.messages import ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.orders import form_in
 from chatbot.stores.errors import InvalidValue, StoreError
@@ -75,16 +76,15 @@ _MEMORY_SHARE = 6
 
 
 class Turn:
-    """One exchange. Made for one `run`; `emit` receives events as they happen. `reply_tokens` is the longest reply."""
+    """One exchange. Made for one `run`; `emit` receives events as they happen. `most` shortens the reply."""
 
     def __init__(
         self,
         text: str,
         conversation: TurnContext,
-        receipt: Receipt,
         emit: Emit,
         *,
-        reply_tokens: int,
+        most: int | None = None,
         client: ClientRequest = NO_CLIENT,
         files: Sequence[Attachment] = (),
     ) -> None:
@@ -97,27 +97,32 @@ class Turn:
         self._memory = conversation.memory
         self._publisher = conversation.publisher
         self._clock = conversation.clock
-        self._receipt = receipt
+        self.receipt = receipt = Receipt(
+            turn=client.turn or str(new_id()),
+            session=self._session.id if self._session else None,
+            agent=self._rules.agent,
+            model=self._model.name,
+            at=self._clock(),
+        )
         self._emit = emit
-        self._reply_tokens = reply_tokens
+        self._reply_tokens = min(most or self._rules.max_output_tokens, self._rules.max_output_tokens)
         self._client = client
         self._transcript = TurnTranscript(self._session, self._window, receipt, self._clock, self._notice)
         self._transcript.asked = text
         self._transcript.shows_window = client.history is None
         self._title = SessionTitle(self._session, self._window, receipt)
-        saves_trips = self._session is not None and self._session.saves_trips
         self._calls = Calls(
             self._model,
             conversation.ledger,
             self._rules.budget,
-            reply_tokens=reply_tokens,
+            reply_tokens=self._reply_tokens,
             session=self._session,
             payers=client.payers,
             clock=self._clock,
             report=self._notice,
-            unbilled=self._transcript.unbilled if saves_trips else None,
+            unbilled=self._transcript.unbilled if self._session and self._session.saves_trips else None,
         )
-        self._receipt.calls = self._calls.made
+        receipt.calls = self._calls.made
         self._started = time.monotonic()
         self._reply: list[Line] = []
         """The last reply, written at the end of the turn."""
@@ -163,18 +168,18 @@ class Turn:
                 await to_its_end(self._fail(error))
             raise
         await to_its_end(self._close())
-        return self._receipt
+        return self.receipt
 
     async def _write_question(self) -> None:
         """Write the message with links to attachments, or the answers of a client's tools, into the transcript."""
         if self._client.answers:
             await self._resume()
         elif self._client.again:
-            self._receipt.resumed_at = self._clock()
+            self.receipt.resumed_at = self._clock()
             self._transcript.resume(await self._transcript.last_exchange())
         else:
             kept = await self._attached.keep(self._files)
-            self._receipt.attachments = [record for _, record in kept]
+            self.receipt.attachments = [record for _, record in kept]
             await self._transcript.ask(with_links(self._transcript.asked, [link for link, _ in kept]))
         try:
             await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
@@ -184,7 +189,7 @@ class Turn:
 
     async def _resume(self) -> None:
         """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
-        self._receipt.resumed_at = self._clock()
+        self.receipt.resumed_at = self._clock()
         entries = await self._transcript.last_exchange()
         waiting = {call.id for call in unanswered(entries)}
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
@@ -195,8 +200,8 @@ class Turn:
         self._has_resumed = True
         self._transcript.resume(entries)
         if self._session is not None:
-            earlier = await self._session.receipts_since(self._receipt.at)
-            self._receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
+            earlier = await self._session.receipts_since(self.receipt.at)
+            self.receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
         answers = (tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers)
         await self._transcript.write(*answers)
 
@@ -209,7 +214,7 @@ class Turn:
 
     async def _ask(self) -> list[ToolCall]:
         """Ask the model once and write its reply. Returns the tools to run before the next call."""
-        if self._receipt.finish == "tool_calls":  # the client runs the others
+        if self.receipt.finish == "tool_calls":  # the client runs the others
             return []
         prompt = await self._prompt()
         reply = Reply()
@@ -226,8 +231,8 @@ class Turn:
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
                     reply.take(delta)
-                    if isinstance(delta, TextDelta) and self._receipt.first_text_seconds is None:
-                        self._receipt.first_text_seconds = time.monotonic() - self._started
+                    if isinstance(delta, TextDelta) and self.receipt.first_text_seconds is None:
+                        self.receipt.first_text_seconds = time.monotonic() - self._started
                     if isinstance(delta, TextDelta | ReasoningDelta):
                         self._emit(delta)
         except (asyncio.CancelledError, ModelError) as error:
@@ -237,24 +242,24 @@ class Turn:
         return await self._write_reply(reply, may_run_tools=self._steps <= self._rules.settings.tool_steps)
 
     async def _write_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
-        self._receipt.reply = reply.text
+        self.receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
-        self._receipt.finish = "stop" if reason == "tool_calls" else reason
+        self.receipt.finish = "stop" if reason == "tool_calls" else reason
         calls = [self._tools.unwrapped(call) for call in reply.calls()]
         said = [(ASSISTANT, reply.text)] if reply.text else []
         clients = self._client.own(calls)
         if clients:
-            self._receipt.finish = "tool_calls"
+            self.receipt.finish = "tool_calls"
             for call in clients:
                 self._emit(ClientCall(call))
             said.append(tool_call_line(calls))
         elif calls and may_run_tools:
             said.append(tool_call_line(calls))
         elif calls:
-            self._receipt.finish = "tool_limit"
+            self.receipt.finish = "tool_limit"
             self._notice("the model still asks for tools: raise tool_steps to let it go on")
         elif not said:
-            self._receipt.finish = "empty"
+            self.receipt.finish = "empty"
             self._notice("the model returned an empty reply")
             said.append((ERROR, "the model returned an empty reply"))
         if calls:
@@ -265,11 +270,11 @@ class Turn:
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
         """Keep the partial text of a call that was cancelled or failed; a whole reply was neither."""
-        self._receipt.reply = reply.text
+        self.receipt.reply = reply.text
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._transcript.write((ASSISTANT, reply.text))
             if reply.finished is not None and not reply.calls():
-                self._is_kept, self._receipt.finish = True, reply.finished.reason
+                self._is_kept, self.receipt.finish = True, reply.finished.reason
 
     async def _run_tools(self, calls: list[ToolCall]) -> None:
         for call in calls:
@@ -278,7 +283,7 @@ class Turn:
         await self._transcript.write(*(tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
             form = form_in([result.content])
-            self._receipt.note_tool(result, form)
+            self.receipt.note_tool(result, form)
             if form is not None:
                 says = f"the answer of the tool {result.call.name} reads like an instruction ({form})"
                 self._notice(f"{says}; the model gets it as data")
@@ -287,7 +292,7 @@ class Turn:
                 self._notice(result.refusal)
             if self._session is not None:
                 at = self._clock()
-                event = ToolPost(session=self._session, turn=self._receipt.turn, at=at, result=result)
+                event = ToolPost(session=self._session, turn=self.receipt.turn, at=at, result=result)
                 await self._publisher.publish(event)
         self._results += results
 
@@ -307,8 +312,8 @@ class Turn:
             reply_tokens=self._reply_tokens,
             extras=self._extras,
         )
-        self._receipt.note_prompt(prompt, entries)
-        self._receipt.note_memory(prompt, entries, self._recalled, self._earlier)
+        self.receipt.note_prompt(prompt, entries)
+        self.receipt.note_memory(prompt, entries, self._recalled, self._earlier)
         self._notice_cuts(prompt)
         return prompt
 
@@ -316,7 +321,7 @@ class Turn:
         """Report each text that was cut for the model, once a turn."""
         for cut in prompt.cut:
             says = f"{'this message' if cut.what == 'message' else cut.what} is too long for the model's window"
-            if not any(each.startswith(says) for each in self._receipt.notices):
+            if not any(each.startswith(says) for each in self.receipt.notices):
                 self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens")
 
     async def _specs(self) -> tuple[ToolSpec, ...]:
@@ -351,8 +356,8 @@ class Turn:
         _, said = await self._transcript.said()
         event = PromptSubmit(
             session=session,
-            turn=self._receipt.turn,
-            at=self._receipt.at,
+            turn=self.receipt.turn,
+            at=self.receipt.at,
             said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
             since=self._window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
@@ -383,18 +388,18 @@ class Turn:
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
-        is_kept = self._receipt.remembered is not None  # remembered before the client ran its tools
+        is_kept = self.receipt.remembered is not None  # remembered before the client ran its tools
         if self._memory is None or self._session is None or is_kept or self._publisher.find(EXCHANGE) is None:
             return
         await self._transcript.said()  # finds the bot's last reply
         await self._remember()
-        self._session.turn_order.answering = self._receipt.remembered or ""
+        self._session.turn_order.answering = self.receipt.remembered or ""
 
     async def _remember(self, reply: str | None = None) -> None:
         """Remember what the user says, with a reply if only that makes it worth it, or the first try failed."""
         if self._memory is None or not self._client.keeps:
             return
-        at, text, before = self._receipt.at, self._text, self._transcript.reply_before
+        at, text, before = self.receipt.at, self._text, self._transcript.reply_before
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
         try:
             kept = await self._memory.keep(at, text, reply, self._recalled, memorability=gate, before=before)
@@ -402,33 +407,33 @@ class Turn:
             self._unremembered = error
             return
         self._unremembered = None
-        self._receipt.remembered = None if kept is None else kept.id
+        self.receipt.remembered = None if kept is None else kept.id
         self._notice_secrets(() if kept is None else kept.redacted)
 
     async def _keep(self) -> None:
         """Count the recalled rows as used and keep the exchange, in the order of the hooks at `turn:end`."""
         self._is_kept = True
-        is_answered = self._receipt.finish != "tool_calls"
-        row = self._receipt.remembered if is_answered else None
+        is_answered = self.receipt.finish != "tool_calls"
+        row = self.receipt.remembered if is_answered else None
         events, removed = list[Event](), tuple[str, ...]()
         if self._memory is not None:
-            events, removed = self._memory.end_events(self._recalled, row, self._receipt.reply)
+            events, removed = self._memory.end_events(self._recalled, row, self.receipt.reply)
         ended = await to_its_end(self._transcript.write(*self._reply, events=events))
         self._notice_secrets(removed)
         if (error := ended.failed.get("events")) is not None:
-            self._unremembered = error if self._receipt.remembered else None
+            self._unremembered = error if self.receipt.remembered else None
             logger.warning("uses were not counted: %s", error)
         if self._memory is not None and row is not None and ended.outcomes:
-            self._receipt.remembered = await self._memory.completed(row, ended.outcomes[-1])
+            self.receipt.remembered = await self._memory.completed(row, ended.outcomes[-1])
         if self._session is None or not is_answered:
             return
         self._session.turn_order.answering = ""
         event = TurnEnd(
             session=self._session,
-            turn=self._receipt.turn,
-            at=self._receipt.at,
+            turn=self.receipt.turn,
+            at=self.receipt.at,
             text=self._text,
-            reply=self._receipt.reply,
+            reply=self.receipt.reply,
             tools=tuple(self._results),
             recalled=self._recalled,
             remembrance=self._memory if self._client.keeps else None,
@@ -438,10 +443,10 @@ class Turn:
         async def keep() -> KeptExchange | None:
             if row is None:
                 await self._remember(event.reply)
-            return KeptExchange(self._receipt.remembered) if self._receipt.remembered else None
+            return KeptExchange(self.receipt.remembered) if self.receipt.remembered else None
 
         answers = await self._publisher.publish(event, Step(EXCHANGE, keep))
-        self._receipt.remembered = replace(event, answers=tuple(answers)).kept or self._receipt.remembered
+        self.receipt.remembered = replace(event, answers=tuple(answers)).kept or self.receipt.remembered
 
     def _notice_secrets(self, kinds: Sequence[str]) -> None:
         """Report the secrets that were removed from the memory of this exchange."""
@@ -452,29 +457,29 @@ class Turn:
     async def _fail(self, error: BaseException) -> None:
         """End a turn that failed or was stopped; if it is kept already, only its title is missing."""
         if isinstance(error, asyncio.CancelledError) and not self._is_kept:
-            self._receipt.finish = "cancelled"
+            self.receipt.finish = "cancelled"
         elif not self._is_kept:
-            self._receipt.finish = "error"
-            self._receipt.error = without_folders(str(error))
-            partial = f"\n\nwhat had arrived:\n\n{self._receipt.reply}" if self._receipt.reply else ""
-            await self._transcript.write((ERROR, f"{self._receipt.error}{partial}"))
+            self.receipt.finish = "error"
+            self.receipt.error = without_folders(str(error))
+            partial = f"\n\nwhat had arrived:\n\n{self.receipt.reply}" if self.receipt.reply else ""
+            await self._transcript.write((ERROR, f"{self.receipt.error}{partial}"))
         await self._close()
 
     async def _close(self) -> None:
-        self._receipt.seconds = time.monotonic() - self._started
-        if self._receipt.finish == "cancelled":
+        self.receipt.seconds = time.monotonic() - self._started
+        if self.receipt.finish == "cancelled":
             await self._transcript.write((ERROR, STOPPED))
         if self._unremembered is not None:
             self._notice(f"this exchange could not be remembered: {self._unremembered}")
         if self._session is None:
             return
-        ended = await self._transcript.write_parts(receipt=self._receipt.as_json())
+        ended = await self._transcript.write_parts(receipt=self.receipt.as_json())
         if (error := ended.failed.get("receipt")) is not None:
             self._notice(f"the receipt of this turn could not be saved: {error}")
 
     async def _title_by_model(self) -> None:
         """Ask the model for a title if the settings say so; on failure, the one made by rule stays."""
-        wanted = self._rules.settings.title_by_model and self._receipt.finish == "stop"
+        wanted = self._rules.settings.title_by_model and self.receipt.finish == "stop"
         if not wanted or not self._title.may_be_set(self._typed, by_model=True):
             return
         self._emit(Phase("looking for a title"))
@@ -489,6 +494,6 @@ class Turn:
             logger.warning("%s", text)
             text = text.partition(": ")[0]
         text = without_folders(text)
-        if text not in self._receipt.notices:
-            self._receipt.notices.append(text)
+        if text not in self.receipt.notices:
+            self.receipt.notices.append(text)
             self._emit(Notice(text))
