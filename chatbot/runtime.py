@@ -331,7 +331,7 @@ class Runtime(AsyncResource):
         return Toolbox(
             given if is_ours else (*given, *named()),
             later=named if is_ours else None,
-            sources=[self._servers] if self._uses_servers else [],
+            sources=[self._servers.tools] if self._uses_servers else [],
             confirm=self.confirm,
         )
 

@@ -9,8 +9,6 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
-from types import MethodType
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
@@ -36,7 +34,10 @@ class FunctionTool(Tool):
     def __init__(self, function: Callable[..., Awaitable[Any]], effect: Effect | None = None) -> None:
         self.effect = effect or Effect()
         self._function = function
-        self._arguments = _arguments_of(function)
+        try:
+            self._arguments = Arguments(function)
+        except (NameError, ValueError, PydanticUserError) as error:
+            raise TypeError(f"the signature of {function.__name__} cannot be made a schema: {error}") from error
         self.spec = self._arguments.spec
 
     async def run(self, arguments: dict[str, Any]) -> str:
@@ -83,20 +84,6 @@ class Arguments:
         """The arguments as they were meant: a number that came as text, or one text where several are taken."""
         schemas = self.spec.parameters["properties"]
         return {name: meant(value, schemas[name].get("type")) for name, value in arguments.items()}
-
-
-def _arguments_of(function: Callable[..., Any]) -> Arguments:
-    """Made once for a method, however many objects it is bound to."""
-    try:
-        own = getattr(function, "__func__", None)
-        return Arguments(function) if own is None else _arguments_of_method(own)
-    except (NameError, ValueError, PydanticUserError) as error:
-        raise TypeError(f"the signature of {function.__name__} cannot be made a schema: {error}") from error
-
-
-@lru_cache
-def _arguments_of_method(method: Callable[..., Any]) -> Arguments:
-    return Arguments(MethodType(method, method))  # bound, so that `self` is not an argument
 
 
 def _echo_of(function: Callable[..., Any], hints: Mapping[str, Any]) -> Any:

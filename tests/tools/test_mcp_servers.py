@@ -95,7 +95,7 @@ async def offered(
 ) -> AsyncIterator[tuple[Toolbox, list[str]]]:
     """The tools of these servers, and what was complained of."""
     async with McpServers(servers, tmp_path, judge_tool, without_role_marks) as source:
-        toolbox = Toolbox(own, sources=[source], confirm=confirm)
+        toolbox = Toolbox(own, sources=[source.tools], confirm=confirm)
         yield toolbox, await toolbox.complete()
 
 
@@ -397,7 +397,7 @@ async def test_cancelling_at_any_moment_leaves_no_process(tmp_path: Path, moment
 
     async def use() -> None:
         async with McpServers({"deaf": settings("--ignore-term")}, tmp_path, judge_tool, without_role_marks) as source:
-            toolbox = Toolbox(sources=[source])
+            toolbox = Toolbox(sources=[source.tools])
             if moment == "while it starts":
                 started.set()
             await toolbox.complete()
