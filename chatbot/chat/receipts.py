@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Call
@@ -81,7 +82,7 @@ class Receipt(Struct):
             "messages": len(prompt.messages) - 1,
             "parts_left_out": list(prompt.dropped),
             "messages_left_out": prompt.left_out,
-            **({"cut": [each.as_json() for each in prompt.cut]} if prompt.cut else {}),
+            **({"cut": [asdict(each) for each in prompt.cut]} if prompt.cut else {}),
             "from": format_time(entries[0].at) if entries else None,
             "to": format_time(entries[-1].at) if entries else None,
         }
