@@ -14,7 +14,7 @@ from chatbot.chat.dialogue import reply_before, withheld_tools
 from chatbot.chat.fence import fenced
 from chatbot.chat.governor import is_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
-from chatbot.chat.receipts import PARTS
+from chatbot.chat.receipts import unsent
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
@@ -105,8 +105,7 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
         disclosure.withholds(rows[each]) if each in rows else is_limited for each in recalled.shown or [""]
     ):
         held += recalled.shown
-        record = {name: value for name, value in record.items() if name not in PARTS}
-        record |= {"injected": [], "left_out": [*record.get("left_out", []), *_withheld(recalled.shown)]}
+        record = unsent(record, recalled.shown, WITHHELD)
         note = fenced(FENCE, [disclosure.note(len(held))], secrets.token_hex(4)) if held else ""
         recalled = PromptMemory(MemoryBlock(note), record=record)
     if tools := sorted(withheld_tools(disclosure)):
@@ -114,10 +113,6 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
     elif held:
         record["withheld"] = disclosure.record(rows=held)
     return replace(recalled, record=record)
-
-
-def _withheld(ids: Collection[str]) -> list[dict[str, str]]:
-    return [{"id": each, "why": WITHHELD} for each in ids]
 
 
 class TurnMemory:
@@ -228,7 +223,7 @@ class TurnMemory:
             record["standing"] = {row.id: question for row, question in pinned if row.id in block.standing}
         record["left_out"] += [{"id": each, "why": "in the messages that were sent"} for each in repeated]
         if withheld:
-            record["left_out"] += _withheld(sorted(withheld))
+            record["left_out"] += [{"id": each, "why": WITHHELD} for each in sorted(withheld)]
             record["withheld"] = disclosure.record(rows=sorted(withheld))
         return PromptMemory(block, given_rows, record, in_window)
 
