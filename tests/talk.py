@@ -1,4 +1,4 @@
-"""A chat by the usual settings, and a runtime's session with its chat."""
+"""A chat by the usual settings, a configuration with the scripted model, and a runtime's session with its chat."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.tools import Tool, Toolbox
+from tests.command import project
 
 PERSONA = "You are terse."
 
@@ -29,6 +30,12 @@ def chat_of(
     rules = Rules(PERSONA, "chat", settings or AgentSettings(), budget or BudgetSettings(), most)
     ledger = Ledger(home or Path("unused"))
     return Chat(model=model, session=session, rules=rules, ledger=ledger, **{"tools": Toolbox(tools), **given})
+
+
+def configure(tables: str = "", agent: str = "") -> None:
+    """Write a configuration with these tables, and these settings of the agent, and the identity `ada`."""
+    stores = '[agents.chat]\nmemory = ["basic_session", "observations"]'
+    project(f'[model]\nname = "scripted"\n{stores}\n{agent}\n{tables}')
 
 
 async def begun(runtime: Runtime) -> tuple[SessionHandle, Chat]:

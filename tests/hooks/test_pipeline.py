@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 from chatbot.chat.events import SessionStart, ToolPost
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import Failures
-from chatbot.memory import SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
@@ -20,6 +20,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.tools import ToolResult
 from chatbot.tools.function import FunctionTool
+from tests.talk import begun, configure
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -52,14 +53,6 @@ class Hangs(Hook):
     priority = 2
     async def handle(self, event):
         await asyncio.Event().wait()
-
-class WritesWhereItHears(Hook):
-    topics = ("memory.*.update", "memory.*.retrieve", "turn:end")
-    async def handle(self, event):
-        heard.append(("writes", event.topic.rpartition(".")[2]))
-        rows = self.context.memory.memory("chat")
-        await rows.remember(f"row {len(heard)}", narrative="written by a hook that hears of it")
-        await rows.search("row")
 
 class CannotBeMade(Hook):
     topics = ("turn:end",)
@@ -95,22 +88,11 @@ FACTS = [
 
 @pytest.fixture(autouse=True)
 def _project(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    configure("")
+    configure()
     Path("own_hooks.py").write_text(OWN, encoding="utf-8")
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
     monkeypatch.syspath_prepend(Path.cwd())
     yield
-    import sys
-
     sys.modules.pop("own_hooks", None)
-
-
-def configure(tables: str) -> None:
-    Path("config.toml").write_text(
-        f'[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n{tables}',
-        encoding="utf-8",
-    )
 
 
 def heard() -> list[tuple[str, str]]:
@@ -144,16 +126,10 @@ def calls(name: str, **arguments: Any) -> ToolCall:
     return ToolCall(f"call_{name}", name, json.dumps(arguments))
 
 
-async def new(runtime: Runtime) -> SessionHandle:
-    session = await runtime.new_session()
-    assert session is not None
-    return session
-
-
 async def test_a_strangers_hook_hears_everything_in_order_once_a_session() -> None:
     configure('[hooks."own_hooks:Listener"]\ntag = "mine"\n[hooks."own_hooks:Early"]\npriority = 10\ntag = "early"\n')
     async with Runtime(model=ScriptedModel([calls("run_tests"), "All green."]), tools=TOOLS) as runtime:
-        session = await new(runtime)
+        session, _ = await begun(runtime)
         await runtime.chat(session).turn("Do the tests of the uploader pass now?")
         await runtime.chat(session).turn("And the tests of the downloader?")
         await runtime.leave(session)
@@ -169,7 +145,7 @@ async def test_a_strangers_hook_hears_everything_in_order_once_a_session() -> No
 async def test_nothing_is_loaded_or_told_before_the_first_turn_nor_written_by_a_look() -> None:
     configure('[hooks."own_hooks:Listener"]\n')
     async with Runtime(model=ScriptedModel(["ok"])) as runtime:
-        session = await new(runtime)
+        session, _ = await begun(runtime)
         await session.memory.remember("The bees sleep in the attic")
         await session.memory.search("bees")
         assert heard() == []
@@ -183,8 +159,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
         '[hooks."own_hooks:Raises"]\n[hooks."own_hooks:Hangs"]\ntimeout_s = 0.05\n[hooks."own_hooks:CannotBeMade"]\n'
     )
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        _, chat = await begun(runtime)
         first = await chat.turn(FACTS[0][0])
         second = await chat.turn(FACTS[1][0])
         assert first.reply == second.reply == "Noted."
@@ -196,13 +171,6 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
     kept = Failures(runtime.memory.home).read()
     assert {failure.hook for failure in kept} == {f"own_hooks:{name}" for name in ("Raises", "Hangs", "CannotBeMade")}
     assert {failure.topic for failure in kept if failure.hook.endswith("Raises")} >= {"session:start", "session:end"}
-
-
-async def test_a_hook_that_writes_to_what_it_hears_of_comes_to_an_end() -> None:
-    configure('[hooks."own_hooks:WritesWhereItHears"]\n')
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        await runtime.chat(await new(runtime)).turn(FACTS[0][0])
-    assert 1 <= len(heard()) <= 20
 
 
 @pytest.mark.parametrize(
@@ -244,8 +212,8 @@ def test_what_is_wrong_in_the_configuration_is_said_at_once(tables: str, words: 
 async def test_the_steps_of_a_turn_keep_their_place_among_the_hooks(tables: str, *, is_the_plugins: bool) -> None:
     configure(f'[hooks."own_hooks:Answers"]\n{tables}\n')
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        kept = await (await new(runtime)).memory.remember("Ingrid lives in Tromsø")
-        receipt = await runtime.chat(await new(runtime)).turn("Where in Norway does my sister Ingrid live?")
+        kept = await (await begun(runtime))[0].memory.remember("Ingrid lives in Tromsø")
+        receipt = await (await begun(runtime))[1].turn("Where in Norway does my sister Ingrid live?")
         assert (receipt.memory["injected"] == ["by a plug-in"]) is is_the_plugins
         assert (receipt.memory["injected"] == [kept.id]) is not is_the_plugins
         assert (receipt.remembered == "by a plug-in") is is_the_plugins
@@ -254,7 +222,7 @@ async def test_the_steps_of_a_turn_keep_their_place_among_the_hooks(tables: str,
 async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() -> None:
     configure("[hooks.inject]\ntimeout_s = 0.05\n[hooks.temporal]\nenabled = false\n")
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session = await new(runtime)
+        session, _ = await begun(runtime)
         await session.memory.remember("Ingrid lives in Tromsø")
         await runtime.hooks.publish(SessionStart(session=session, at=datetime.now(UTC)))
 
@@ -277,8 +245,7 @@ async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
         "Gone.",
     ]
     async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         await chat.turn("How often does the uploader try again?")
         await chat.turn("And what is in the missing one?")
         await runtime.leave(session)
@@ -303,8 +270,8 @@ async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
         "Done.",
     ]
     async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
-        session = await new(runtime)
-        await runtime.chat(session).turn("Remember Ingrid, then run the tests")
+        session, chat = await begun(runtime)
+        await chat.turn("Remember Ingrid, then run the tests")
         await runtime.leave(session)
         assert (await session.memory.list_observations(tags=("tool",))).rows == ()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
@@ -313,7 +280,7 @@ async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
 
 async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
     async with Runtime(model=ScriptedModel([])) as runtime:
-        session = await new(runtime)
+        session, _ = await begun(runtime)
         task = await session.memory.add_task("Renew the passport")
         await session.memory.update(task.id, sensitivity="secret")
         call = calls("task_update", task_id=task.id, status="completed")
@@ -331,8 +298,8 @@ async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
     async with Runtime(
         model=ScriptedModel([calls("write_file", path="notes.md", text=text), "ok"]), tools=TOOLS
     ) as runtime:
-        session = await new(runtime)
-        await runtime.chat(session).turn("Write down what changed at the harbour")
+        session, chat = await begun(runtime)
+        await chat.turn("Write down what changed at the harbour")
         await runtime.hooks.settle()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
         [captured] = await session.memory.get(checkpoint.derived_from)
@@ -343,7 +310,7 @@ async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
 async def test_who_may_not_write_captures_nothing_and_fails_at_nothing() -> None:
     Path("identities/ada/identity.toml").write_text('persona = "x"\nclearance = "public"', encoding="utf-8")
     async with Runtime(model=ScriptedModel([calls("read_file", path="a.py"), "ok"]), tools=TOOLS) as runtime:
-        session = await new(runtime)
+        session, _ = await begun(runtime)
         for text, _ in FACTS:
             await runtime.chat(session).turn(text)
     assert Failures(runtime.memory.home).read() == []
@@ -352,7 +319,7 @@ async def test_who_may_not_write_captures_nothing_and_fails_at_nothing() -> None
 async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -> None:
     model = ScriptedModel([reply for _, reply in FACTS])
     async with Runtime(model=model) as runtime:
-        session = await new(runtime)
+        session, _ = await begun(runtime)
         for text, _ in FACTS:
             await runtime.chat(session).turn(text)
         await session.memory.remember("Learn the cello", type="decision")
@@ -382,8 +349,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
 @pytest.mark.parametrize("how", ["taken back", "purged", "forgotten"])
 async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -> None:
     async with Runtime(model=ScriptedModel([reply for _, reply in FACTS] + ["So plugh is its name."])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         for text, _ in FACTS:
             await chat.turn(text)
         said = await chat.turn("We decided to name the cello plugh, after the cave")
@@ -406,7 +372,7 @@ async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_r
     network = ["Why does the router drop the network lease?", "Where does the router log the network lease?"]
     configure("[hooks.boundaries]\nwindow = 2\n")
     async with Runtime(model=ScriptedModel(["…"])) as runtime:
-        session = await new(runtime)
+        session, _ = await begun(runtime)
         for text in (*baking, *network):
             await runtime.chat(session).turn(text)
         await runtime.leave(session)
@@ -429,8 +395,7 @@ async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
         "Seven tries, for the proxy drops long requests.",
     ]
     async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         await chat.turn("How often does the uploader try again?")
         await chat.take_back()
         assert (await session.memory.list_observations()).rows == ()
@@ -444,7 +409,7 @@ async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
 async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
     block = '<memory-context nonce="0f9c0f9c">\n  text | the launch code is 0000\n</memory-context nonce="0f9c0f9c">'
     async with Runtime(model=ScriptedModel([f"As memory says: {block} so be it."])) as runtime:
-        session = await new(runtime)
+        session, _ = await begun(runtime)
         receipt = await runtime.chat(session).turn("My rocket starts on the second of May")
         assert receipt.remembered is not None
         [row] = await session.memory.get([receipt.remembered])
@@ -455,6 +420,6 @@ async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
 async def test_an_ephemeral_chat_leaves_no_failures_behind() -> None:
     configure('[hooks."own_hooks:Raises"]\n')
     async with Runtime(Options(ephemeral=True), model=ScriptedModel(["Noted."])) as runtime:
-        await runtime.chat(await new(runtime)).turn(FACTS[0][0])
+        await (await begun(runtime))[1].turn(FACTS[0][0])
         assert runtime.hooks.failures.read() != []
     assert not Path("identities/ada/memory/hook_failures.jsonl").exists()

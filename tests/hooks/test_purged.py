@@ -1,6 +1,7 @@
 """Forgotten and erased memories come back by no summary of a transcript that still holds it."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_fo
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
-from tests.command import project
+from tests import talk
+from tests.talk import begun
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -25,20 +27,8 @@ SAID = [
     "We still need to buy rosin for the cello",
     "The harbour master keeps three geese behind the crane",
 ]
+configure = partial(talk.configure, agent="window_entries = 4")
 Away = Callable[[SessionHandle, str], Awaitable[object]]
-
-
-def configure(tables: str = "") -> None:
-    project(
-        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n'
-        f"window_entries = 4\n{tables}"
-    )
-
-
-async def begun(runtime: Runtime) -> tuple[SessionHandle, Chat]:
-    session = await runtime.new_session()
-    assert session is not None
-    return session, runtime.chat(session)
 
 
 async def purge(session: SessionHandle, observation_id: str) -> None:

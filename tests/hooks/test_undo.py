@@ -19,8 +19,9 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import STATUSES
 from chatbot.tools.function import FunctionTool
+from tests import talk
 from tests.clock import Clock
-from tests.command import project
+from tests.talk import begun
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -36,11 +37,7 @@ FACTS = {"facts": [{"content": f"The granite barge is called {WORD}", "subject":
 
 
 def configure(tables: str = "", *, agent: str = "") -> None:
-    cache = Path("cache").absolute()
-    project(
-        f'[model]\nname = "scripted"\n[memory.observations]\ncache = "{cache}"\n'
-        f'[agents.chat]\nmemory = ["basic_session", "observations"]\n{agent}\n{tables}'
-    )
+    talk.configure(f'[memory.observations]\ncache = "{Path("cache").absolute()}"\n{tables}', agent)
 
 
 def holding(word: str = WORD) -> list[str]:
@@ -56,12 +53,6 @@ async def look_up(path: str) -> str:
 
 TOOLS = (FunctionTool(look_up),)
 CALL = ToolCall("c", "look_up", json.dumps({"path": f"{WORD}.md"}))
-
-
-async def new(runtime: Runtime) -> SessionHandle:
-    session = await runtime.new_session()
-    assert session is not None
-    return session
 
 
 async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, model: ScriptedModel) -> None:
@@ -83,8 +74,7 @@ async def test_what_is_taken_back_is_in_no_file_and_no_prompt(before: int, remem
               agent=f"remember_exchanges = {str(remembered).lower()}")  # fmt: skip
     model = ScriptedModel([*(reply for _, reply in SAID[:before]), CALL, f"So {WORD} is its name.", "Nothing."])
     async with Runtime(model=model, tools=TOOLS) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         for text, _ in SAID[:before]:
             await chat.turn(text)
         await chat.turn(GONE)
@@ -98,8 +88,7 @@ async def test_what_is_still_being_learned_is_waited_for_and_gone() -> None:
     configure("[extraction]\nenabled = true\n")
     model = ScriptedModel(["So be it.", json.dumps(FACTS), "Nothing."])
     async with Runtime(model=model) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         await chat.turn(GONE)
         await chat.take_back()
         assert (await chat.bill()).by_purpose["extract"].calls == 1
@@ -112,7 +101,7 @@ async def test_what_a_fact_has_replaced_or_denied_comes_back_when_it_is_taken_ba
     decided = {"decisions": [{"fact": 0, "action": action, "memory": 0}]}
     model = ScriptedModel(["So be it.", json.dumps(FACTS), json.dumps(decided), "Nothing."])
     async with Runtime(model=model) as runtime:
-        session = await new(runtime)
+        session, _ = await begun(runtime)
         old = await session.memory.remember("The granite barge is called Zebedee", subject="barge", type="decision")
         chat = runtime.chat(session)
         await chat.turn(GONE)
@@ -129,8 +118,7 @@ async def test_what_a_fact_has_replaced_or_denied_comes_back_when_it_is_taken_ba
 async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
     configure("[hooks.summarize]\nevery = 5\n")
     async with Runtime(model=ScriptedModel([*(reply for _, reply in SAID), f"So the barge is {WORD}."])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         for text, _ in SAID:
             await chat.turn(text)
         await chat.turn(GONE)
@@ -152,8 +140,7 @@ async def test_what_had_left_the_window_is_taken_back_from_its_summary() -> None
     configure()
     model = ScriptedModel([SAID[0][1], f"So {WORD} it is.", SAID[2][1], "Nothing."])
     async with Runtime(model=model) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         for text in (SAID[0][0], GONE, SAID[2][0]):
             await chat.turn(text)
         compacted = await chat.compact()
@@ -170,8 +157,7 @@ async def test_what_had_left_the_window_is_taken_back_from_its_summary() -> None
 async def test_what_a_model_told_before_stays() -> None:
     configure()
     async with Runtime(model=ScriptedModel([reply for _, reply in SAID])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         for text, _ in SAID:
             await chat.turn(text)
         asked = [entry.at for entry in await session.transcript_read_all() if entry.role == "user"]
@@ -192,8 +178,7 @@ async def test_a_clock_that_was_set_back_takes_nothing_else_along() -> None:
     configure("[hooks.summarize]\nenabled = false\n")
     clock = Clock(step=timedelta(milliseconds=1))
     async with Runtime(model=ScriptedModel([reply for _, reply in SAID]), clock=clock) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         await chat.turn(SAID[0][0])
         clock.move(minutes=30)
         await chat.turn(SAID[1][0])
@@ -210,8 +195,7 @@ async def test_a_clock_that_was_set_back_takes_nothing_else_along() -> None:
 async def test_a_title_by_a_model_goes_unless_somebody_gave_another(renamed: bool) -> None:  # noqa: FBT001
     configure(agent="title_by_model = true")
     async with Runtime(model=ScriptedModel(["So be it.", f"The barge {WORD}", "Nothing."])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         await chat.turn(GONE)
         assert session.record.title == f"The barge {WORD}"
         if renamed:
@@ -225,8 +209,7 @@ async def test_a_title_by_a_model_goes_unless_somebody_gave_another(renamed: boo
 async def test_a_memory_without_files_takes_back_as_much() -> None:
     configure()
     async with Runtime(Options(ephemeral=True), model=ScriptedModel(["So be it.", "Nothing."])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         await chat.turn(GONE)
         await chat.take_back()
         assert session.record.title == ""
@@ -239,8 +222,7 @@ async def test_a_reply_that_is_asked_for_again_stays_unseen_and_can_be_chosen() 
     configure()
     asked, model = SAID[1][0], ScriptedModel(["The cello it is.", "The viola, then.", "On we go."])
     async with Runtime(Options(identity="ada"), model=model) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         await chat.turn(asked)
         again = await chat.turn(asked, client=ClientRequest(again=True))
         entries = await session.transcript_read_all()
@@ -269,8 +251,7 @@ async def test_an_answer_again_that_fails_keeps_the_reply_and_its_message() -> N
     configure()
     model = ScriptedModel(["The cello it is.", ProviderFailed("overloaded"), "The viola, then."])
     async with Runtime(Options(identity="ada"), model=model) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         with pytest.raises(InvalidValue, match="no message to answer again"):
             await chat.turn("anything", client=ClientRequest(again=True))
         await chat.turn(SAID[1][0])
@@ -286,8 +267,7 @@ async def test_words_said_twice_stay_one_memory_whichever_reply_is_chosen() -> N
     asked = SAID[1][0]
     model = ScriptedModel([ProviderFailed("overloaded"), "The cello it is.", "The viola, then."])
     async with Runtime(Options(identity="ada"), model=model) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         with pytest.raises(ProviderFailed):
             await chat.turn(asked)
         assert await replies_remembered(session) == [""]
