@@ -9,7 +9,6 @@ import pytest
 from chatbot.chat.receipts import Receipt
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem
-from chatbot.messages import without_blocks
 from chatbot.models import ScriptedModel
 from chatbot.stores.access import Clearance
 from tests.clock import Clock
@@ -70,15 +69,6 @@ async def test_a_caller_of_less_clearance_is_told_nothing(memory: MemorySystem, 
     assert "Castor" not in sent(model)
     assert receipt.memory["injected"] == []
     assert receipt.memory["considered"] == []
-
-
-async def test_the_block_stands_at_the_head_of_the_question(memory: MemorySystem, clock: Clock) -> None:
-    model, _ = await told_in_one_asked_in_another(memory, clock)
-    system, asked = model.prompts[-1]
-    assert (system.role, asked.role) == ("system", "user")
-    block, question = asked.content.split("\n\n")
-    assert "Castor" in block
-    assert without_blocks(asked.content) == question == "What are the names of the alpacas of my sister?"
 
 
 async def test_each_exchange_is_kept_word_for_word_and_the_receipt_names_it(memory: MemorySystem, clock: Clock) -> None:

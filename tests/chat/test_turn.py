@@ -583,19 +583,6 @@ async def test_an_answer_that_reads_like_an_instruction_is_told_in_the_receipt(
     ]
 
 
-async def test_a_budget_in_tokens_refuses_the_call_that_could_pass_it(
-    session: SessionHandle, memory_home: Path
-) -> None:
-    model = ScriptedModel(["a reply"])
-    chat = chat_of(model, session, memory_home, budget=BudgetSettings(session_tokens=60))
-    await chat.turn("hello")
-    with pytest.raises(BudgetExceeded, match="session_tokens = 60"):
-        await _talk_on(chat)
-    bill = await chat.bill()
-    assert bill.tokens <= 60
-    assert (await _transcript(session))[-1][0] == "error"
-
-
 async def test_a_bill_survives_a_damaged_line(session: SessionHandle, memory_home: Path) -> None:
     chat = chat_of(ScriptedModel(["hi"]), session, memory_home)
     await chat.turn("hello")
