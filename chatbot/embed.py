@@ -29,9 +29,8 @@ from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_mo
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config import AgentSettings
 from chatbot.config_layers import FILE_NAME, Settings
-from chatbot.hooks.capture import exchange_gate, keep_run
+from chatbot.hooks.capture import ToolRun, exchange_gate, keep_run
 from chatbot.hooks.hook import plan_hook
-from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability

@@ -27,7 +27,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.chat.dialogue import is_own_memory_tool
-from chatbot.chat.fence import without_tokens
+from chatbot.chat.governor import without_tokens
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec
 from chatbot.models.model import Model, estimate_text

@@ -11,8 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.chat.dialogue import reply_before, withheld_tools
-from chatbot.chat.fence import fenced
-from chatbot.chat.governor import is_own, line_of
+from chatbot.chat.governor import fenced, is_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.receipts import unsent
 from chatbot.config import AgentSettings

@@ -20,8 +20,8 @@ from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.config_layers import Settings
 from chatbot.errors import ModelError
 from chatbot.models import open_model
+from chatbot.models.call import unknown_provider
 from chatbot.models.catalog import SUGGESTED, CatalogModel, ModelServer, described, find_servers, local_model
-from chatbot.models.failures import unknown_provider
 from chatbot.models.provider import Provider, key_place, store_key
 from chatbot.models.weights import EMBEDDED, PREFIX, SMOLLM2
 from chatbot.providers import OURS, known_providers, provider_of

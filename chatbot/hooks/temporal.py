@@ -31,9 +31,8 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta, Struct
 
 from chatbot.chat.events import CHOOSE, TOOL_POST, TURN_END, ToolPost, TurnEnd
-from chatbot.hooks.capture import can_write
+from chatbot.hooks.capture import ToolRun, can_write
 from chatbot.hooks.hook import Hook, HookContext, per_session
-from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import SessionHandle
 from chatbot.memory.recall import RankedMemory
 from chatbot.messages import without_blocks

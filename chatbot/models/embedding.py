@@ -13,8 +13,7 @@ from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
 from chatbot.models import litellm_import
-from chatbot.models.call import PATIENCE_S
-from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before, translate
+from chatbot.models.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S, TRANSIENT, pause_before, translate
 from chatbot.models.litellm_import import Connections
 from chatbot.models.local_encoder import MINILM_NAME as MINILM
 from chatbot.models.local_encoder import NAME as LOCAL

@@ -14,8 +14,16 @@ from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.messages import CallOptions, Delta, Finished, Message, ToolSpec, Usage
 from chatbot.models import litellm_import
-from chatbot.models.call import ModelRequest, StreamedReply, has_reported_usage, is_whole
-from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before
+from chatbot.models.call import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    TRANSIENT,
+    ModelRequest,
+    StreamedReply,
+    has_reported_usage,
+    is_whole,
+    pause_before,
+)
 from chatbot.models.litellm_import import Connections
 from chatbot.models.model import JsonMode, Model, Price, estimate, estimate_text
 from chatbot.models.provider import NO_CREDIT, Provider

@@ -29,7 +29,7 @@ from platformdirs import user_data_path
 
 from chatbot.config import PriceSettings, ProviderSettings, from_variable
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, RateLimited, UnknownModel
-from chatbot.models.failures import unknown_provider
+from chatbot.models.call import unknown_provider
 from chatbot.models.model import Disclosure
 from chatbot.providers import (
     OLLAMA,

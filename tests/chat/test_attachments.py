@@ -20,7 +20,7 @@ from chatbot.attachments import DOCX, ODT, Link, extract, named, readable, split
 from chatbot.attachments.read import LARGEST, Upload, media_type, read
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.chat.events import Event, Notice
-from chatbot.chat.fence import FILE, TOKEN
+from chatbot.chat.governor import FILE, TOKEN
 from chatbot.memory import MemorySystem
 from chatbot.messages import FENCE, File, Message, ToolCallDelta
 from chatbot.models import ScriptedModel

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.chat.dialogue import is_memory_tool
-from chatbot.hooks.tool_run import LONGEST_OUTPUT, ToolRun
+from chatbot.hooks.capture import LONGEST_OUTPUT, ToolRun
 from chatbot.messages import ToolCall
 from chatbot.operations import OPERATIONS
 from chatbot.tools import ToolResult

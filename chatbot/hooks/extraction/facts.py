@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeGuard, get_args
 
 from chatbot.chat.calls import Calls
-from chatbot.chat.fence import barred, fenced
+from chatbot.chat.governor import barred, fenced
 from chatbot.hooks.extraction.structured import Table, objects_in, schema_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.merging import contradict
