@@ -61,12 +61,6 @@ def test_what_has_the_wrong_type_is_left_out_and_an_unknown_type_is_a_note() -> 
     assert (fact.content, fact.subject, fact.category, fact.type) == ("Sam plays chess on Mondays", "", "", "note")
 
 
-def test_a_task_or_a_summary_cannot_be_forged() -> None:
-    for kind in ("task", "exchange", "session_summary", "compressed_summary", "PREFERENCE", ""):
-        [fact] = parse_facts(json.dumps([FACT | {"type": kind}])).facts
-        assert fact.type == "note"
-
-
 def test_what_cannot_be_seen_is_taken_out() -> None:
     contents = [fact.content for fact in parse_facts(REPLIES["invisible"]).facts]
     assert "Sam plays chess on Mondays" in contents

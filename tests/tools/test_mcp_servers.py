@@ -23,7 +23,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Grant
-from chatbot.tools import Effect, Tool, Toolbox, ToolResult
+from chatbot.tools import Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp import McpServers
 from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION
@@ -555,7 +555,3 @@ def test_a_configuration_that_cannot_work_is_refused(text: str, words: str) -> N
     with pytest.raises(ConfigError) as raised:
         Setup.resolve()
     assert words in str(raised.value)
-
-
-def test_what_a_server_leaves_out_is_taken_for_the_worst() -> None:
-    assert Effect() == Effect(reads_only=False, destroys=True, repeats_safely=False, reaches_out=True)
