@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Self
 
 from chatbot.errors import (
@@ -24,14 +24,16 @@ from chatbot.errors import (
     UnknownModel,
 )
 from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta
+from chatbot.models.litellm_import import closed
 from chatbot.providers import known_providers, nearest_to
 from chatbot.redaction import without_secrets
+from chatbot.stores.lifecycle import AsyncResource
 
 PATIENCE_S = 5.0
 """LiteLLM's own limit comes this much later than ours, so that ours applies first."""
 
 
-class ModelRequest:
+class ModelRequest(AsyncResource):
     """A request that can be sent again: each `async with` is a new try.
 
     `secrets` gives the keys that no message may repeat.
@@ -69,20 +71,10 @@ class ModelRequest:
         # Raised outside the handler: the provider's exception, which may hold the key, must not be in the traceback.
         raise failure
 
-    async def __aenter__(self) -> Self:
-        self.stream = None
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def aclose(self) -> None:
         """Stop the provider, however far it got."""
-        close = getattr(self.stream, "aclose", None)
-        if close is not None:
-            with suppress(Exception):  # the connection may be closed already
-                outcome = close()
-                if inspect.isawaitable(outcome):
-                    await outcome
+        stream, self.stream = self.stream, None
+        await closed(stream)
 
 
 class _Steady:
