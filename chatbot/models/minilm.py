@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import mmap
-import threading
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -117,14 +116,12 @@ class Network:
         self._weights = MINILM.mapped(path, lambda: _read_weights(path))
         self._tokenizer = _tokenizer()
 
-    def encode(self, texts: list[str], is_over: threading.Event) -> tuple[list[Vector], int]:
-        """Return the texts' vectors, and how many tokens were read; ends early once it is over."""
+    def encode(self, texts: list[str]) -> tuple[list[Vector], int]:
+        """Return the texts' vectors, and how many tokens were read."""
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
         vectors = [array("f")] * len(texts)
         with one_core():
             for batch in _batches(tokens):
-                if is_over.is_set():
-                    break
                 rows = self.forward([tokens[number] for number in batch])
                 for number, row in zip(batch, rows, strict=True):
                     vectors[number] = array("f", row.tobytes())
