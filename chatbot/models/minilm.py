@@ -119,12 +119,8 @@ class Network:
     def encode(self, texts: list[str]) -> tuple[list[Vector], int]:
         """Return the texts' vectors, and how many tokens were read."""
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
-        vectors = [array("f")] * len(texts)
         with one_core():
-            for batch in _batches(tokens):
-                rows = self.forward([tokens[number] for number in batch])
-                for number, row in zip(batch, rows, strict=True):
-                    vectors[number] = array("f", row.tobytes())
+            vectors = [array("f", row.tobytes()) for batch in _batches(tokens) for row in self.forward(batch)]
         return vectors, sum(map(len, tokens))
 
     def forward(self, texts: Sequence[Sequence[int]]) -> Matrix:
@@ -218,16 +214,14 @@ def _threads() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _batches(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Numbers of texts, in groups of about as many tokens."""
-    batch: list[int] = []
-    size = 0
-    for number, each in enumerate(tokens):
-        if batch and size + len(each) > _BATCH_TOKENS:
+def _batches(texts: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+    """Yield the texts in groups of about as many tokens."""
+    batch: list[Sequence[int]] = []
+    for tokens in texts:
+        if batch and sum(map(len, batch)) + len(tokens) > _BATCH_TOKENS:
             yield batch
-            batch, size = [], 0
-        batch.append(number)
-        size += len(each)
+            batch = []
+        batch.append(tokens)
     if batch:
         yield batch
 
