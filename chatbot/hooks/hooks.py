@@ -306,7 +306,8 @@ class Hooks(Bus, AsyncResource):
         """
         with observed(self._observer):
             if self._hooks is None:
-                await self._open()
+                for name, why in self._open():
+                    await self.note_failure(name, SimpleNamespace(topic="start"), why)
             if isinstance(event, Retrieve | Update):
                 return [await answered(event)]
             return await super().publish(event, step)
@@ -350,15 +351,16 @@ class Hooks(Bus, AsyncResource):
             except (Exception, SystemExit):  # a plug-in may raise anything, and the others still close
                 logger.exception("the hook %s could not be closed", type(hook).__name__)
 
-    async def _open(self) -> None:
-        """Make the hooks; one that cannot be made is reported."""
-        self._hooks = []
+    def _open(self) -> list[tuple[str, str]]:
+        """Make the hooks; return the names of those that could not be made, and why."""
+        self._hooks, failed = [], []
         for plan in planned_hooks(self._context.config.hooks, beside=self._beside):
             try:
                 if plan.enabled:
                     self._subscribe(plan, plan.make(self._context))
             except ConfigError as error:
-                await self.note_failure(plan.name, SimpleNamespace(topic="start"), str(error))
+                failed.append((plan.name, str(error)))
+        return failed
 
     def _subscribe(self, plan: HookPlan, hook: Hook) -> None:
         self._hooks = [*(self._hooks or []), (hook, plan.timeout_s)]
