@@ -353,7 +353,8 @@ class Hooks(Bus, AsyncResource):
 
     def _open(self) -> list[tuple[str, str]]:
         """Make the hooks; return the names of those that could not be made, and why."""
-        self._hooks, failed = [], []
+        self._hooks = []
+        failed = []
         for plan in planned_hooks(self._context.config.hooks, beside=self._beside):
             try:
                 if plan.enabled:
