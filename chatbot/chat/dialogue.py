@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import count
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -180,26 +180,12 @@ def _paired(messages: list[Message]) -> list[Message]:
     """Drop calls without an answer and answers without a call: providers refuse both."""
     paired: list[Message] = []
     for at, message in enumerate(messages):
-        if message.role == "tool":
-            continue
-        if not message.tool_calls:
-            paired.append(message)
-            continue
-        results = _results_after(messages, at)
+        following = takewhile(lambda each: each.role == "tool", messages[at + 1 :])
+        results = {str(each.tool_call_id): each for each in following}
         calls = tuple(call for call in message.tool_calls if call.id in results)
-        if calls or message.content:
-            paired.append(Message("assistant", message.content, tool_calls=calls))
-            paired.extend(results[call.id] for call in calls)
+        if message.role != "tool" and (message.content or calls):
+            paired += [replace(message, tool_calls=calls), *(results[call.id] for call in calls)]
     return paired
-
-
-def _results_after(messages: list[Message], at: int) -> dict[str, Message]:
-    results = {}
-    for message in messages[at + 1 :]:
-        if message.role != "tool":
-            break
-        results[str(message.tool_call_id)] = message
-    return results
 
 
 def _read_calls(content: str) -> tuple[ToolCall, ...]:
