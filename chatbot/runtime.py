@@ -18,6 +18,7 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of
 from chatbot.config import Config, ModelSettings
 from chatbot.errors import ConfigError, SessionError, UnknownModel
+from chatbot.hooks import HookContext
 from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.scope import utc_now
@@ -86,18 +87,9 @@ class Runtime(AsyncResource):
         self._former: list[Model] = []
         self._others: dict[str, Model] = {}
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge, _clean)
-        self.hooks = Hooks(
-            config=self.config,
-            identity=self.setup.identity.name,
-            agent=self.agent,
-            memory=self.memory,
-            model=self.model,
-            ledger=self.ledger,
-            home=self.memory.where,
-            plugins_beside=self.setup.settings.plugins_beside,
-            clock=clock,
-            observer=self._observer,
-        )
+        identity, beside = self.setup.identity.name, self.setup.settings.plugins_beside
+        context = HookContext(self.config, identity, self.agent, self.memory, self.model, self.ledger, clock)
+        self.hooks = Hooks(context, home=self.memory.where, plugins_beside=beside, observer=self._observer)
 
     @property
     def config(self) -> Config:

@@ -18,7 +18,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
 from chatbot.chat.events import EXCHANGE, PROMPT_SUBMIT, TURN_END, Publisher
@@ -67,11 +67,13 @@ class HookContext(Struct, frozen=True):
     ledger: Ledger
     """The identity's bill: a hook records its model calls here, with its own purpose."""
     clock: Callable[[], datetime]
-    capabilities: Capabilities
-    publisher: Publisher
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    publisher: Publisher = field(default_factory=Publisher)
     """The bus, to publish events: any object with a `topic`, a `session` and an `at`."""
-    open_model: Callable[[ModelSettings], Model] = open_model
-    """Opens another model for the hook, which the hook closes."""
+
+    def open_model(self, settings: ModelSettings) -> Model:
+        """Open another model for the hook, which the hook closes."""
+        return open_model(settings, self.config.providers)
 
 
 class Hook(ABC):

@@ -31,16 +31,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.chat.events import Publisher, SessionEnd, SessionStart, Step
-from chatbot.chat.ledger import Ledger
-from chatbot.config import Config
 from chatbot.errors import ChatbotError, ConfigError
-from chatbot.hooks.hook import Capabilities, Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
-from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.hooks.hook import Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
+from chatbot.memory import SessionHandle
 from chatbot.memory.reading import Hit
-from chatbot.memory.scope import MemoryEvent, utc_now
+from chatbot.memory.scope import MemoryEvent
 from chatbot.memory.writing import AddResult, Draft
-from chatbot.models import open_model
-from chatbot.models.model import Model
 from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
@@ -258,43 +254,26 @@ MEMORY_STORE = "memory.store"
 
 
 class Hooks(Bus, AsyncResource):
-    """The hooks of an identity. `home` is where failures are kept; None keeps them in memory.
+    """The hooks of an identity, all made for one context. `home` is where failures are kept; None keeps them in memory.
 
     `observer` watches hooks that run outside of a turn.
     """
 
     def __init__(
         self,
+        context: HookContext,
         *,
-        config: Config,
-        identity: str,
-        agent: str,
-        memory: MemorySystem,
-        model: Model,
-        ledger: Ledger,
         home: Home | None,
         plugins_beside: Path | None = None,
-        clock: Callable[[], datetime] = utc_now,
         observer: Observer | None = None,
     ) -> None:
         self.failures = Failures(home)
-        super().__init__(self.failures, clock)
+        super().__init__(self.failures, context.clock)
         self._beside = plugins_beside
-        self.capabilities = Capabilities()
-        self.capabilities.provide(MEMORY_STORE, memory)
+        self.capabilities = context.capabilities
+        self.capabilities.provide(MEMORY_STORE, context.memory)
         self._observer = observer
-        self._context = HookContext(
-            config,
-            identity,
-            agent,
-            memory,
-            model,
-            ledger,
-            clock,
-            self.capabilities,
-            self,
-            partial(open_model, providers=config.providers),
-        )
+        self._context = replace(context, publisher=self)
         self._hooks: list[tuple[Hook, float]] | None = None
         """Each with its time-out; None before the first event."""
         self._sessions: dict[str, tuple[SessionHandle, datetime]] = {}
