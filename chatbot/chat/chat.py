@@ -177,12 +177,12 @@ class Chat:
         unless it is asked again. Its cost stays on the bill.
         """
         session = self.session
-        if session is None or not session.supports(TranscriptStore):
-            return []
         with observed(self._observer):
             async with self._settled():
                 entries = await last_exchange(session)
-                if entries:  # memory first and the transcript last: then a failure in between can be tried again
+                if (
+                    session is not None and entries
+                ):  # memory first and the transcript last: then a failure in between can be tried again
                     await self._forget_reply(session, entries)
                     await session.take_back_turn(entries[0].at)
                     await session.transcript_drop_last(len(entries))
@@ -212,8 +212,7 @@ class Chat:
     async def _set_aside(self) -> None:
         """Set aside the reply to the last message, for another one. Raises `InvalidValue` if there is no message."""
         session = self.session
-        supported = session is not None and session.supports(TranscriptStore)
-        entries = await last_exchange(session) if session is not None and supported else []
+        entries = await last_exchange(session)
         if session is None or not entries:
             raise InvalidValue("no message to answer again")
         replies, current = replies_of(entries[1:])
@@ -269,8 +268,6 @@ class Chat:
 
     async def asked_last(self) -> str | None:
         """Return the user's last message; None if the transcript has none."""
-        if self.session is None or not self.session.supports(TranscriptStore):
-            return None
         entries = await last_exchange(self.session)
         return entries[0].content if entries else None
 
@@ -287,16 +284,14 @@ class Chat:
         with observed(self._observer):
             async with self._order:
                 await self._begin_window()
-                return await self._compact(self.session, self._conversation.window)
-
-    async def _compact(self, session: SessionHandle, window: Window) -> Compaction | None:
-        entries = window.cut(await session.transcript_read_last(window.limit), 0)
-        asked = [at for at, entry in enumerate(entries) if entry.role == USER]
-        if len(asked) < _LEAST_TO_COMPACT:
-            return None
-        window.since = entries[asked[-1]].at
-        await session.kv_set(COMPACTED, format_time(window.since))
-        return Compaction(asked[-1], await summarize_episode(session, window.since))
+                window = self._conversation.window
+                entries = window.cut(await self.session.transcript_read_last(window.limit), 0)
+                asked = [at for at, entry in enumerate(entries) if entry.role == USER]
+                if len(asked) < _LEAST_TO_COMPACT:
+                    return None
+                window.since = entries[asked[-1]].at
+                await self.session.kv_set(COMPACTED, format_time(window.since))
+                return Compaction(asked[-1], await summarize_episode(self.session, window.since))
 
     def use(self, model: Model, tools: Toolbox) -> None:
         """Change the model and the tools it is offered. Do not call this while a turn runs."""

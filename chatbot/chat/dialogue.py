@@ -79,15 +79,16 @@ def messages_of(said: Sequence[Line]) -> list[Message]:
     return _paired(messages)
 
 
-async def last_exchange(session: SessionHandle) -> list[TranscriptEntry]:
-    """Return the entries from the user's last one on; empty if there is none."""
+async def last_exchange(session: SessionHandle | None) -> list[TranscriptEntry]:
+    """Return the entries from the user's last one on; empty if there is none, or no transcript."""
     n = _ENTRIES_AT_FIRST
-    while True:
+    while session is not None and session.supports(TranscriptStore):
         entries = await session.transcript_read_last(n)
         asked = max((at for at, entry in enumerate(entries) if entry.role == USER), default=None)
         if asked is not None or len(entries) < n:
             return [] if asked is None else entries[asked:]
         n *= 4
+    return []
 
 
 def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Line]], int]:
@@ -301,10 +302,6 @@ class TurnTranscript:
         """True once an entry could not be saved: later ones would follow a gap."""
         self._read: list[TranscriptEntry] | None = None
         """The window; None once something was written."""
-
-    async def last_exchange(self) -> list[TranscriptEntry]:
-        """Return the entries from the user's last one on."""
-        return await last_exchange(self._session) if self._session is not None and self.is_kept else []
 
     def resume(self, entries: Sequence[TranscriptEntry]) -> None:
         """Continue the turn that wrote these entries."""

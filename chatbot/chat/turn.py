@@ -28,6 +28,7 @@ from chatbot.chat.dialogue import (
     Line,
     TurnContext,
     TurnTranscript,
+    last_exchange,
     messages_of,
     tool_call_line,
     tool_result_line,
@@ -176,7 +177,7 @@ class Turn:
             await self._resume()
         elif self._client.again:
             self.receipt.resumed_at = self._clock()
-            self._transcript.resume(await self._transcript.last_exchange())
+            self._transcript.resume(await last_exchange(self._session))
         else:
             kept = await self._attached.keep(self._files)
             self.receipt.attachments = [record for _, record in kept]
@@ -190,7 +191,7 @@ class Turn:
     async def _resume(self) -> None:
         """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
         self.receipt.resumed_at = self._clock()
-        entries = await self._transcript.last_exchange()
+        entries = await last_exchange(self._session)
         waiting = {call.id for call in unanswered(entries)}
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
