@@ -249,13 +249,11 @@ class Turn:
         calls = [self._tools.unwrapped(call) for call in reply.calls()]
         said = [(ASSISTANT, reply.text)] if reply.text else []
         clients = self._client.own(calls)
-        if clients:
-            self.receipt.finish = "tool_calls"
+        if calls and (clients or may_run_tools):
+            said.append(tool_call_line(calls))
             for call in clients:
+                self.receipt.finish = "tool_calls"
                 self._emit(ClientCall(call))
-            said.append(tool_call_line(calls))
-        elif calls and may_run_tools:
-            said.append(tool_call_line(calls))
         elif calls:
             self.receipt.finish = "tool_limit"
             self._notice("the model still asks for tools: raise tool_steps to let it go on")
