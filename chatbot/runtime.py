@@ -303,7 +303,8 @@ class Runtime(AsyncResource):
 
         Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
         """
-        from chatbot.chat.dialogue import ToolContext, withheld_tools
+        from chatbot.chat.dialogue import ToolContext
+        from chatbot.chat.prompt import withheld_tools
 
         model = model or self.model
         if not model.supports_tools:

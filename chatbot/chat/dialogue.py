@@ -20,23 +20,22 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.chat.events import Publisher
 from chatbot.chat.ledger import UNBILLED, Ledger, Payer
-from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.handle import WriteResult
 from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
-from chatbot.models.model import Disclosure, Model
-from chatbot.operations import OPERATIONS
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import Event
-from chatbot.tools import Toolbox
 
 if TYPE_CHECKING:
+    from chatbot.chat.events import Publisher
     from chatbot.chat.receipts import Receipt
     from chatbot.chat.turn_memory import TurnMemory
+    from chatbot.config import AgentSettings, BudgetSettings
+    from chatbot.models.model import Model
+    from chatbot.tools import Toolbox
 
 ASSISTANT = "assistant"
 ERROR = "error"
@@ -127,36 +126,6 @@ def without_answers(messages: Sequence[Message], tools: Collection[str]) -> list
         replace(message, content=_WITHHELD) if names.get(str(message.tool_call_id)) in tools else message
         for message in messages
     ]
-
-
-MORE_TOOLS = "memory_more"
-"""The tool through which a model calls those that prompts do not describe one by one."""
-
-
-def is_memory_tool(name: str) -> bool:
-    """Return whether a tool works on memory: one of ours, also under the prefix of another server."""
-    return any(_ends_with(name.lower(), tool) for tool in (*OPERATIONS.tools(), MORE_TOOLS))
-
-
-def is_own_memory_tool(name: str) -> bool:
-    """Return whether it is one of ours, by its own name."""
-    return is_memory_tool(name) and "__" not in name
-
-
-def _ends_with(name: str, tool: str) -> bool:
-    before = name.removesuffix(tool)
-    return before != name and not before[-1:].isalnum()
-
-
-def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
-    """Return the tools of memory whose answers a provider may not be sent, and which its models are not offered.
-
-    Even tools that write return memories; those of sessions return parts of transcripts, which have no sensitivity.
-    """
-    if not disclosure.memory:
-        return OPERATIONS.tools()
-    names = OPERATIONS.tools() if disclosure.sensitivity == "public" else ()
-    return frozenset(name for name in names if name.startswith("session_"))
 
 
 class ToolContext(Struct, frozen=True):
@@ -417,9 +386,7 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     def beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
         """Return those of these tools that are offered beside the client's."""
         names = {tool.name for tool in self.tools}
-        if self.is_forced:
-            return ()
-        return tuple(each for each in specs if each.name not in names and (self.keeps or not is_memory_tool(each.name)))
+        return () if self.is_forced else tuple(each for each in specs if each.name not in names)
 
     def dialogue(self, said: Sequence[Message], *, has_resumed: bool) -> list[Message]:
         """Return the messages for the model: the client's history, then these, with the last message's images.

@@ -17,7 +17,8 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from chatbot import operation as kinds
-from chatbot.chat.dialogue import MORE_TOOLS, ToolContext
+from chatbot.chat.dialogue import ToolContext
+from chatbot.chat.prompt import MORE_TOOLS
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory

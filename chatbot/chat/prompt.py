@@ -26,11 +26,11 @@ from typing import TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from chatbot.chat.dialogue import is_own_memory_tool
 from chatbot.chat.governor import without_tokens
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec
-from chatbot.models.model import Model, estimate_text
+from chatbot.models.model import Disclosure, Model, estimate_text
+from chatbot.operations import OPERATIONS
 from chatbot.stores.text.analysis import terms
 
 LEFT_OUT = "…"
@@ -426,14 +426,47 @@ def _exchanges(dialogue: Sequence[Message]) -> list[list[Message]]:
     return exchanges
 
 
-async def fitting_tools(model: Model, specs: Sequence[ToolSpec]) -> tuple[tuple[ToolSpec, ...], str]:
+MORE_TOOLS = "memory_more"
+"""The tool through which a model calls those that prompts do not describe one by one."""
+
+
+def is_memory_tool(name: str) -> bool:
+    """Return whether a tool works on memory: one of ours, also under the prefix of another server."""
+    return any(_ends_with(name.lower(), tool) for tool in (*OPERATIONS.tools(), MORE_TOOLS))
+
+
+def is_own_memory_tool(name: str) -> bool:
+    """Return whether it is one of ours, by its own name."""
+    return is_memory_tool(name) and "__" not in name
+
+
+def _ends_with(name: str, tool: str) -> bool:
+    before = name.removesuffix(tool)
+    return before != name and not before[-1:].isalnum()
+
+
+def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
+    """Return the tools of memory whose answers a provider may not be sent, and which its models are not offered.
+
+    Even tools that write return memories; those of sessions return parts of transcripts, which have no sensitivity.
+    """
+    if not disclosure.memory:
+        return OPERATIONS.tools()
+    names = OPERATIONS.tools() if disclosure.sensitivity == "public" else ()
+    return frozenset(name for name in names if name.startswith("session_"))
+
+
+async def fitting_tools(model: Model, specs: Sequence[ToolSpec], *, keeps: bool) -> tuple[tuple[ToolSpec, ...], str]:
     """Return the tools that do not take too much of the model's window, in their order, and a notice of the others.
+
+    If nothing is to be remembered, those of memory are left out.
 
     The largest tools of others are left out first, as a server may have any number of them; then the tools of memory,
     from the last: searching and reading come first.
     """
     window = await model.context_window()
     room = window // _LARGEST_TOOLS_SHARE
+    specs = [spec for spec in specs if keeps or not is_memory_tool(spec.name)]
     if not specs or await model.count_tokens([], specs) <= room:
         return tuple(specs), ""
     sizes = {spec.name: await model.count_tokens([], [spec]) for spec in specs}

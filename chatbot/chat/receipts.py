@@ -12,7 +12,6 @@ from msgspec.structs import asdict
 
 from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Call
-from chatbot.chat.prompt import PromptBundle
 from chatbot.memory.recall import SEEN
 from chatbot.redaction import redact
 from chatbot.stores.fields import how_many
@@ -20,6 +19,7 @@ from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
+    from chatbot.chat.prompt import PromptBundle
     from chatbot.chat.turn_memory import PromptMemory
 
 VERSION = 1

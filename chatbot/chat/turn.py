@@ -33,7 +33,6 @@ from chatbot.chat.dialogue import (
     tool_call_line,
     tool_result_line,
     unanswered,
-    withheld_tools,
     without_answers,
 )
 from chatbot.chat.events import (
@@ -54,7 +53,7 @@ from chatbot.chat.events import (
     TurnEnd,
 )
 from chatbot.chat.memory_block import system_notice
-from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools
+from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools, withheld_tools
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import SessionTitle
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, disclosed
@@ -328,7 +327,9 @@ class Turn:
         if self._offered is None:
             for complaint in await self._tools.complete():
                 self._notice(complaint)
-            fitting, notice = await fitting_tools(self._model, self._client.beside(self._tools.specs))
+            fitting, notice = await fitting_tools(
+                self._model, self._client.beside(self._tools.specs), keeps=self._client.keeps
+            )
             if notice:
                 self._notice(notice)
             self._offered = (*fitting, *self._client.tools)

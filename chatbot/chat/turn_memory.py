@@ -10,9 +10,10 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from chatbot.chat.dialogue import reply_before, withheld_tools
+from chatbot.chat.dialogue import reply_before
 from chatbot.chat.governor import fenced, is_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
+from chatbot.chat.prompt import withheld_tools
 from chatbot.chat.receipts import unsent
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement

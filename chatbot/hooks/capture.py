@@ -16,8 +16,8 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
-from chatbot.chat.dialogue import is_memory_tool
 from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_POST, SessionEnd, SessionStart, ToolPost
+from chatbot.chat.prompt import is_memory_tool
 from chatbot.chat.turn_memory import AUTO
 from chatbot.config import Config
 from chatbot.hooks.hook import Hook, HookContext, per_session, plan_hook

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.chat.dialogue import is_memory_tool
+from chatbot.chat.prompt import is_memory_tool
 from chatbot.hooks.capture import LONGEST_OUTPUT, ToolRun
 from chatbot.messages import ToolCall
 from chatbot.operations import OPERATIONS
