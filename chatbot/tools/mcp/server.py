@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from chatbot.config import McpServerSettings
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
-from chatbot.orders import visible
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.tools.toolbox import Tool
@@ -46,7 +46,7 @@ class RemoteTool(Tool):
     def __init__(self, server: str, listed: Listed, settings: McpServerSettings, call: Call, clean: Clean) -> None:
         if len(json.dumps(listed.input_schema)) > LONGEST_SCHEMA:
             raise ToolError(f"the tool {listed.name!r:.80} of {server!r} is left out: its schema is too long")
-        said = visible(listed.description or listed.title or "")
+        said = _seen(listed.description or listed.title or "")
         self._server = server
         self._name = listed.name
         self._call = call
@@ -88,7 +88,7 @@ def _is_prose(name: str, value: object) -> TypeGuard[str]:
 
 def _plain(text: str, clean: Clean) -> str:
     """Return the cleaned text, or the text itself if cleaning only changes white space, which a value may need."""
-    seen = visible(text)
+    seen = _seen(text)
     cleaned = clean(seen)
     return seen if cleaned.split() == seen.split() else cleaned
 
@@ -114,7 +114,7 @@ def _text_of(result: CallToolResult) -> str:
     said = "\n".join(filter(None, map(_said, result.content)))
     if not said and result.structured_content is not None:
         said = json.dumps(result.structured_content, ensure_ascii=False)
-    return visible(said)
+    return _seen(said)
 
 
 def _said(block: ContentBlock) -> str:
@@ -125,6 +125,13 @@ def _said(block: ContentBlock) -> str:
     if block.type == "resource_link":
         return f"[{block.name}: {block.uri}]"
     return f"[{block.type}, {block.mime_type}: not text]"
+
+
+def _seen(text: str) -> str:
+    """Remove control and invisible characters, in which instructions can hide."""
+    return "".join(
+        char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cf", "Co", "Cs"}
+    )
 
 
 def _shortened(text: str) -> str:
