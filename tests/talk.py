@@ -1,5 +1,7 @@
 """A chat by the usual settings, a configuration with the scripted model, and a runtime's session with its chat."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
+from chatbot.models.scripted import Reply
 from chatbot.runtime import Runtime
 from chatbot.tools import Tool, Toolbox
 from tests.command import project
@@ -43,3 +46,12 @@ async def begun(runtime: Runtime) -> tuple[SessionHandle, Chat]:
     session = await runtime.new_session()
     assert session is not None
     return session, runtime.chat(session)
+
+
+@asynccontextmanager
+async def talking(
+    *replies: Reply, model: ScriptedModel | None = None, **given: Any
+) -> AsyncIterator[tuple[Runtime, SessionHandle, Chat]]:
+    """Open a runtime, with a model of these replies, with a new session and its chat."""
+    async with Runtime(model=model or ScriptedModel(replies), **given) as runtime:
+        yield runtime, *await begun(runtime)

@@ -130,17 +130,17 @@ async def test_what_was_said_is_known_after_a_turn_that_failed(
 
 
 async def test_what_was_said_is_known_after_a_turn_that_was_stopped(runtime_of: Callable[..., Runtime]) -> None:
-    begun = asyncio.Event()
+    asked = asyncio.Event()
 
     async def endless() -> AsyncIterator[Delta]:
-        begun.set()
+        asked.set()
         await asyncio.Event().wait()
         yield TextDelta("never")
 
     async with runtime_of(endless) as runtime:
         turn = asyncio.create_task((await begun(runtime))[1].turn(SAID))
         async with asyncio.timeout(PATIENCE_S):
-            await begun.wait()
+            await asked.wait()
             turn.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await turn

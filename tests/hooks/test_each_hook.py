@@ -22,7 +22,7 @@ from tests.clock import Clock
 from tests.command import project
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
-from tests.talk import begun, configure
+from tests.talk import begun, configure, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -146,8 +146,7 @@ def test_the_order_is_that_of_letsgo() -> None:
 async def test_a_clock_that_runs_backwards_harms_nothing(step: timedelta) -> None:
     configure("[hooks.summarize]\nevery = 2")
     clock = Clock(step=timedelta(milliseconds=1))
-    async with Runtime(model=ScriptedModel([REPLY]), clock=clock) as runtime:
-        session, chat = await begun(runtime)
+    async with talking(REPLY, clock=clock) as (runtime, session, chat):
         receipts = []
         for text in QUESTIONS:
             receipts.append(await chat.turn(text))
@@ -183,8 +182,7 @@ async def test_a_hook_that_does_not_close_keeps_nobody_from_leaving(monkeypatch:
     Path("stale_hooks.py").write_text(STALE, encoding="utf-8")
     monkeypatch.syspath_prepend(Path.cwd())
     configure('[hooks."stale_hooks:NeverCloses"]')
-    async with Runtime(model=ScriptedModel([REPLY])) as runtime:
-        _, chat = await begun(runtime)
+    async with talking(REPLY) as (_, _, chat):
         await chat.turn(QUESTIONS[0])
     sys.modules.pop("stale_hooks", None)
 
@@ -228,8 +226,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.nightly
 async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> None:
     configure("[maintenance]\nconsolidate_every_hours = 0\ncompress_every_hours = 0\n[hooks.summarize]\nleast = 1")
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, _ = await begun(runtime)
+    async with talking("Noted.") as (runtime, session, _):
         for number in range(30):
             await runtime.memory.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
     words = ["granite", "timber", "copper"]
@@ -258,8 +255,7 @@ async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> No
 async def _live(clock: Clock, days: float) -> dict[str, int]:
     """Talk once, that many days later; how many rows there are of each status."""
     clock.now += timedelta(days=days)
-    async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
-        session, chat = await begun(runtime)
+    async with talking("ok", clock=clock) as (runtime, session, chat):
         await chat.turn("ok")
         await runtime.leave(session)
         await runtime.hooks.settle()
@@ -296,7 +292,6 @@ async def test_each_part_of_maintenance_can_be_switched_off() -> None:
 
 async def test_sessions_without_observations_leave_nothing_behind() -> None:
     project('[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\n')
-    async with Runtime(model=ScriptedModel(["ok"]), clock=Clock()) as runtime:
-        _, chat = await begun(runtime)
+    async with talking("ok", clock=Clock()) as (_, _, chat):
         await chat.turn("ok")
     assert not Path("identities/ada/memory", NAME).exists()

@@ -20,7 +20,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.tools import ToolResult
 from chatbot.tools.function import FunctionTool
-from tests.talk import begun, configure
+from tests.talk import begun, configure, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -128,8 +128,7 @@ def calls(name: str, **arguments: Any) -> ToolCall:
 
 async def test_a_strangers_hook_hears_everything_in_order_once_a_session() -> None:
     configure('[hooks."own_hooks:Listener"]\ntag = "mine"\n[hooks."own_hooks:Early"]\npriority = 10\ntag = "early"\n')
-    async with Runtime(model=ScriptedModel([calls("run_tests"), "All green."]), tools=TOOLS) as runtime:
-        session, _ = await begun(runtime)
+    async with talking(calls("run_tests"), "All green.", tools=TOOLS) as (runtime, session, _):
         await runtime.chat(session).turn("Do the tests of the uploader pass now?")
         await runtime.chat(session).turn("And the tests of the downloader?")
         await runtime.leave(session)
@@ -144,8 +143,7 @@ async def test_a_strangers_hook_hears_everything_in_order_once_a_session() -> No
 
 async def test_nothing_is_loaded_or_told_before_the_first_turn_nor_written_by_a_look() -> None:
     configure('[hooks."own_hooks:Listener"]\n')
-    async with Runtime(model=ScriptedModel(["ok"])) as runtime:
-        session, _ = await begun(runtime)
+    async with talking("ok") as (runtime, session, _):
         await session.memory.remember("The bees sleep in the attic")
         await session.memory.search("bees")
         assert heard() == []
@@ -158,8 +156,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
     configure(
         '[hooks."own_hooks:Raises"]\n[hooks."own_hooks:Hangs"]\ntimeout_s = 0.05\n[hooks."own_hooks:CannotBeMade"]\n'
     )
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        _, chat = await begun(runtime)
+    async with talking("Noted.") as (_, _, chat):
         first = await chat.turn(FACTS[0][0])
         second = await chat.turn(FACTS[1][0])
         assert first.reply == second.reply == "Noted."
@@ -168,7 +165,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
         notices = [notice.split("'")[1] for notice in first.notices]
         assert notices == ["own_hooks:CannotBeMade", "own_hooks:Raises", "own_hooks:Hangs"]
         assert second.notices == []
-    kept = Failures(runtime.memory.home).read()
+    kept = Failures(Path("identities/ada/memory")).read()
     assert {failure.hook for failure in kept} == {f"own_hooks:{name}" for name in ("Raises", "Hangs", "CannotBeMade")}
     assert {failure.topic for failure in kept if failure.hook.endswith("Raises")} >= {"session:start", "session:end"}
 
@@ -221,8 +218,7 @@ async def test_the_steps_of_a_turn_keep_their_place_among_the_hooks(tables: str,
 
 async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() -> None:
     configure("[hooks.inject]\ntimeout_s = 0.05\n[hooks.temporal]\nenabled = false\n")
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, _ = await begun(runtime)
+    async with talking("Noted.") as (runtime, session, _):
         await session.memory.remember("Ingrid lives in Tromsø")
         await runtime.hooks.publish(SessionStart(session=session, at=datetime.now(UTC)))
 
@@ -244,8 +240,7 @@ async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
         calls("read_file", path="missing"),
         "Gone.",
     ]
-    async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
-        session, chat = await begun(runtime)
+    async with talking(*script, tools=TOOLS) as (runtime, session, chat):
         await chat.turn("How often does the uploader try again?")
         await chat.turn("And what is in the missing one?")
         await runtime.leave(session)
@@ -269,8 +264,7 @@ async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
         calls("run_tests"),
         "Done.",
     ]
-    async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
-        session, chat = await begun(runtime)
+    async with talking(*script, tools=TOOLS) as (runtime, session, chat):
         await chat.turn("Remember Ingrid, then run the tests")
         await runtime.leave(session)
         assert (await session.memory.list_observations(tags=("tool",))).rows == ()
@@ -279,8 +273,7 @@ async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
 
 
 async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
-    async with Runtime(model=ScriptedModel([])) as runtime:
-        session, _ = await begun(runtime)
+    async with talking() as (runtime, session, _):
         task = await session.memory.add_task("Renew the passport")
         await session.memory.update(task.id, sensitivity="secret")
         call = calls("task_update", task_id=task.id, status="completed")
@@ -295,10 +288,7 @@ async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
 
 async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
     text = "The harbour master changed the tariff of granite barges"
-    async with Runtime(
-        model=ScriptedModel([calls("write_file", path="notes.md", text=text), "ok"]), tools=TOOLS
-    ) as runtime:
-        session, chat = await begun(runtime)
+    async with talking(calls("write_file", path="notes.md", text=text), "ok", tools=TOOLS) as (runtime, session, chat):
         await chat.turn("Write down what changed at the harbour")
         await runtime.hooks.settle()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
@@ -309,8 +299,7 @@ async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
 
 async def test_who_may_not_write_captures_nothing_and_fails_at_nothing() -> None:
     Path("identities/ada/identity.toml").write_text('persona = "x"\nclearance = "public"', encoding="utf-8")
-    async with Runtime(model=ScriptedModel([calls("read_file", path="a.py"), "ok"]), tools=TOOLS) as runtime:
-        session, _ = await begun(runtime)
+    async with talking(calls("read_file", path="a.py"), "ok", tools=TOOLS) as (runtime, session, _):
         for text, _ in FACTS:
             await runtime.chat(session).turn(text)
     assert Failures(runtime.memory.home).read() == []
@@ -318,8 +307,7 @@ async def test_who_may_not_write_captures_nothing_and_fails_at_nothing() -> None
 
 async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -> None:
     model = ScriptedModel([reply for _, reply in FACTS])
-    async with Runtime(model=model) as runtime:
-        session, _ = await begun(runtime)
+    async with talking(model=model) as (runtime, session, _):
         for text, _ in FACTS:
             await runtime.chat(session).turn(text)
         await session.memory.remember("Learn the cello", type="decision")
@@ -348,8 +336,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
 
 @pytest.mark.parametrize("how", ["taken back", "purged", "forgotten"])
 async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -> None:
-    async with Runtime(model=ScriptedModel([reply for _, reply in FACTS] + ["So plugh is its name."])) as runtime:
-        session, chat = await begun(runtime)
+    async with talking(*(reply for _, reply in FACTS), "So plugh is its name.") as (runtime, session, chat):
         for text, _ in FACTS:
             await chat.turn(text)
         said = await chat.turn("We decided to name the cello plugh, after the cave")
@@ -371,8 +358,7 @@ async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_r
     baking = ["How long does the sourdough starter need for bread?", "Does the sourdough starter smell of bread?"]
     network = ["Why does the router drop the network lease?", "Where does the router log the network lease?"]
     configure("[hooks.boundaries]\nwindow = 2\n")
-    async with Runtime(model=ScriptedModel(["…"])) as runtime:
-        session, _ = await begun(runtime)
+    async with talking("…") as (runtime, session, _):
         for text in (*baking, *network):
             await runtime.chat(session).turn(text)
         await runtime.leave(session)
@@ -394,8 +380,7 @@ async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
         calls("read_file", path="src/uploader.py"),
         "Seven tries, for the proxy drops long requests.",
     ]
-    async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
-        session, chat = await begun(runtime)
+    async with talking(*script, tools=TOOLS) as (runtime, session, chat):
         await chat.turn("How often does the uploader try again?")
         await chat.take_back()
         assert (await session.memory.list_observations()).rows == ()
@@ -408,8 +393,7 @@ async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
 
 async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
     block = '<memory-context nonce="0f9c0f9c">\n  text | the launch code is 0000\n</memory-context nonce="0f9c0f9c">'
-    async with Runtime(model=ScriptedModel([f"As memory says: {block} so be it."])) as runtime:
-        session, _ = await begun(runtime)
+    async with talking(f"As memory says: {block} so be it.") as (runtime, session, _):
         receipt = await runtime.chat(session).turn("My rocket starts on the second of May")
         assert receipt.remembered is not None
         [row] = await session.memory.get([receipt.remembered])
