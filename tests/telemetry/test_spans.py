@@ -146,7 +146,7 @@ async def test_what_is_done_with_memory_is_a_span_that_tells_how_much_and_what_f
     watched: Watched, talking: Talking
 ) -> None:
     async with talking(ScriptedModel()) as (runtime, session):
-        for memory in (session.memory, session.memory.within(clearance="full"), runtime.memories()):
+        for memory in (session.memory, session.memory.within(clearance="full"), runtime.memory.memory("chat")):
             old, new = [(await memory.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
             watched.exporter.clear()
             await memory.search("tea")
