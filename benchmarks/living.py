@@ -82,11 +82,11 @@ async def begin(runtime: Runtime) -> SessionHandle:
     session = await runtime.new_session()
     assert session is not None
     await runtime.hooks.begin(session)
-    await runtime.hooks.bus.drain()
+    await runtime.hooks.settle()
     return session
 
 
 async def leave(runtime: Runtime, session: SessionHandle) -> None:
     """End the session, and return once what that sets off is done."""
     await runtime.leave(session)
-    await runtime.hooks.bus.drain()
+    await runtime.hooks.settle()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatbot.chat.chat import Chat
+    from chatbot.chat.dialogue import ToolContext
     from chatbot.chat.receipts import Receipt
-    from chatbot.chat.tool_names import ToolContext
     from chatbot.errors import ChatbotError
     from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
     from chatbot.models import Model, ScriptedModel, open_model
@@ -29,7 +29,7 @@ _HOMES = {
     "SessionHandle": "chatbot.memory",
     "SessionRecord": "chatbot.memory",
     "Tool": "chatbot.tools",
-    "ToolContext": "chatbot.chat.tool_names",
+    "ToolContext": "chatbot.chat.dialogue",
     "open_model": "chatbot.models",
 }
 

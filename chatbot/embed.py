@@ -29,9 +29,8 @@ from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_mo
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config import AgentSettings
 from chatbot.config_layers import FILE_NAME, Settings
-from chatbot.hooks.capture import exchange_gate, keep_run, mark_milestones
+from chatbot.hooks.capture import ToolRun, exchange_gate, keep_run
 from chatbot.hooks.hook import plan_hook
-from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
@@ -223,7 +222,7 @@ class AgentMemory(Memory, AsyncResource):
                 continue
             if each.number in known:
                 await turn.take_back(each.at)
-            kept.append(await turn.keep(each.at, each.text, each.reply, PromptMemory(), memorability=gate))
+            kept.append(await turn.keep(each.at, each.text, each.reply, memorability=gate))
         return [each.id for each in kept if each is not None]
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:
@@ -284,11 +283,10 @@ class AgentMemory(Memory, AsyncResource):
         plan = plan_hook("capture", self._setup.config.hooks.get("capture"), beside=self._setup.settings.plugins_beside)
         kept: list[str] = []
         before: dict[str, str] = {}
+        checkpoints = bool(plan.all_settings()["checkpoints"])
         for result in results if plan.enabled else ():
             run = ToolRun.of(result)
-            found = await keep_run(memory, run, gate=gate, before=before)
-            if plan.all_settings()["checkpoints"]:
-                await mark_milestones(memory, run, [found] if found else [])
+            found = await keep_run(memory, run, gate=gate, before=before, checkpoints=checkpoints)
             kept += [found] if found else []
         return kept
 

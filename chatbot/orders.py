@@ -12,13 +12,13 @@ passes both is still data between the fences of a memory block.
 from __future__ import annotations
 
 import base64
-import binascii
 import codecs
 import html
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
+from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -59,15 +59,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _LEET = str.maketrans("0134578$@!|", "oieastbsaii")
 _LEET_WORD = re.compile(r"[a-z@$!|][0134578@$!|]|[0134578@$!|][a-z]", re.IGNORECASE)
 _ELEMENT = re.compile(r"</?[a-z][^<>\n]{0,200}>", re.IGNORECASE)
-_INSIDE = re.compile(r"(?<=[^\W_])[*~`]{1,3}(?=[^\W_])")
-"""Emphasis that stands inside of words."""
-_BACKWARDS = re.compile(r"backward|revers|r\u00fcckw|umgekehrt|envers|rev\u00e9s", re.IGNORECASE)
 _ROT13 = re.compile(r"rot ?-?13", re.IGNORECASE)
 _SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·]){3,}[^\W\d_](?![^\W_])")
 _SPELLED_WORD = re.compile(r"(?<![^\W_])[^\W\d_]([ .\-_*·])[^\W\d_](?:\1[^\W\d_])*(?![^\W_])")
 _GAP = re.compile(r"[\W_]{20,}")
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){12,}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){12,4096}")
 _ESCAPE = re.compile(r"\\u\{?([0-9a-fA-F]{4})\}?|\\x([0-9a-fA-F]{2})")
 
 
@@ -129,10 +126,6 @@ def _readings(text: str) -> Iterator[str]:
 def _decoded(text: str) -> Iterator[str]:
     if "<" in text:
         yield _ELEMENT.sub("", text)
-    if _INSIDE.search(text):
-        yield _INSIDE.sub("", text)
-    if _BACKWARDS.search(text):
-        yield text[::-1]
     if _ROT13.search(text):
         yield codecs.decode(text, "rot13")
     if "&" in text:
@@ -141,17 +134,10 @@ def _decoded(text: str) -> Iterator[str]:
         yield unquote(text)
     if "\\" in text:
         yield _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
-    for run in _first(_RUN, text):
-        yield from _as_text(_base64(run))
-    for run in _first(_HEX, text):
-        yield from _as_text(binascii.unhexlify(re.sub("[ :]", "", run)))
-
-
-def _first(pattern: re.Pattern[str], text: str) -> Iterator[str]:
-    for at, found in enumerate(pattern.finditer(text)):
-        if at == _MOST_RUNS:
-            return
-        yield found[0][:_LONGEST_RUN]
+    for found in islice(_RUN.finditer(text), _MOST_RUNS):
+        yield from _as_text(_base64(found[0][:_LONGEST_RUN]))
+    for found in islice(_HEX.finditer(text), _MOST_RUNS):
+        yield from _as_text(bytes.fromhex(found[0].replace(":", " ")))
 
 
 def _base64(run: str) -> bytes:
@@ -191,9 +177,7 @@ STRUCTURE = {
     "tool-forgery": (
         r"\"(?:tool_calls?|function_call|tool_use)\"\s{0,20}:",
         rf"{_NAME}\s{{0,20}}:\s{{0,20}}\"[^\"]{{1,80}}\"\s{{0,20}},\s{{0,20}}\"(?:arguments|parameters|input|args)\"\s{{0,20}}:",
-        rf"\"(?:arguments|parameters)\"\s{{0,20}}:\s{{0,20}}\{{[^{{}}]{{0,200}}\}}\s{{0,20}},\s{{0,20}}{_NAME}",
         r"<\s{0,9}/?\s{0,9}(?:\w{1,20}:)?(?:tool_calls?|function_calls?|tool_use|invoke|tool_response|tool_result)\b",
-        r"<\s{0,9}function\s{0,9}=",
         r"<\|python_tag\|>|\[/?TOOL_CALLS\]|(?<![\w.])functions\.\w{1,60}\s{0,3}\(\s{0,3}\{",
         r"^\s{0,20}action\s{0,9}:[^\n]{1,80}\n\s{0,20}action[ _]input\s{0,9}:",
     ),
@@ -202,7 +186,6 @@ STRUCTURE = {
         r"(?-i:(?:BEGIN|START|END)(?: OF)?(?: NEW)? (?:SYSTEM|DEVELOPER|ADMIN) (?:PROMPT|MESSAGE|INSTRUCTIONS?))",
         r"(?-i:END OF (?:DATA|MEMORY|MEMORIES|CONTEXT|DOCUMENT|INPUT|USER INPUT))",
         r"^\s{0,9}<\s{0,9}(?:system|instructions?|developer|admin|system[_-]prompt)\s{0,9}>",
-        r"<(system|instructions?|developer|admin|system[_-]prompt)>[^<]{1,400}</\1>",
         rf"\[\s{{0,9}}{_ROLE}[ _-](?:override|message|prompt|notice|update|command)[^\]\n]{{0,40}}\]",
         rf"[-=#*~%]{{2,40}}\s{{0,9}}{_ROLE}[ _](?:override|message|prompt|notice)",
         r"\"role\"\s{0,9}:\s{0,9}\"(?:system|developer|assistant|tool)\"\s{0,9},\s{0,9}\"content\"",

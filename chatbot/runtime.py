@@ -18,6 +18,7 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of
 from chatbot.config import Config, ModelSettings
 from chatbot.errors import ConfigError, SessionError, UnknownModel
+from chatbot.hooks import HookContext
 from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.scope import utc_now
@@ -86,18 +87,9 @@ class Runtime(AsyncResource):
         self._former: list[Model] = []
         self._others: dict[str, Model] = {}
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge, _clean)
-        self.hooks = Hooks(
-            config=self.config,
-            identity=self.setup.identity.name,
-            agent=self.agent,
-            memory=self.memory,
-            model=self.model,
-            ledger=self.ledger,
-            home=self.memory.where,
-            plugins_beside=self.setup.settings.plugins_beside,
-            clock=clock,
-            observer=self._observer,
-        )
+        identity, beside = self.setup.identity.name, self.setup.settings.plugins_beside
+        context = HookContext(self.config, identity, self.agent, self.memory, self.model, self.ledger, clock)
+        self.hooks = Hooks(context, home=self.memory.where, plugins_beside=beside, observer=self._observer)
 
     @property
     def config(self) -> Config:
@@ -131,7 +123,7 @@ class Runtime(AsyncResource):
     @property
     def is_at_rest(self) -> bool:
         """Return whether nothing goes on in the background: no hook runs, and nothing is being embedded."""
-        return self.hooks.is_at_rest and not self.memory.is_embedding
+        return self.hooks.is_settled() and not self.memory.is_embedding
 
     @property
     def remembers(self) -> bool:
@@ -181,9 +173,9 @@ class Runtime(AsyncResource):
 
     def chat(self, session: SessionHandle | None) -> Chat:
         """A conversation in `session`, by the rules of the agent. Raises `MissingRight`: it takes `chat`."""
-        from chatbot.chat import chat, turn
+        from chatbot.chat import chat, dialogue
 
-        rules = turn.Rules(
+        rules = dialogue.Rules(
             persona=self._persona,
             agent=self.agent,
             settings=self.setup.agent_settings,
@@ -311,7 +303,8 @@ class Runtime(AsyncResource):
 
         Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
         """
-        from chatbot.chat.tool_names import ToolContext, withheld_tools
+        from chatbot.chat.dialogue import ToolContext
+        from chatbot.chat.prompt import withheld_tools
 
         model = model or self.model
         if not model.supports_tools:
@@ -331,7 +324,7 @@ class Runtime(AsyncResource):
         return Toolbox(
             given if is_ours else (*given, *named()),
             later=named if is_ours else None,
-            sources=[self._servers] if self._uses_servers else [],
+            sources=[self._servers.tools] if self._uses_servers else [],
             confirm=self.confirm,
         )
 

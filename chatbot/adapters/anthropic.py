@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from anthropic.lib.tools import BetaAsyncAbstractMemoryTool, ToolError
 
-from chatbot.chat.fence import fenced, without_tokens
-from chatbot.chat.governor import judge
+from chatbot.chat.governor import fenced, judge, without_tokens
 from chatbot.embed import AgentMemory
 from chatbot.messages import INTRODUCTION
 from chatbot.stores.fields import LONGEST_LINE

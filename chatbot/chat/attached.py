@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from chatbot.attachments import Link, split
 from chatbot.attachments.read import Attachment, read_all, upload_of
 from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.chat.fence import FILE, fenced, in_one_line, without_tokens
+from chatbot.chat.governor import FILE, fenced, in_one_line, without_tokens
 from chatbot.chat.turn_memory import RECENT_QUESTIONS
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now

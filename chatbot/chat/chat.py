@@ -11,18 +11,29 @@ from msgspec import Struct
 
 from chatbot.attachments import readable
 from chatbot.attachments.read import Attachment, Upload, read_all
-from chatbot.chat.client import NO_CLIENT, ClientRequest
-from chatbot.chat.dialogue import ASSISTANT, USER, Line, Window, last_exchange, replies_of, reply_lines
+from chatbot.chat.dialogue import (
+    ASSISTANT,
+    NO_CLIENT,
+    USER,
+    ClientRequest,
+    Line,
+    Rules,
+    TurnContext,
+    Window,
+    last_exchange,
+    replies_of,
+    reply_lines,
+)
 from chatbot.chat.events import Emit, Phase, Publisher
 from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.turn import Rules, Turn, TurnContext
+from chatbot.chat.turn import Turn
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.scope import new_id, utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
@@ -125,8 +136,8 @@ class Chat:
         with observed(self._observer):
             async with self._order_here:  # a lease would be written
                 await self._begin_window()
-                turn, receipt = self._turn(text, lambda _: None)
-                return await turn.prompt(), receipt
+                turn = Turn(text, self._conversation, lambda _: None)
+                return await turn.prompt(), turn.receipt
 
     async def _read(self, attachments: Sequence[Upload], emit: Emit) -> list[Attachment]:
         """Read the attachments. Raises `InvalidValue`, also for pictures that the model cannot see."""
@@ -155,29 +166,9 @@ class Chat:
             await self._begin_window()
             if client.again:
                 await self._set_aside()
-            turn, receipt = self._turn(text, emit, most, client, files)
-            self._receipts.append(receipt)
+            turn = Turn(text, self._conversation, emit, most=most, client=client, files=files)
+            self._receipts.append(turn.receipt)
             return await turn.run()
-
-    def _turn(
-        self,
-        text: str,
-        emit: Emit,
-        most: int | None = None,
-        client: ClientRequest = NO_CLIENT,
-        files: Sequence[Attachment] = (),
-    ) -> tuple[Turn, Receipt]:
-        longest = self.rules.max_output_tokens
-        receipt = Receipt(
-            turn=client.turn or str(new_id()),
-            session=self.session.id if self.session else None,
-            agent=self.rules.agent,
-            model=self.model.name,
-            at=self._conversation.clock(),
-        )
-        reply_tokens = longest if most is None else min(most, longest)
-        turn = Turn(text, self._conversation, receipt, emit, reply_tokens=reply_tokens, client=client, files=files)
-        return turn, receipt
 
     async def take_back(self, *, to_ask_again: bool = False) -> list[TranscriptEntry]:
         """Remove the last exchange, from the user's entry on, and return it; empty if there is none.
@@ -186,12 +177,12 @@ class Chat:
         unless it is asked again. Its cost stays on the bill.
         """
         session = self.session
-        if session is None or not session.supports(TranscriptStore):
-            return []
         with observed(self._observer):
             async with self._settled():
                 entries = await last_exchange(session)
-                if entries:  # memory first and the transcript last: then a failure in between can be tried again
+                if (
+                    session is not None and entries
+                ):  # memory first and the transcript last: then a failure in between can be tried again
                     await self._forget_reply(session, entries)
                     await session.take_back_turn(entries[0].at)
                     await session.transcript_drop_last(len(entries))
@@ -205,9 +196,9 @@ class Chat:
         session, publisher = self.session, self._conversation.publisher
         while True:
             if session is not None:
-                await publisher.settle(session)  # without holding the order: some of that work may wait for it
+                await publisher.settle(session.id)  # without holding the order: some of that work may wait for it
             async with self._order:
-                if session is None or publisher.is_settled(session):
+                if session is None or publisher.is_settled(session.id):
                     yield
                     return
 
@@ -221,8 +212,7 @@ class Chat:
     async def _set_aside(self) -> None:
         """Set aside the reply to the last message, for another one. Raises `InvalidValue` if there is no message."""
         session = self.session
-        supported = session is not None and session.supports(TranscriptStore)
-        entries = await last_exchange(session) if session is not None and supported else []
+        entries = await last_exchange(session)
         if session is None or not entries:
             raise InvalidValue("no message to answer again")
         replies, current = replies_of(entries[1:])
@@ -267,7 +257,7 @@ class Chat:
         if memory is not None and any(each.get("remembered") for each in receipts):
             said = "\n\n".join(content for role, content in reply if role == ASSISTANT)
             gate = Memorability(gate=0)  # it was judged when the message came
-            words = await memory.keep_words(asked.at, readable(asked.content), memorability=gate)
+            words = await memory.keep(asked.at, readable(asked.content), memorability=gate)
             if words is not None:
                 ended = await session.write_together(events=memory.end_events(PromptMemory(), words.id, said)[0])
                 for error in ended.failed.values():
@@ -278,8 +268,6 @@ class Chat:
 
     async def asked_last(self) -> str | None:
         """Return the user's last message; None if the transcript has none."""
-        if self.session is None or not self.session.supports(TranscriptStore):
-            return None
         entries = await last_exchange(self.session)
         return entries[0].content if entries else None
 
@@ -296,16 +284,14 @@ class Chat:
         with observed(self._observer):
             async with self._order:
                 await self._begin_window()
-                return await self._compact(self.session, self._conversation.window)
-
-    async def _compact(self, session: SessionHandle, window: Window) -> Compaction | None:
-        entries = window.cut(await session.transcript_read_last(window.limit), 0)
-        asked = [at for at, entry in enumerate(entries) if entry.role == USER]
-        if len(asked) < _LEAST_TO_COMPACT:
-            return None
-        window.since = entries[asked[-1]].at
-        await session.kv_set(COMPACTED, format_time(window.since))
-        return Compaction(asked[-1], await summarize_episode(session, window.since))
+                window = self._conversation.window
+                entries = window.cut(await self.session.transcript_read_last(window.limit), 0)
+                asked = [at for at, entry in enumerate(entries) if entry.role == USER]
+                if len(asked) < _LEAST_TO_COMPACT:
+                    return None
+                window.since = entries[asked[-1]].at
+                await self.session.kv_set(COMPACTED, format_time(window.since))
+                return Compaction(asked[-1], await summarize_episode(self.session, window.since))
 
     def use(self, model: Model, tools: Toolbox) -> None:
         """Change the model and the tools it is offered. Do not call this while a turn runs."""

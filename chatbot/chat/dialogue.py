@@ -1,8 +1,11 @@
-"""Dialogue as lines of a transcript and messages for a model, and the transcript during one turn.
+"""Dialogue as lines of a transcript and messages for a model, and the transcript and a client's request for one turn.
 
 A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role is for people: an `error` entry, or
 a role that someone made up, is never shown to it, so no entry can speak as the system. The earlier replies
 to a message that was answered again stay before the current one, under roles such as `reply-1-assistant`.
+
+Only the user and the model write to the transcript: history that a client sends is shown to the model for one turn, and
+not stored.
 """
 
 from __future__ import annotations
@@ -11,22 +14,28 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import count
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.chat.ledger import UNBILLED
-from chatbot.memory import SessionHandle
+from chatbot.chat.ledger import UNBILLED, Ledger, Payer
+from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.handle import WriteResult
-from chatbot.messages import Message, ToolCall
+from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import Event
 
 if TYPE_CHECKING:
+    from chatbot.chat.events import Publisher
     from chatbot.chat.receipts import Receipt
+    from chatbot.chat.turn_memory import TurnMemory
+    from chatbot.config import AgentSettings, BudgetSettings
+    from chatbot.models.model import Model
+    from chatbot.tools import Toolbox
 
 ASSISTANT = "assistant"
 ERROR = "error"
@@ -69,15 +78,16 @@ def messages_of(said: Sequence[Line]) -> list[Message]:
     return _paired(messages)
 
 
-async def last_exchange(session: SessionHandle) -> list[TranscriptEntry]:
-    """Return the entries from the user's last one on; empty if there is none."""
+async def last_exchange(session: SessionHandle | None) -> list[TranscriptEntry]:
+    """Return the entries from the user's last one on; empty if there is none, or no transcript."""
     n = _ENTRIES_AT_FIRST
-    while True:
+    while session is not None and session.supports(TranscriptStore):
         entries = await session.transcript_read_last(n)
         asked = max((at for at, entry in enumerate(entries) if entry.role == USER), default=None)
         if asked is not None or len(entries) < n:
             return [] if asked is None else entries[asked:]
         n *= 4
+    return []
 
 
 def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Line]], int]:
@@ -118,6 +128,16 @@ def without_answers(messages: Sequence[Message], tools: Collection[str]) -> list
     ]
 
 
+class ToolContext(Struct, frozen=True):
+    """The session, memory and agent of the tools. `session` is None for an agent without stores."""
+
+    session: SessionHandle | None
+    memory: MemorySystem
+    """Its clearance and rights are the least of the session, its holder, and a tool call of a model."""
+    agent: str
+    identity: str
+
+
 def _add_calls(messages: list[Message], calls: tuple[ToolCall, ...]) -> None:
     """Add calls to the text of the same reply, if it has one."""
     if not calls:
@@ -130,26 +150,12 @@ def _paired(messages: list[Message]) -> list[Message]:
     """Drop calls without an answer and answers without a call: providers refuse both."""
     paired: list[Message] = []
     for at, message in enumerate(messages):
-        if message.role == "tool":
-            continue
-        if not message.tool_calls:
-            paired.append(message)
-            continue
-        results = _results_after(messages, at)
+        following = takewhile(lambda each: each.role == "tool", messages[at + 1 :])
+        results = {str(each.tool_call_id): each for each in following}
         calls = tuple(call for call in message.tool_calls if call.id in results)
-        if calls or message.content:
-            paired.append(Message("assistant", message.content, tool_calls=calls))
-            paired.extend(results[call.id] for call in calls)
+        if message.role != "tool" and (message.content or calls):
+            paired += [replace(message, tool_calls=calls), *(results[call.id] for call in calls)]
     return paired
-
-
-def _results_after(messages: list[Message], at: int) -> dict[str, Message]:
-    results = {}
-    for message in messages[at + 1 :]:
-        if message.role != "tool":
-            break
-        results[str(message.tool_call_id)] = message
-    return results
 
 
 def _read_calls(content: str) -> tuple[ToolCall, ...]:
@@ -205,6 +211,30 @@ class Window:
         return kept
 
 
+class Rules(Struct, frozen=True):
+    """The settings of every turn of a conversation."""
+
+    persona: str
+    agent: str
+    settings: AgentSettings
+    budget: BudgetSettings
+    max_output_tokens: int
+
+
+class TurnContext(Struct):
+    """The parts that all turns of a conversation share. `session` and `memory` are None if nothing is kept."""
+
+    model: Model
+    session: SessionHandle | None
+    rules: Rules
+    tools: Toolbox
+    ledger: Ledger
+    publisher: Publisher
+    clock: Callable[[], datetime]
+    window: Window
+    memory: TurnMemory | None
+
+
 class TurnTranscript:
     """The transcript of a session during one turn: what the model is shown of it, and what the turn adds to it.
 
@@ -242,18 +272,18 @@ class TurnTranscript:
         self._read: list[TranscriptEntry] | None = None
         """The window; None once something was written."""
 
-    async def last_exchange(self) -> list[TranscriptEntry]:
-        """Return the entries from the user's last one on."""
-        return await last_exchange(self._session) if self._session is not None and self.is_kept else []
-
     def resume(self, entries: Sequence[TranscriptEntry]) -> None:
         """Continue the turn that wrote these entries."""
         self.asked, self.written = entries[0].content, len(entries)
         self._receipt.at, self._receipt.reply_number = entries[0].at, replies_of(entries[1:])[1]
 
-    def show_unsaved(self) -> None:
-        """Show the user's entry to the model without saving it."""
-        self._unsaved.append((USER, self.asked))
+    async def ask(self, asked: str, *, dry_run: bool = False) -> None:
+        """Write the user's entry; in a dry run, only show it to the model."""
+        self.asked = asked
+        if dry_run:
+            self._unsaved.append((USER, asked))
+        else:
+            await self.write((USER, asked))
 
     async def said(self) -> tuple[list[TranscriptEntry], list[Line]]:
         """Return the window, read again after a write, and its lines with those that could not be saved."""
@@ -314,3 +344,67 @@ def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str 
     """Return the last entry before that moment if it is the bot's; empty for another role, None for no entry."""
     said = [each for each in entries if each.at < asked_at]
     return None if not said else said[-1].content if said[-1].role == ASSISTANT else ""
+
+
+class ClientRequest(Struct, frozen=True, kw_only=True):
+    """Options of a client for one turn. Defaults have no effect."""
+
+    turn: str = ""
+    """The turn's id, a UUIDv7, if the client must know it before the turn begins."""
+    persona: str = ""
+    """Instructions in place of the persona; empty: the persona."""
+    history: tuple[Message, ...] | None = None
+    """The conversation so far, in place of the transcript's window; None: the window."""
+    asked: Message | None = None
+    """The user's message with its images, which the transcript cannot hold."""
+    answers: tuple[Message, ...] = ()
+    """Answers of the client's tools: the turn goes on from where the model called them."""
+    sent: tuple[Message, ...] = ()
+    """The client's copy of the whole turn, with answers, for a session without the beginning of the turn."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Tools that the client runs; of two with the same name the client's is offered."""
+    options: CallOptions | None = None
+    recalls: bool = True
+    """True if the model is shown what memory holds."""
+    keeps: bool = True
+    """True if the exchange is remembered; its transcript is written either way."""
+    again: bool = False
+    """True if the last message is answered again; its replies so far stay in the transcript, unseen by models."""
+    payers: tuple[Payer, ...] = ()
+    """Payers of the calls of the turn, beside the identity."""
+
+    @property
+    def is_forced(self) -> bool:
+        """Return whether the reply has a required form, to which nothing may be added."""
+        return self.options is not None and self.options.is_forced
+
+    def own(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """Return the calls that the client runs."""
+        names = {tool.name for tool in self.tools}
+        return [call for call in calls if call.name in names]
+
+    def beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """Return those of these tools that are offered beside the client's."""
+        names = {tool.name for tool in self.tools}
+        return () if self.is_forced else tuple(each for each in specs if each.name not in names)
+
+    def dialogue(self, said: Sequence[Message], *, has_resumed: bool) -> list[Message]:
+        """Return the messages for the model: the client's history, then these, with the last message's images.
+
+        If the transcript did not hold the turn that goes on, the client's copy takes the place of the last message.
+        """
+        messages = list(said)
+        if self.sent and not has_resumed:
+            begins = _last_asked(messages) or 0
+            messages[begins : begins + 1] = self.sent
+        messages = [*(self.history or ()), *messages]
+        if self.asked is not None and self.asked.parts and (at := _last_asked(messages)) is not None:
+            messages[at] = replace(messages[at], parts=self.asked.parts)
+        return messages
+
+
+def _last_asked(messages: Sequence[Message]) -> int | None:
+    return max((at for at, message in enumerate(messages) if message.role == "user"), default=None)
+
+
+NO_CLIENT = ClientRequest()

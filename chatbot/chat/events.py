@@ -8,7 +8,7 @@ runtime. Events are about sessions: a chat without stores publishes none.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -73,29 +73,23 @@ Event = TextDelta | ReasoningDelta | Phase | ToolStarted | ToolFinished | Client
 Emit = Callable[[Event], None]
 
 
-_KINDS: Mapping[type[Event], str] = {
-    TextDelta: "text",
-    ReasoningDelta: "thinking",
-    Phase: "phase",
-    Notice: "notice",
-    ToolStarted: "tool",
-    ToolFinished: "tool_result",
-    ClientCall: "client_call",
-}
-
-
-def event_as_json(event: Event) -> tuple[str, dict[str, Any]]:
+def event_as_json(event: Event) -> tuple[str, dict[str, Any]]:  # noqa: PLR0911 - one for each kind
     """Return the kind of an event and its data. What the model thinks is left out: only the asking client gets it."""
-    kind = _KINDS[type(event)]
     match event:
         case ReasoningDelta():
-            return kind, {}
-        case TextDelta(text) | Phase(text) | Notice(text):
-            return kind, {"text": text}
-        case ToolStarted(call) | ClientCall(call):
-            return kind, asdict(call)
+            return "thinking", {}
+        case TextDelta(text):
+            return "text", {"text": text}
+        case Phase(text):
+            return "phase", {"text": text}
+        case Notice(text):
+            return "notice", {"text": text}
+        case ToolStarted(call):
+            return "tool", asdict(call)
+        case ClientCall(call):
+            return "client_call", asdict(call)
         case ToolFinished(result):
-            return kind, {**asdict(result.call), "content": result.content, "is_error": result.is_error}
+            return "tool_result", {**asdict(result.call), "content": result.content, "is_error": result.is_error}
 
 
 class SessionStart(Struct, frozen=True, kw_only=True):
@@ -203,9 +197,9 @@ class Publisher:
         """Return the capability of that name, or None if it is off."""
         return {MEMORABILITY: Memorability(), EXCHANGE: True}.get(capability)
 
-    async def settle(self, session: SessionHandle) -> None:
-        """Wait for everything that events of the session have started."""
+    async def settle(self, session_id: str | None = None) -> None:
+        """Wait for everything that events of the session, or all events, have started."""
 
-    def is_settled(self, session: SessionHandle) -> bool:  # noqa: ARG002
+    def is_settled(self, session_id: str | None = None) -> bool:  # noqa: ARG002
         """Return whether no such work is running."""
         return True

@@ -27,7 +27,7 @@ from chatbot.errors import BudgetExceeded, QuotaExceeded
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models.model import Price
-from chatbot.stores.backend import Flaw, Mark, Place
+from chatbot.stores.backend import Document, Flaw, Mark, Place
 from chatbot.stores.errors import DamagedFile, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Home
@@ -80,11 +80,6 @@ class Bill(Struct):
         """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
-    def add(self, usage: Usage) -> None:
-        """Add one call."""
-        read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
-        self.take_in(Bill(1, read, written, cached, usage.cost_usd or 0.0, int(usage.cost_usd is None)))
-
     def take_in(self, other: Bill) -> None:
         """Add another bill."""
         for name in _SUMMED:
@@ -114,11 +109,13 @@ def merged(bills: Iterable[Bill]) -> Bill:
 
 def bill_of(calls: Iterable[Call]) -> Bill:
     """Return the bill of these calls."""
-    bill = Bill()
-    for call in calls:
-        bill.add(call.usage)
-        bill.by_purpose.setdefault(call.purpose, Bill()).add(call.usage)
-    return bill
+    return merged(_bill_of_call(each.purpose, each.usage) for each in calls)
+
+
+def _bill_of_call(purpose: str, usage: Usage) -> Bill:
+    read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
+    one = Bill(1, read, written, cached, usage.cost_usd or 0.0, int(usage.cost_usd is None))
+    return replace(one, by_purpose={purpose: one})
 
 
 def parse_calls(records: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
@@ -330,35 +327,36 @@ class Ledger:
 
     async def since(self, moment: datetime) -> Bill:
         """The bill of all calls from `moment` on."""
-        return bill_of(await self._calls_since(moment))
+        return bill_of(await asyncio.to_thread(self._calls_since, moment))
 
     async def by_day(self, days: int, now: datetime) -> dict[date, Bill]:
         """Return the bill of each of the last `days` days in UTC, today included; reads no further back."""
         first = next_day(now) - timedelta(days=days)
         bills = {(first + timedelta(days=n)).date(): Bill() for n in range(days)}
-        for call in await self._calls_since(first):
+        for call in await asyncio.to_thread(self._calls_since, first):
             if (bill := bills.get(call.at.astimezone(UTC).date())) is not None:
                 bill.take_in(bill_of([call]))
         return bills
 
-    async def _calls_since(self, moment: datetime) -> list[Call]:
-        return await asyncio.to_thread(self._calls_while, lambda call: call.at >= moment)
+    def _calls_since(self, moment: datetime) -> list[Call]:
+        return list(takewhile(lambda call: call.at >= moment, parse_calls(self._lines.newest_first())))
 
     async def total(self) -> Bill:
         """Return the bill of all calls."""
-        return bill_of(await asyncio.to_thread(self._calls_while, lambda _: True))
+        return merged((await self.by_session()).values())
 
     async def by_session(self) -> Mapping[str, Bill]:
         """Return the bill of each session by its id; spending without a session is under "".
 
         Reads, after the first time, only what was added since.
         """
-        return await asyncio.to_thread(self._sum_what_is_new)
 
-    def _sum_what_is_new(self) -> dict[str, Bill]:
-        with self._summing:
-            self._take_in()
-            return {session: merged([bill]) for session, bill in self._summed.items()}
+        def sums() -> dict[str, Bill]:
+            with self._summing:
+                self._take_in()
+                return {session: merged([bill]) for session, bill in self._summed.items()}
+
+        return await asyncio.to_thread(sums)
 
     def _take_in(self) -> None:
         """Add new calls to the sum. Needs our lock."""
@@ -373,21 +371,20 @@ class Ledger:
             if not (reading.records and reading.may_go_on):
                 return
 
-    def _calls_while(self, counts: Callable[[Call], bool]) -> list[Call]:
-        return list(takewhile(counts, parse_calls(self._lines.newest_first())))
-
     def _reserve(self, session: str, purpose: str, decide: Decide, at: datetime, spent: Bill | None) -> Reservation:
         reserved: list[Reservation] = []
 
         def add(before: bytes | None) -> bytes:
             now = utc_now()
-            waiting = [each for each in self._parsed(before) if each.until > now]
+            waiting = [each for each in _parsed(self._reservations, before) if each.until > now]
             with self._summing:  # after reading the reservations: a call settled meanwhile counts twice, not never
                 self._take_in()
                 day = merged([self._by_day.get(_day(at), Bill())])
                 own = merged([spent or (self._summed.get(session, Bill()) if session else Bill())])
-            day.take_in(_bill_of(waiting))
-            own.take_in(_bill_of(each for each in waiting if session and each.session == session))
+            for each in waiting:
+                part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
+                for bill in [day, own] if session and each.session == session else [day]:
+                    bill.take_in(replace(part, by_purpose={each.purpose: part}))
             amount = decide(day, own)
             new = secrets.token_hex(8), session, purpose, now + _LAPSES_AFTER, amount.tokens, amount.cost_usd
             reserved.append(Reservation(*new))
@@ -398,19 +395,18 @@ class Ledger:
 
     def _release(self, reservation: Reservation) -> None:
         def without(before: bytes | None) -> bytes:
-            return msgspec.json.encode(
-                _Reservations([each for each in self._parsed(before) if each.id != reservation.id])
-            )
+            kept = [each for each in _parsed(self._reservations, before) if each.id != reservation.id]
+            return msgspec.json.encode(_Reservations(kept))
 
         self._reservations.change(without, durable=False)
 
-    def _parsed(self, data: bytes | None) -> list[Reservation]:
-        """Read every reservation. Raises `DamagedFile`: unknown calls could exceed a limit together."""
-        try:
-            return [] if data is None else msgspec.json.decode(data, type=_Reservations).reservations
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            name = self._reservations.name
-            raise DamagedFile(f"{name} is damaged ({error}): delete it while no model call is running") from error
+
+def _parsed(document: Document, data: bytes | None) -> list[Reservation]:
+    """Read every reservation. Raises `DamagedFile`: unknown calls could exceed a limit together."""
+    try:
+        return [] if data is None else msgspec.json.decode(data, type=_Reservations).reservations
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DamagedFile(f"{document.name} is damaged ({error}): delete it while no model call is running") from error
 
 
 def examine_reservations(place: Place | Home) -> Flaw | None:
@@ -422,22 +418,13 @@ def examine_reservations(place: Place | Home) -> Flaw | None:
         return f"kept as {name}; calls that are running now are not counted until they end"
 
     try:
-        data = document.read()
-        count = 0 if data is None else len(msgspec.json.decode(data, type=_Reservations).reservations)
+        count = len(_parsed(document, document.read()))
+    except DamagedFile as error:
+        return Flaw("bill", "bad", str(error), mend=set_aside)
     except StoreError as error:
         return Flaw("bill", "bad", str(error))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return Flaw("bill", "bad", f"{document.name} is damaged ({error}): no call can be made", mend=set_aside)
     return Flaw("bill", "ok", f"money is reserved for {how_many(count, 'call')}") if count else None
 
 
 def _day(moment: datetime) -> str:
     return moment.astimezone(UTC).date().isoformat()
-
-
-def _bill_of(reservations: Iterable[Reservation]) -> Bill:
-    bill = Bill()
-    for each in reservations:
-        part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
-        bill.take_in(replace(part, by_purpose={each.purpose: part}))
-    return bill

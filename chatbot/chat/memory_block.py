@@ -26,8 +26,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.chat.fence import fenced, in_one_line
-from chatbot.chat.governor import TOO_LONG, Label, Verdict, judge, said_by
+from chatbot.chat.governor import TOO_LONG, Label, Verdict, fenced, in_one_line, judge, said_by
 from chatbot.chat.prompt import excerpt, question_words
 from chatbot.memory.episode import EXCHANGE
 from chatbot.memory.profile_lines import Line

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from chatbot import operation as kinds
-from chatbot.chat.tool_names import MORE_TOOLS, ToolContext
+from chatbot.chat.dialogue import ToolContext
+from chatbot.chat.prompt import MORE_TOOLS
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
@@ -46,6 +48,8 @@ LONGEST_ANSWER = 16_000
 """Characters of JSON that the rows of one answer may take; there is always one row if there is any."""
 LONGEST_TEXT = 6_000
 """Characters of one text in an answer."""
+_LONGEST_PART = 1_000
+"""Characters of a text in a list."""
 _LONGEST_OLD = 300
 """Number of characters of a changed value that a history shows."""
 _MOST_FACTS = 20
@@ -285,19 +289,9 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             facts = [f"{fact.subject} {fact.predicate} {fact.object}" for fact in item.facts[:_MOST_FACTS]]
             return item.as_json() | {"facts": facts}
         case ProfileLine():
-            return {
-                "id": item.id,
-                "key": item.key,
-                "value": item.value,
-                "valid_from": format_time(item.valid_from),
-                "valid_to": item.valid_to and format_time(item.valid_to),
-                "said_at": format_time(item.said_at),
-            }
+            return _fields(item, "id", "key", "value", "valid_from", "valid_to", "said_at")
         case Triple():
-            parts = {
-                name: getattr(item, name) for name in ("id", "subject", "predicate", "object", "confidence", "count")
-            }
-            return {**parts, "created_at": format_time(item.created_at)}
+            return _fields(item, "id", "subject", "predicate", "object", "confidence", "count", "created_at")
         case SessionHit():
             record = item.record
             place = {"session_id": record.id, "title": record.title, "used_at": format_time(record.used_at)}
@@ -335,29 +329,28 @@ def shortened(text: str, limit: int = LONGEST_TEXT) -> str:
 
 
 def in_full(row: Observation) -> Answer:
-    """Return all fields of an observation except those that are empty."""
-    said: Answer = {
-        "id": row.id,
-        "type": row.type,
-        "title": row.title,
-        "subtitle": row.subtitle,
-        "narrative": shortened(row.narrative),
-        "facts": [shortened(fact, 1_000) for fact in row.facts],
-        "user_text": shortened(row.user_text),
-        "assistant_text": shortened(row.assistant_text),
-        "tags": row.tags,
-        "people": row.people,
-        "subject": row.subject,
-        "project": row.project,
-        "files": [*row.files_read, *row.files_modified],
-        "source": row.source,
-        "visibility": row.visibility,
-        "session_id": row.session_id,
-        "created_at": format_time(row.created_at),
-        "updated_at": format_time(row.updated_at),
-        "expires_at": row.expires_at and format_time(row.expires_at),
-    }
+    """Return the fields of an observation except those that are empty."""
+    said = _fields(row, *_IN_FULL) | {"files": [*row.files_read, *row.files_modified]}
     return {name: value for name, value in said.items() if value not in ("", None, (), [])}
+
+
+_IN_FULL = (
+    *("id", "type", "title", "subtitle", "narrative", "facts", "user_text", "assistant_text", "tags", "people"),
+    *("subject", "project", "source", "visibility", "session_id", "created_at", "updated_at", "expires_at"),
+)
+
+
+def _fields(item: object, *names: str) -> Answer:
+    """Return these fields as JSON has them; long texts are shortened, and those of a list more."""
+    return {name: _plain(getattr(item, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return format_time(value)
+    if isinstance(value, tuple):
+        return [shortened(each, _LONGEST_PART) for each in value]
+    return shortened(value) if isinstance(value, str) else value
 
 
 def _version(version: Version, seen: Collection[str]) -> Answer:

@@ -18,18 +18,19 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from chatbot.chat.fence import without_tokens
-from chatbot.chat.tool_names import is_own_memory_tool
+from chatbot.chat.governor import without_tokens
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec
-from chatbot.models.model import Model, estimate_text
+from chatbot.models.model import Disclosure, Model, estimate_text
+from chatbot.operations import OPERATIONS
 from chatbot.stores.text.analysis import terms
 
 LEFT_OUT = "…"
@@ -146,10 +147,6 @@ class Cut(Struct, frozen=True):
     tokens: int
     kept: int
 
-    def as_json(self) -> dict[str, str | int]:
-        """Return its line in the receipt."""
-        return {"what": self.what, "tokens": self.tokens, "kept": self.kept}
-
 
 class Fit(Struct, frozen=True):
     """Exchanges after cutting, what each takes, and what was cut."""
@@ -235,7 +232,8 @@ def _cut_all(
         text = _passages(message, most, tokens, question_words(["\n".join(asked)]))
         what = message.source or names.get(str(message.tool_call_id), "") or "message"
         cuts.append(Cut(what, tokens, estimate_text(text)))
-        fitted.append(_with_text(message, text))
+        parts = (text, *message.images) if message.parts else ()  # its pictures stay
+        fitted.append(replace(message, content=text, parts=parts))
     return (fitted, cuts) if cuts else (exchange, [])
 
 
@@ -247,7 +245,7 @@ def _passages(message: Message, most: int, tokens: int, words: frozenset[str]) -
     room = most - estimate_text(f"{before}\n{label}\n{after}")
     chunks = [("", text[at : at + _CHUNK]) for at in range(0, len(text), _CHUNK)]
     best = "\n".join(part for _, part in excerpt(chunks, words, max(room, 0), estimate_text))
-    return "\n".join(_lines(before, label, best, after))
+    return "\n".join(filter(None, (before, label, best, after)))
 
 
 def _frame(message: Message) -> tuple[str, str, str]:
@@ -258,15 +256,6 @@ def _frame(message: Message) -> tuple[str, str, str]:
     if message.role == "user" and len(message.content) > 2 * _ENDS:
         return message.content[:_ENDS], message.content[_ENDS:-_ENDS], message.content[-_ENDS:]
     return "", message.content, ""
-
-
-def _lines(*parts: str) -> Iterator[str]:
-    return (part for part in parts if part)
-
-
-def _with_text(message: Message, text: str) -> Message:
-    """Return the message with another text; its pictures stay."""
-    return replace(message, content=text, parts=(text, *message.images) if message.parts else ())
 
 
 _LARGEST_REPLY_SHARE = 2
@@ -286,6 +275,9 @@ class PromptExtras(Struct, frozen=True):
     """The memory block for the message to be answered."""
     earlier_block: str = ""
     """The block of the message before."""
+
+
+_NO_EXTRAS = PromptExtras()
 
 
 class PromptBundle(Struct, frozen=True):
@@ -323,7 +315,7 @@ async def build_prompt(
     *,
     tools: Sequence[ToolSpec],
     reply_tokens: int,
-    extras: PromptExtras | None = None,
+    extras: PromptExtras = _NO_EXTRAS,
 ) -> PromptBundle:
     """Build the prompt for the next reply; `dialogue` ends with the message to be answered.
 
@@ -331,7 +323,6 @@ async def build_prompt(
     fit the model's window. If the last exchange needs the room, the summary and then the memory are left out. Raises
     `ContextTooLong` if the cut last exchange alone does not fit.
     """
-    extras = extras or PromptExtras()
     window = await model.context_window()
     reply = min(reply_tokens, window // _LARGEST_REPLY_SHARE)
     system = Message("system", persona)
@@ -339,19 +330,14 @@ async def build_prompt(
     tool_tokens = persona_tokens - await model.count_tokens([system]) if tools else 0
     exchanges = _exchanges([_unmarked(each) for each in dialogue])
     costs = [await model.count_tokens(exchange) for exchange in exchanges]
-    texts = {
-        "summary": [Message("user", extras.summary)] if extras.summary else [],
-        "earlier memory": [Message("user", extras.earlier_block)]
-        if extras.earlier_block and len(exchanges) > 1
-        else [],
-        "memory": [Message("user", extras.block)] if extras.block else [],
-    }
-    beside = {name: await model.count_tokens(messages) if messages else 0 for name, messages in texts.items()}
+    earlier_block = extras.earlier_block if len(exchanges) > 1 else ""
+    texts = {"summary": extras.summary, "earlier memory": earlier_block, "memory": extras.block}
+    beside = {name: await model.count_tokens([Message("user", text)]) if text else 0 for name, text in texts.items()}
     room = window - reply - persona_tokens
     dropped = []
     for name in texts:
         if beside[name] and costs and costs[-1] + sum(beside.values()) > room:
-            beside[name], texts[name] = 0, []
+            beside[name], texts[name] = 0, ""
             dropped.append(name)
     room -= sum(beside.values())
     fitted = await fit(exchanges, costs, room, model)
@@ -365,14 +351,14 @@ async def build_prompt(
         )
     shown = exchanges[first:]
     files = sum([await _attached_tokens(model, each) for exchange in shown for each in exchange])
-    last, earlier = _with_block(shown[-1], extras.block if texts["memory"] else ""), shown[:-1]
+    last, earlier = _with_block(shown[-1], texts["memory"]), shown[:-1]
     if earlier:
-        earlier[-1] = _with_block(earlier[-1], extras.earlier_block if texts["earlier memory"] else "")
+        earlier[-1] = _with_block(earlier[-1], texts["earlier memory"])
     else:
         beside["earlier memory"] = 0
-    window_messages = [message for exchange in earlier for message in exchange]
+    summary = [Message("user", texts["summary"])] if texts["summary"] else []
     return PromptBundle(
-        messages=(system, *texts["summary"], *window_messages, *last),
+        messages=(system, *summary, *chain.from_iterable(earlier), *last),
         parts={
             "persona": persona_tokens - tool_tokens,
             "tools": tool_tokens,
@@ -440,14 +426,47 @@ def _exchanges(dialogue: Sequence[Message]) -> list[list[Message]]:
     return exchanges
 
 
-async def fitting_tools(model: Model, specs: Sequence[ToolSpec]) -> tuple[tuple[ToolSpec, ...], str]:
+MORE_TOOLS = "memory_more"
+"""The tool through which a model calls those that prompts do not describe one by one."""
+
+
+def is_memory_tool(name: str) -> bool:
+    """Return whether a tool works on memory: one of ours, also under the prefix of another server."""
+    return any(_ends_with(name.lower(), tool) for tool in (*OPERATIONS.tools(), MORE_TOOLS))
+
+
+def is_own_memory_tool(name: str) -> bool:
+    """Return whether it is one of ours, by its own name."""
+    return is_memory_tool(name) and "__" not in name
+
+
+def _ends_with(name: str, tool: str) -> bool:
+    before = name.removesuffix(tool)
+    return before != name and not before[-1:].isalnum()
+
+
+def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
+    """Return the tools of memory whose answers a provider may not be sent, and which its models are not offered.
+
+    Even tools that write return memories; those of sessions return parts of transcripts, which have no sensitivity.
+    """
+    if not disclosure.memory:
+        return OPERATIONS.tools()
+    names = OPERATIONS.tools() if disclosure.sensitivity == "public" else ()
+    return frozenset(name for name in names if name.startswith("session_"))
+
+
+async def fitting_tools(model: Model, specs: Sequence[ToolSpec], *, keeps: bool) -> tuple[tuple[ToolSpec, ...], str]:
     """Return the tools that do not take too much of the model's window, in their order, and a notice of the others.
+
+    If nothing is to be remembered, those of memory are left out.
 
     The largest tools of others are left out first, as a server may have any number of them; then the tools of memory,
     from the last: searching and reading come first.
     """
     window = await model.context_window()
     room = window // _LARGEST_TOOLS_SHARE
+    specs = [spec for spec in specs if keeps or not is_memory_tool(spec.name)]
     if not specs or await model.count_tokens([], specs) <= room:
         return tuple(specs), ""
     sizes = {spec.name: await model.count_tokens([], [spec]) for spec in specs}

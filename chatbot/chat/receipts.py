@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Call
-from chatbot.chat.prompt import PromptBundle
 from chatbot.memory.recall import SEEN
 from chatbot.redaction import redact
 from chatbot.stores.fields import how_many
@@ -19,6 +19,7 @@ from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
+    from chatbot.chat.prompt import PromptBundle
     from chatbot.chat.turn_memory import PromptMemory
 
 VERSION = 1
@@ -81,7 +82,7 @@ class Receipt(Struct):
             "messages": len(prompt.messages) - 1,
             "parts_left_out": list(prompt.dropped),
             "messages_left_out": prompt.left_out,
-            **({"cut": [each.as_json() for each in prompt.cut]} if prompt.cut else {}),
+            **({"cut": [asdict(each) for each in prompt.cut]} if prompt.cut else {}),
             "from": format_time(entries[0].at) if entries else None,
             "to": format_time(entries[-1].at) if entries else None,
         }
@@ -95,9 +96,7 @@ class Receipt(Struct):
         """
         memory = dict(recalled.record)
         if "memory" in prompt.dropped and recalled.shown:
-            memory = {name: value for name, value in memory.items() if name not in PARTS}
-            out = [{"id": each, "why": NO_ROOM} for each in recalled.shown]
-            memory |= {"injected": [], "left_out": [*memory.get("left_out", ()), *out]}
+            memory = unsent(memory, recalled.shown, NO_ROOM)
         seen = {each["id"] for each in memory.get("considered", ()) if each["verdict"] == SEEN}
         since = _first_shown(prompt, entries)
         shown = [each for each, at in recalled.in_window.items() if each in seen and (since is None or at >= since)]
@@ -135,6 +134,13 @@ class Receipt(Struct):
             "first_text_seconds": self.first_text_seconds and round(self.first_text_seconds, 3),
             "calls": [call.as_json() for call in self.calls],
         }
+
+
+def unsent(memory: Mapping[str, Any], ids: Collection[str], why: str) -> dict[str, Any]:
+    """Return the record of a block that is not sent after all, with these memories."""
+    kept = {name: value for name, value in memory.items() if name not in PARTS}
+    out = [{"id": each, "why": why} for each in ids]
+    return kept | {"injected": [], "left_out": [*kept.get("left_out", ()), *out]}
 
 
 def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:

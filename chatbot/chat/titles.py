@@ -88,9 +88,12 @@ class SessionTitle:
         self._window = window
         self._receipt = receipt
 
-    def may_be_set(self, message: str) -> bool:
-        """Return whether the session has no title yet, one that this turn gave, or one made of a greeting."""
-        if self._session is None:
+    def may_be_set(self, message: str, *, by_model: bool = False) -> bool:
+        """Return whether the session has no title yet, one that this turn gave, or one made of a greeting.
+
+        A model is not asked about a message that says little.
+        """
+        if self._session is None or (by_model and says_little(message)):
             return False
         title = self._session.record.title
         return title in {"", self._receipt.title} or (title == self._window.greeting and not says_little(message))

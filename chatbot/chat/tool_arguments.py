@@ -24,21 +24,14 @@ from chatbot.tools.function import Arguments
 @lru_cache
 def arguments_of(operation: Operation) -> Arguments:
     """The check of the arguments, and the whole schema."""
-
-    def function() -> None: ...
-
     parameters = [
         inspect.Parameter(
             name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=_usual(each), annotation=_annotation(each)
         )
         for name, each in operation.at("tool").items()
     ]
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__annotations__ = {each.name: each.annotation for each in parameters}
-    described = (f"    {name}: {each.about.words}" for name, each in operation.at("tool").items())
-    function.__name__ = operation.tool
-    function.__doc__ = "\n".join([operation.brief, "", "Args:", *described])
-    return Arguments(function)
+    described = {name: each.about.words for name, each in operation.at("tool").items()}
+    return Arguments(operation.tool, operation.brief, parameters, described)
 
 
 def _usual(parameter: Parameter) -> Any:

@@ -9,27 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from datetime import datetime
-from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.attachments import readable, split, with_links
 from chatbot.attachments.read import Attachment
 from chatbot.chat.attached import Attachments, inlined
 from chatbot.chat.calls import Calls, Reply
-from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import (
     ASSISTANT,
     ERROR,
+    NO_CLIENT,
     STOPPED,
     USER,
+    ClientRequest,
     Line,
+    TurnContext,
     TurnTranscript,
-    Window,
+    last_exchange,
     messages_of,
     tool_call_line,
     tool_result_line,
@@ -47,32 +46,28 @@ from chatbot.chat.events import (
     Notice,
     Phase,
     PromptSubmit,
-    Publisher,
     Step,
     ToolFinished,
     ToolPost,
     ToolStarted,
     TurnEnd,
 )
-from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
-from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools
+from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools, withheld_tools
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.titles import SessionTitle, says_little
-from chatbot.chat.tool_names import is_memory_tool, withheld_tools
-from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed
-from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.chat.titles import SessionTitle
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, disclosed
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
-from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
-from chatbot.models.model import Model
+from chatbot.memory.scope import new_id
+from chatbot.messages import ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.orders import form_in
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.row_events import Event
-from chatbot.tools import Toolbox, ToolResult
+from chatbot.tools import ToolResult
 
 logger = logging.getLogger(__name__)
 
@@ -80,41 +75,16 @@ _MEMORY_SHARE = 6
 """The memory block takes at most one part in so many of the model's window."""
 
 
-class Rules(Struct, frozen=True):
-    """The settings of every turn of a conversation."""
-
-    persona: str
-    agent: str
-    settings: AgentSettings
-    budget: BudgetSettings
-    max_output_tokens: int
-
-
-class TurnContext(Struct):
-    """The parts that all turns of a conversation share. `session` and `memory` are None if nothing is kept."""
-
-    model: Model
-    session: SessionHandle | None
-    rules: Rules
-    tools: Toolbox
-    ledger: Ledger
-    publisher: Publisher
-    clock: Callable[[], datetime]
-    window: Window
-    memory: TurnMemory | None
-
-
 class Turn:
-    """One exchange. Made for one `run`; `emit` receives events as they happen. `reply_tokens` is the longest reply."""
+    """One exchange. Made for one `run`; `emit` receives events as they happen. `most` shortens the reply."""
 
     def __init__(
         self,
         text: str,
         conversation: TurnContext,
-        receipt: Receipt,
         emit: Emit,
         *,
-        reply_tokens: int,
+        most: int | None = None,
         client: ClientRequest = NO_CLIENT,
         files: Sequence[Attachment] = (),
     ) -> None:
@@ -127,27 +97,32 @@ class Turn:
         self._memory = conversation.memory
         self._publisher = conversation.publisher
         self._clock = conversation.clock
-        self._receipt = receipt
+        self.receipt = receipt = Receipt(
+            turn=client.turn or str(new_id()),
+            session=self._session.id if self._session else None,
+            agent=self._rules.agent,
+            model=self._model.name,
+            at=self._clock(),
+        )
         self._emit = emit
-        self._reply_tokens = reply_tokens
+        self._reply_tokens = min(most or self._rules.max_output_tokens, self._rules.max_output_tokens)
         self._client = client
         self._transcript = TurnTranscript(self._session, self._window, receipt, self._clock, self._notice)
         self._transcript.asked = text
         self._transcript.shows_window = client.history is None
         self._title = SessionTitle(self._session, self._window, receipt)
-        saves_trips = self._session is not None and self._session.saves_trips
         self._calls = Calls(
             self._model,
             conversation.ledger,
             self._rules.budget,
-            reply_tokens=reply_tokens,
+            reply_tokens=self._reply_tokens,
             session=self._session,
             payers=client.payers,
             clock=self._clock,
             report=self._notice,
-            unbilled=self._transcript.unbilled if saves_trips else None,
+            unbilled=self._transcript.unbilled if self._session and self._session.saves_trips else None,
         )
-        self._receipt.calls = self._calls.made
+        receipt.calls = self._calls.made
         self._started = time.monotonic()
         self._reply: list[Line] = []
         """The last reply, written at the end of the turn."""
@@ -163,9 +138,6 @@ class Turn:
         self._extras = PromptExtras()
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
-        self._cut: set[str] = set()
-        self._removed: set[str] = set()
-        """Kinds of secrets that were left out of memory and reported."""
         self._attached = Attachments(self._session, self._notice)
 
     @property
@@ -196,57 +168,53 @@ class Turn:
                 await to_its_end(self._fail(error))
             raise
         await to_its_end(self._close())
-        return self._receipt
+        return self.receipt
 
     async def _write_question(self) -> None:
         """Write the message with links to attachments, or the answers of a client's tools, into the transcript."""
         if self._client.answers:
             await self._resume()
         elif self._client.again:
-            self._receipt.resumed_at = self._clock()
-            self._transcript.resume(await self._transcript.last_exchange())
+            self.receipt.resumed_at = self._clock()
+            self._transcript.resume(await last_exchange(self._session))
         else:
             kept = await self._attached.keep(self._files)
-            self._receipt.attachments = [record for _, record in kept]
-            await self._write_asked(with_links(self._transcript.asked, [link for link, _ in kept]))
+            self.receipt.attachments = [record for _, record in kept]
+            await self._transcript.ask(with_links(self._transcript.asked, [link for link, _ in kept]))
         try:
             await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
         except StoreError as error:
             self._notice(f"this session could not be given a title: {error}")
         self._is_asked = True
 
-    async def _write_asked(self, asked: str) -> None:
-        self._transcript.asked = asked
-        await self._transcript.write((USER, asked))
-
     async def _resume(self) -> None:
         """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
-        self._receipt.resumed_at = self._clock()
-        entries = await self._transcript.last_exchange()
+        self.receipt.resumed_at = self._clock()
+        entries = await last_exchange(self._session)
         waiting = {call.id for call in unanswered(entries)}
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
                 raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
-            await self._write_asked(self._transcript.asked)
+            await self._transcript.ask(self._transcript.asked)
             return
         self._has_resumed = True
         self._transcript.resume(entries)
         if self._session is not None:
-            earlier = await self._session.receipts_since(self._receipt.at)
-            self._receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
+            earlier = await self._session.receipts_since(self.receipt.at)
+            self.receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
         answers = (tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers)
         await self._transcript.write(*answers)
 
     async def prompt(self) -> PromptBundle:
         """Return the prompt that the model would be sent. Writes nothing and calls no model."""
         self._is_dry_run = True
-        self._transcript.show_unsaved()
+        await self._transcript.ask(self._transcript.asked, dry_run=True)
         await self._recall()
         return await self._prompt()
 
     async def _ask(self) -> list[ToolCall]:
         """Ask the model once and write its reply. Returns the tools to run before the next call."""
-        if self._receipt.finish == "tool_calls":  # the client runs the others
+        if self.receipt.finish == "tool_calls":  # the client runs the others
             return []
         prompt = await self._prompt()
         reply = Reply()
@@ -262,41 +230,34 @@ class Turn:
         try:
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
-                    self._take(delta, reply)
+                    reply.take(delta)
+                    if isinstance(delta, TextDelta) and self.receipt.first_text_seconds is None:
+                        self.receipt.first_text_seconds = time.monotonic() - self._started
+                    if isinstance(delta, TextDelta | ReasoningDelta):
+                        self._emit(delta)
         except (asyncio.CancelledError, ModelError) as error:
             await to_its_end(self._keep_partial(reply, error))
             raise
         self._steps += 1
         return await self._write_reply(reply, may_run_tools=self._steps <= self._rules.settings.tool_steps)
 
-    def _take(self, delta: Delta, reply: Reply) -> None:
-        reply.take(delta)
-        if isinstance(delta, TextDelta):
-            if self._receipt.first_text_seconds is None:
-                self._receipt.first_text_seconds = time.monotonic() - self._started
-            self._emit(delta)
-        elif isinstance(delta, ReasoningDelta):
-            self._emit(delta)
-
     async def _write_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
-        self._receipt.reply = reply.text
+        self.receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
-        self._receipt.finish = "stop" if reason == "tool_calls" else reason
+        self.receipt.finish = "stop" if reason == "tool_calls" else reason
         calls = [self._tools.unwrapped(call) for call in reply.calls()]
         said = [(ASSISTANT, reply.text)] if reply.text else []
         clients = self._client.own(calls)
-        if clients:
-            self._receipt.finish = "tool_calls"
+        if calls and (clients or may_run_tools):
+            said.append(tool_call_line(calls))
             for call in clients:
+                self.receipt.finish = "tool_calls"
                 self._emit(ClientCall(call))
-            said.append(tool_call_line(calls))
-        elif calls and may_run_tools:
-            said.append(tool_call_line(calls))
         elif calls:
-            self._receipt.finish = "tool_limit"
+            self.receipt.finish = "tool_limit"
             self._notice("the model still asks for tools: raise tool_steps to let it go on")
         elif not said:
-            self._receipt.finish = "empty"
+            self.receipt.finish = "empty"
             self._notice("the model returned an empty reply")
             said.append((ERROR, "the model returned an empty reply"))
         if calls:
@@ -307,11 +268,11 @@ class Turn:
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
         """Keep the partial text of a call that was cancelled or failed; a whole reply was neither."""
-        self._receipt.reply = reply.text
+        self.receipt.reply = reply.text
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._transcript.write((ASSISTANT, reply.text))
             if reply.finished is not None and not reply.calls():
-                self._is_kept, self._receipt.finish = True, reply.finished.reason
+                self._is_kept, self.receipt.finish = True, reply.finished.reason
 
     async def _run_tools(self, calls: list[ToolCall]) -> None:
         for call in calls:
@@ -320,7 +281,7 @@ class Turn:
         await self._transcript.write(*(tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
             form = form_in([result.content])
-            self._receipt.note_tool(result, form)
+            self.receipt.note_tool(result, form)
             if form is not None:
                 says = f"the answer of the tool {result.call.name} reads like an instruction ({form})"
                 self._notice(f"{says}; the model gets it as data")
@@ -329,106 +290,56 @@ class Turn:
                 self._notice(result.refusal)
             if self._session is not None:
                 at = self._clock()
-                event = ToolPost(session=self._session, turn=self._receipt.turn, at=at, result=result)
+                event = ToolPost(session=self._session, turn=self.receipt.turn, at=at, result=result)
                 await self._publisher.publish(event)
         self._results += results
 
     async def _prompt(self) -> PromptBundle:
         entries, said = await self._transcript.said()
         dialogue = await self._attached.shown(messages_of(said), self._model)
-        if self._client.sent and not self._has_resumed:
-            begins = max((at for at, message in enumerate(dialogue) if message.role == "user"), default=0)
-            dialogue[begins : begins + 1] = self._client.sent
+        dialogue = self._client.dialogue(dialogue, has_resumed=self._has_resumed)
         if loading := self._model.loading:
             self._emit(Phase(f"loading {loading}"))
+        recalls = self._memory is not None and self._client.recalls
+        persona = self._client.persona or self._rules.persona
         prompt = await build_prompt(
             self._model,
-            self._persona(),
-            without_answers(await inlined(self._client.dialogue(dialogue)), withheld_tools(self._model.disclosure)),
+            f"{persona}\n\n{system_notice()}" if recalls else persona,
+            without_answers(await inlined(dialogue), withheld_tools(self._model.disclosure)),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
             extras=self._extras,
         )
-        self._receipt.note_prompt(prompt, entries)
-        self._receipt.note_memory(prompt, entries, self._recalled, self._earlier)
+        self.receipt.note_prompt(prompt, entries)
+        self.receipt.note_memory(prompt, entries, self._recalled, self._earlier)
         self._notice_cuts(prompt)
         return prompt
 
     def _notice_cuts(self, prompt: PromptBundle) -> None:
         """Report each text that was cut for the model, once a turn."""
         for cut in prompt.cut:
-            if cut.what not in self._cut:
-                self._cut.add(cut.what)
-                what = "this message" if cut.what == "message" else cut.what
-                self._notice(
-                    f"{what} is too long for the model's window and was cut: {cut.kept:,} of {cut.tokens:,} tokens"
-                )
+            says = f"{'this message' if cut.what == 'message' else cut.what} is too long for the model's window"
+            if not any(each.startswith(says) for each in self.receipt.notices):
+                self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens")
 
     async def _specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are offered to the model: as many as do not take too much of its window."""
         if self._offered is None:
             for complaint in await self._tools.complete():
                 self._notice(complaint)
-            clients = self._client.tools
-            names = {tool.name for tool in clients}
-            own = () if self._client.is_forced else tuple(each for each in self._tools.specs if each.name not in names)
-            if not self._client.keeps:
-                own = tuple(each for each in own if not is_memory_tool(each.name))
-            fitting, notice = await fitting_tools(self._model, own)
+            fitting, notice = await fitting_tools(
+                self._model, self._client.beside(self._tools.specs), keeps=self._client.keeps
+            )
             if notice:
                 self._notice(notice)
-            self._offered = (*fitting, *clients)
+            self._offered = (*fitting, *self._client.tools)
         return self._offered
-
-    def _persona(self) -> str:
-        persona = self._client.persona or self._rules.persona
-        recalls = self._memory is not None and self._client.recalls
-        return f"{persona}\n\n{system_notice()}" if recalls else persona
 
     async def _recall(self) -> None:
         """Recall for the prompt, and sum up what the window leaves out."""
         self._emit(Phase("recalling"))
         if self._session is not None and self._client.recalls:
             self._recalled = await self._recalled_in(self._session)
-        self._extras = await self._prompt_extras(self._recalled)
-
-    async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
-        """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
-        _, said = await self._transcript.said()
-        event = PromptSubmit(
-            session=session,
-            turn=self._receipt.turn,
-            at=self._receipt.at,
-            said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
-            since=self._window.since,
-            most_tokens=await self._model.context_window() // _MEMORY_SHARE,
-            dry_run=self._is_dry_run,
-            remembrance=self._memory if self._client.keeps else None,
-            notice=self._notice,
-        )
-        answers = await self._publisher.publish(event, Step(INJECT, partial(self._memory_block, event)))
-        recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
-        return disclosed(recalled, self._model.disclosure)
-
-    async def _memory_block(self, event: PromptSubmit) -> PromptMemory | None:
-        """Recall rows about the message; None if memory fails, which is reported."""
-        if self._memory is None:
-            return None
-        choose = self._publisher.find(CHOOSE)
-        try:
-            return await self._memory.recall(
-                event.said,
-                since=event.since,
-                most_tokens=event.most_tokens,
-                choose=choose,
-                disclosure=self._model.disclosure,
-                shown="\n".join(message.content for message in self._client.history or ()),
-            )
-        except StoreError as error:
-            self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
-            return None
-
-    async def _prompt_extras(self, recalled: PromptMemory) -> PromptExtras:
         summary = ""
         try:
             if self._session is not None and self._transcript.is_kept and self._client.history is None:
@@ -438,118 +349,138 @@ class Turn:
         if self._memory and self._client.recalls:
             self._earlier = disclosed(self._memory.earlier, self._model.disclosure)
         earlier = self._earlier.text if self._earlier.shown else ""
-        return PromptExtras(summary=summary, block=recalled.text, earlier_block=earlier)
+        self._extras = PromptExtras(summary=summary, block=self._recalled.text, earlier_block=earlier)
+
+    async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
+        """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
+        _, said = await self._transcript.said()
+        event = PromptSubmit(
+            session=session,
+            turn=self.receipt.turn,
+            at=self.receipt.at,
+            said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
+            since=self._window.since,
+            most_tokens=await self._model.context_window() // _MEMORY_SHARE,
+            dry_run=self._is_dry_run,
+            remembrance=self._memory if self._client.keeps else None,
+            notice=self._notice,
+        )
+
+        async def recall() -> PromptMemory | None:
+            if self._memory is None:
+                return None
+            try:
+                return await self._memory.recall(
+                    event.said,
+                    since=event.since,
+                    most_tokens=event.most_tokens,
+                    choose=self._publisher.find(CHOOSE),
+                    disclosure=self._model.disclosure,
+                    shown="\n".join(message.content for message in self._client.history or ()),
+                )
+            except StoreError as error:
+                self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
+                return None
+
+        answers = await self._publisher.publish(event, Step(INJECT, recall))
+        recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
+        return disclosed(recalled, self._model.disclosure)
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
-        is_kept = self._receipt.remembered is not None  # remembered before the client ran its tools
-        if self._memory is None or not self._client.keeps or self._publisher.find(EXCHANGE) is None or is_kept:
+        is_kept = self.receipt.remembered is not None  # remembered before the client ran its tools
+        if self._memory is None or self._session is None or is_kept or self._publisher.find(EXCHANGE) is None:
             return
         await self._transcript.said()  # finds the bot's last reply
+        await self._remember()
+        self._session.turn_order.answering = self.receipt.remembered or ""
+
+    async def _remember(self, reply: str | None = None) -> None:
+        """Remember what the user says, with a reply if only that makes it worth it, or the first try failed."""
+        if self._memory is None or not self._client.keeps:
+            return
+        at, text, before = self.receipt.at, self._text, self._transcript.reply_before
+        gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
         try:
-            kept = await self._memory.keep_words(
-                self._receipt.at, self._text, memorability=self._gate(), before=self._transcript.reply_before
-            )
-            self._receipt.remembered = None if kept is None else kept.id
-            self._notice_secrets(() if kept is None else kept.redacted)
-            if self._session is not None:
-                self._session.turn_order.answering = self._receipt.remembered or ""
+            kept = await self._memory.keep(at, text, reply, self._recalled, memorability=gate, before=before)
         except StoreError as error:
-            self._unremembered = error  # tried again at the end
+            self._unremembered = error
+            return
+        self._unremembered = None
+        self.receipt.remembered = None if kept is None else kept.id
+        self._notice_secrets(() if kept is None else kept.redacted)
 
     async def _keep(self) -> None:
         """Count the recalled rows as used and keep the exchange, in the order of the hooks at `turn:end`."""
         self._is_kept = True
-        is_answered = self._receipt.finish != "tool_calls"
-        row = self._receipt.remembered if is_answered else None
+        is_answered = self.receipt.finish != "tool_calls"
+        row = self.receipt.remembered if is_answered else None
         events, removed = list[Event](), tuple[str, ...]()
         if self._memory is not None:
-            events, removed = self._memory.end_events(self._recalled, row, self._receipt.reply)
+            events, removed = self._memory.end_events(self._recalled, row, self.receipt.reply)
         ended = await to_its_end(self._transcript.write(*self._reply, events=events))
         self._notice_secrets(removed)
         if (error := ended.failed.get("events")) is not None:
-            self._unremembered = error if self._receipt.remembered else None
+            self._unremembered = error if self.receipt.remembered else None
             logger.warning("uses were not counted: %s", error)
         if self._memory is not None and row is not None and ended.outcomes:
-            self._receipt.remembered = await self._memory.completed(row, ended.outcomes[-1])
+            self.receipt.remembered = await self._memory.completed(row, ended.outcomes[-1])
         if self._session is None or not is_answered:
             return
         self._session.turn_order.answering = ""
         event = TurnEnd(
             session=self._session,
-            turn=self._receipt.turn,
-            at=self._receipt.at,
+            turn=self.receipt.turn,
+            at=self.receipt.at,
             text=self._text,
-            reply=self._receipt.reply,
+            reply=self.receipt.reply,
             tools=tuple(self._results),
             recalled=self._recalled,
             remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
-        step = partial(self._keep_exchange, event, is_kept=row is not None)
-        answers = await self._publisher.publish(event, Step(EXCHANGE, step))
-        self._receipt.remembered = replace(event, answers=tuple(answers)).kept or self._receipt.remembered
 
-    async def _keep_exchange(self, event: TurnEnd, *, is_kept: bool) -> KeptExchange | None:
-        """Remember the exchange unless its words are; None if it is not worth it, or on failure, which is reported."""
-        if is_kept:
-            return KeptExchange(self._receipt.remembered) if self._receipt.remembered else None
-        if self._memory is None or not self._client.keeps:
-            return None
-        try:
-            kept = await self._memory.keep(
-                event.at,
-                event.text,
-                event.reply,
-                event.recalled,
-                memorability=self._gate(),
-                before=self._transcript.reply_before,
-            )
-        except StoreError as error:
-            self._unremembered = error
-            return None
-        self._unremembered = None
-        self._notice_secrets(() if kept is None else kept.redacted)
-        return None if kept is None else KeptExchange(kept.id)
+        async def keep() -> KeptExchange | None:
+            if row is None:
+                await self._remember(event.reply)
+            return KeptExchange(self.receipt.remembered) if self.receipt.remembered else None
 
-    def _gate(self) -> Memorability:
-        """Return the gate that exchanges must pass to be kept; without the hook for it, all pass."""
-        return self._publisher.find(MEMORABILITY) or Memorability(gate=0)
+        answers = await self._publisher.publish(event, Step(EXCHANGE, keep))
+        self.receipt.remembered = replace(event, answers=tuple(answers)).kept or self.receipt.remembered
 
     def _notice_secrets(self, kinds: Sequence[str]) -> None:
-        """Report, once a turn for each kind, the secrets that were removed from the memory of this exchange."""
-        if new := [each for each in kinds if each not in self._removed]:
-            self._removed.update(new)
+        """Report the secrets that were removed from the memory of this exchange."""
+        if kinds:
             rest = "; the transcript keeps it" if self._transcript.is_kept else ""
-            self._notice(f"what looks like a secret ({', '.join(new)}) is left out of memory{rest}")
+            self._notice(f"what looks like a secret ({', '.join(kinds)}) is left out of memory{rest}")
 
     async def _fail(self, error: BaseException) -> None:
         """End a turn that failed or was stopped; if it is kept already, only its title is missing."""
         if isinstance(error, asyncio.CancelledError) and not self._is_kept:
-            self._receipt.finish = "cancelled"
+            self.receipt.finish = "cancelled"
         elif not self._is_kept:
-            self._receipt.finish = "error"
-            self._receipt.error = without_folders(str(error))
-            partial = f"\n\nwhat had arrived:\n\n{self._receipt.reply}" if self._receipt.reply else ""
-            await self._transcript.write((ERROR, f"{self._receipt.error}{partial}"))
+            self.receipt.finish = "error"
+            self.receipt.error = without_folders(str(error))
+            partial = f"\n\nwhat had arrived:\n\n{self.receipt.reply}" if self.receipt.reply else ""
+            await self._transcript.write((ERROR, f"{self.receipt.error}{partial}"))
         await self._close()
 
     async def _close(self) -> None:
-        self._receipt.seconds = time.monotonic() - self._started
-        if self._receipt.finish == "cancelled":
+        self.receipt.seconds = time.monotonic() - self._started
+        if self.receipt.finish == "cancelled":
             await self._transcript.write((ERROR, STOPPED))
         if self._unremembered is not None:
             self._notice(f"this exchange could not be remembered: {self._unremembered}")
         if self._session is None:
             return
-        ended = await self._transcript.write_parts(receipt=self._receipt.as_json())
+        ended = await self._transcript.write_parts(receipt=self.receipt.as_json())
         if (error := ended.failed.get("receipt")) is not None:
             self._notice(f"the receipt of this turn could not be saved: {error}")
 
     async def _title_by_model(self) -> None:
         """Ask the model for a title if the settings say so; on failure, the one made by rule stays."""
-        wanted = self._rules.settings.title_by_model and self._receipt.finish == "stop"
-        if not wanted or says_little(self._typed) or not self._title.may_be_set(self._typed):
+        wanted = self._rules.settings.title_by_model and self.receipt.finish == "stop"
+        if not wanted or not self._title.may_be_set(self._typed, by_model=True):
             return
         self._emit(Phase("looking for a title"))
         try:
@@ -563,6 +494,6 @@ class Turn:
             logger.warning("%s", text)
             text = text.partition(": ")[0]
         text = without_folders(text)
-        if text not in self._receipt.notices:
-            self._receipt.notices.append(text)
+        if text not in self.receipt.notices:
+            self.receipt.notices.append(text)
             self._emit(Notice(text))

@@ -11,11 +11,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.chat.dialogue import reply_before
-from chatbot.chat.fence import fenced
-from chatbot.chat.governor import is_own, line_of
+from chatbot.chat.governor import fenced, is_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
-from chatbot.chat.receipts import PARTS
-from chatbot.chat.tool_names import withheld_tools
+from chatbot.chat.prompt import withheld_tools
+from chatbot.chat.receipts import unsent
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
@@ -25,7 +24,7 @@ from chatbot.memory.people import STARTUP
 from chatbot.memory.profile_lines import OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
-from chatbot.memory.writing import AddResult, Draft
+from chatbot.memory.writing import AddResult
 from chatbot.memory.writing import keep as keep_rows
 from chatbot.messages import FENCE, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
@@ -106,8 +105,7 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
         disclosure.withholds(rows[each]) if each in rows else is_limited for each in recalled.shown or [""]
     ):
         held += recalled.shown
-        record = {name: value for name, value in record.items() if name not in PARTS}
-        record |= {"injected": [], "left_out": [*record.get("left_out", []), *_withheld(recalled.shown)]}
+        record = unsent(record, recalled.shown, WITHHELD)
         note = fenced(FENCE, [disclosure.note(len(held))], secrets.token_hex(4)) if held else ""
         recalled = PromptMemory(MemoryBlock(note), record=record)
     if tools := sorted(withheld_tools(disclosure)):
@@ -115,10 +113,6 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
     elif held:
         record["withheld"] = disclosure.record(rows=held)
     return replace(recalled, record=record)
-
-
-def _withheld(ids: Collection[str]) -> list[dict[str, str]]:
-    return [{"id": each, "why": WITHHELD} for each in ids]
 
 
 class TurnMemory:
@@ -183,7 +177,8 @@ class TurnMemory:
         most, kept = self._settings.recall_rows, self._transcript
         places = most if choose is None else 2 * most
         recollection = await self._recollected(said, judged, places, exclude)
-        found = [each for each in recollection.hits if _sensitivity(each) in disclosure.sent]
+        sent = disclosure.sent
+        found = [each for each in recollection.hits if each.observation and each.observation.sensitivity in sent]
         kept_back = [each for each in recollection.hits[:most] if each not in found]  # they count towards the limit
         repeated = [each.id for each in found if _is_in(shown, each.observation)]
         hits = tuple(each for each in found if each.id not in repeated)
@@ -196,7 +191,7 @@ class TurnMemory:
         lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
         pinned = await self._pinned({*in_window, *(row.id for row, _ in rows)}, shown)
         stand = [*(line.row for line in lines), *(row for row, _ in pinned)]
-        held = {row.id for row in stand if row.sensitivity not in disclosure.sent}
+        held = {row.id for row in stand if row.sensitivity not in sent}
         lines = [each for each in lines if each.id not in held]
         standing = [row for row, _ in pinned if row.id not in held]
         withheld = held | {each.id for each in kept_back}
@@ -228,7 +223,7 @@ class TurnMemory:
             record["standing"] = {row.id: question for row, question in pinned if row.id in block.standing}
         record["left_out"] += [{"id": each, "why": "in the messages that were sent"} for each in repeated]
         if withheld:
-            record["left_out"] += _withheld(sorted(withheld))
+            record["left_out"] += [{"id": each, "why": WITHHELD} for each in sorted(withheld)]
             record["withheld"] = disclosure.record(rows=sorted(withheld))
         return PromptMemory(block, given_rows, record, in_window)
 
@@ -286,18 +281,34 @@ class TurnMemory:
         self.earlier = recalled
         await self._memory.note_use(recalled.injected)
 
-    async def keep_words(
-        self, asked_at: datetime, text: str, *, memorability: Memorability | None = None, before: str | None = None
+    async def keep(
+        self,
+        asked_at: datetime,
+        text: str,
+        reply: str | None = None,
+        recalled: PromptMemory | None = None,
+        *,
+        memorability: Memorability = _DEFAULT,
+        before: str | None = None,
     ) -> AddResult | None:
-        """Remember what the user says, before it is answered; the reply completes that row.
+        """Remember an exchange word for word; None if it is not worth keeping.
 
-        None if only the reply can make it worth keeping. Words repeated after a turn without a reply are the same row.
-        `before` is as in `keep`.
+        Without a `reply` only what the user says is kept, before it is answered: the reply completes that row. Words
+        repeated after a turn without a reply are the same row. `before` is the bot's reply just before it; None reads
+        it from the transcript.
         """
+        if not self._settings.remember_exchanges:
+            return None
         self._look_again()
-        draft = await self._draft(asked_at, text, None, memorability=memorability, before=before)
+        if before is None:
+            before = await self._said_before(asked_at)
+        judged = await self._judged(text) if memorability.gate else None
+        known = [row.text() for row in recalled.rows] if recalled else []
+        draft = exchange_draft(asked_at, text, reply, gate=memorability, judged=judged, known=known, before=before)
         if draft is None:
             return None
+        if reply is not None:
+            return (await self._memory.remember_all([draft]))[0]
         scope = self._memory.scope
         with observed(scope.caller.observer), span("memory", operation="keep_words"):
             [kept] = await keep_rows(scope, [draft])  # it is embedded once it is whole
@@ -305,26 +316,6 @@ class TurnMemory:
             rows = await self._memory.get([kept.id], ask=SENSITIVITIES, count_use=False)
             return kept if any(row.session_id == scope.session_id for row in rows) else None
         return kept
-
-    async def keep(
-        self,
-        asked_at: datetime,
-        text: str,
-        reply: str,
-        recalled: PromptMemory,
-        *,
-        memorability: Memorability | None = None,
-        before: str | None = None,
-    ) -> AddResult | None:
-        """Remember an exchange word for word; None if it is not worth keeping.
-
-        `before` is the bot's reply just before it; None reads it from the transcript.
-        """
-        known = [row.text() for row in recalled.rows]
-        draft = await self._draft(asked_at, text, reply, memorability=memorability, before=before, known=known)
-        if draft is None:
-            return None
-        return (await self._memory.remember_all([draft]))[0]
 
     def end_events(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
         """Return the changes at the end of a turn: uses of the rows shown, and the reply for the row of its words.
@@ -353,24 +344,6 @@ class TurnMemory:
                 scope.meaning.begin()
             scope.changed("update", [outcome.id])
         return outcome.id
-
-    async def _draft(
-        self,
-        asked_at: datetime,
-        text: str,
-        reply: str | None,
-        *,
-        memorability: Memorability | None,
-        before: str | None,
-        known: Sequence[str] = (),
-    ) -> Draft | None:
-        if not self._settings.remember_exchanges:
-            return None
-        if before is None:
-            before = await self._said_before(asked_at)
-        gate = memorability or _DEFAULT
-        judged = await self._judged(text) if gate.gate else None
-        return exchange_draft(asked_at, text, reply, gate=gate, judged=judged, known=known, before=before)
 
     async def _said_before(self, asked_at: datetime) -> str:
         """Return the bot's last reply before that moment, if no other entry is between."""
@@ -405,7 +378,11 @@ class TurnMemory:
         """Remove the reply of that turn from a row whose message an earlier turn left without one."""
         for receipt in await self._transcript.receipts_since(since) if self._transcript is not None else []:
             life = await self._life(str(receipt.get("remembered") or ""))
-            if life and life.observation.created_at < since and _was_completed(life, since):
+            if (
+                life
+                and life.observation.created_at < since
+                and any(event.at >= since and "assistant_text" in event.fields for event in life.events)
+            ):
                 await self._memory.update(life.observation.id, assistant_text="")
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
@@ -461,10 +438,6 @@ class TurnMemory:
         return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
 
 
-def _sensitivity(hit: Hit) -> Sensitivity | None:
-    return hit.observation.sensitivity if hit.observation else None
-
-
 def _record(
     said: Sequence[str],
     judged: Judgement | None,
@@ -479,7 +452,7 @@ def _record(
         {
             "id": each.id,
             "score": round(each.score, 4),
-            "parts": _rounded(each.parts),
+            "parts": {name: round(part, 4) for name, part in each.parts.items()},
             "verdict": OVER_LIMIT if each.verdict == RECALLED and each.id not in chosen else each.verdict,
         }
         for each in looked_at.values()
@@ -497,17 +470,9 @@ def _record(
     return record | {name: ids for name, ids in found.items() if ids}
 
 
-def _was_completed(life: Version, since: datetime) -> bool:
-    return any(event.at >= since and "assistant_text" in event.fields for event in life.events)
-
-
 def _is_in(shown: str, row: Observation | None) -> bool:
     """Return whether the model reads all of a row in the messages anyway."""
     if row is None or not shown:
         return False
     texts = (row.user_text, row.assistant_text) if row.user_text else (row.title, row.narrative, *row.facts)
     return all(text.strip() in shown for text in texts)
-
-
-def _rounded(parts: Any) -> dict[str, float]:
-    return {name: round(part, 4) for name, part in parts.items()}

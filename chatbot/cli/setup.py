@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.config_layers import Settings
 from chatbot.errors import ModelError
 from chatbot.models import open_model
-from chatbot.models.catalog import SUGGESTED, CatalogModel, ModelServer, described, find_servers, local_model
-from chatbot.models.failures import unknown_provider
+from chatbot.models.call import unknown_provider
+from chatbot.models.catalog import SUGGESTED, TINY, CatalogModel, ModelServer, described, find_servers
 from chatbot.models.provider import Provider, key_place, store_key
-from chatbot.models.weights import EMBEDDED, PREFIX, SMOLLM2
+from chatbot.models.weights import SMOLLM2
 from chatbot.providers import OURS, known_providers, provider_of
 from chatbot.stores.errors import InvalidValue
 
@@ -75,16 +75,15 @@ def _of_servers(servers: Sequence[ModelServer]) -> list[ModelChoice]:
     for server in servers:
         place = ("providers", server.provider)
         settings: dict[Place, Any] = {(*place, key): value for key, value in server.settings.items()}
-        for name in server.models:
-            model = replace(local_model(name), tools=None, images=None)
-            found.append(ModelChoice(model, f"{server.title} at {server.api_base}", settings))
+        where = f"{server.title} at {server.api_base}"
+        found += [ModelChoice(model, where, settings) for model in server.catalog()]
     return found
 
 
 def _with_keys(providers: Sequence[str]) -> list[ModelChoice]:
     found = [ModelChoice(described(SUGGESTED[each]), f"key in {key_place(each)}", {}) for each in providers]
     if SMOLLM2.folder() is not None:
-        found.append(ModelChoice(replace(local_model(f"{PREFIX}{EMBEDDED}"), window=8192), "installed; tiny", {}))
+        found.append(ModelChoice(TINY, "installed; tiny", {}))
     return found
 
 

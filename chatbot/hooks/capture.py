@@ -1,28 +1,37 @@
-"""Hooks that capture tool runs, decide what is worth remembering, and maintain memory."""
+"""Hooks that capture tool runs, decide what is worth remembering, and maintain memory.
+
+A tool run is described by rule: its type, title, subtitle, concepts, importance, files and milestones. Secrets are
+removed before anything is cut, so that no part of one remains. Memory blocks are removed too: recalled rows are never
+remembered as new.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_POST, SessionEnd, SessionStart, ToolPost
-from chatbot.chat.tool_names import is_memory_tool
+from chatbot.chat.prompt import is_memory_tool
 from chatbot.chat.turn_memory import AUTO
 from chatbot.config import Config
-from chatbot.hooks.hook import Hook, HookContext, PerSession, plan_hook
-from chatbot.hooks.tool_run import ToolRun
+from chatbot.hooks.hook import Hook, HookContext, per_session, plan_hook
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.memorability import GATE, TYPE_WEIGHTS, Memorability
+from chatbot.memory.memorability import GATE, OTHER_TYPE, TYPE_WEIGHTS, Memorability
 from chatbot.memory.policy import MaintenanceReport, Part
+from chatbot.messages import without_blocks
+from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import is_observation_id
-from chatbot.stores.observation import TYPES
+from chatbot.stores.observation import TYPES, Type
+from chatbot.tools import ToolResult
 
 _COMPARED = 5
 """Last captures of a session that a new one is compared with."""
@@ -38,7 +47,7 @@ class Capture(Hook):
     def __init__(self, context: HookContext, *, checkpoints: bool = True) -> None:
         super().__init__(context)
         self._checkpoints = checkpoints
-        self._captured: PerSession[dict[str, str]] = PerSession(dict)
+        self._captured = per_session(dict[str, str])
 
     async def handle(self, event: ToolPost) -> None:
         """Keep the run, then the milestones that it reaches."""
@@ -46,52 +55,58 @@ class Capture(Hook):
         if not (session.supports(ObservationStore) and can_write(session)):
             return
         run = ToolRun.of(event.result)
-        if is_memory_tool(run.tool):
-            sources = await _tasks(session, run)
-        else:
+        if not is_memory_tool(run.tool):
             gate: Memorability | None = self.context.capabilities.find(MEMORABILITY)
-            kept = await keep_run(session.memory, run, gate=gate, before=self._captured[session.id])
-            sources = [kept] if kept else []
-        if self._checkpoints:
-            await mark_milestones(session.memory, run, sources)
+            before, checkpoints = self._captured(session.id), self._checkpoints
+            await keep_run(session.memory, run, gate=gate, before=before, checkpoints=checkpoints)
+        elif self._checkpoints:
+            await _mark_milestones(session.memory, run, await _tasks(session, run))
 
 
-async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str]) -> str | None:
-    """Remember a run if it is worth it; return its id. Without a gate every run is.
+async def keep_run(
+    memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str], checkpoints: bool
+) -> str | None:
+    """Remember a run if it is worth it, and its milestones with `checkpoints`; return its id.
 
-    `before` has the text of the last kept runs by id; this one is added to it.
+    Without a gate every run is. `before` has the text of the last kept runs by id; this one is added to it.
     """
-    if gate is not None:
-        there = {row.id for row in await memory.get(list(before), ask=SENSITIVITIES, count_use=False)}
-        known = [said for captured, said in before.items() if captured in there]
-        if not gate.passes(gate.of_text(run.substance, run.type, known=known)):
-            return None
-    remembered = await memory.remember(
-        type=run.type,
-        title=run.title,
-        subtitle=run.subtitle,
-        narrative=run.narrative,
-        facts=run.facts,
-        tags=("tool", run.tool),
-        concepts=run.concepts,
-        importance=run.importance,
-        source=AUTO,
-        files_read=() if run.writes else run.files,
-        files_modified=run.files if run.writes else (),
-    )
-    before[remembered.id] = run.substance
-    while len(before) > _COMPARED:
-        before.pop(next(iter(before)))
-    return remembered.id
+    kept = None
+    if gate is None or await _is_new(memory, run, gate, before):
+        remembered = await memory.remember(
+            type=run.type,
+            title=run.title,
+            subtitle=run.subtitle,
+            narrative=run.narrative,
+            facts=run.facts,
+            tags=("tool", run.tool),
+            concepts=run.concepts,
+            importance=run.importance,
+            source=AUTO,
+            files_read=() if run.writes else run.files,
+            files_modified=run.files if run.writes else (),
+        )
+        kept = remembered.id
+        before[kept] = run.substance
+        while len(before) > _COMPARED:
+            before.pop(next(iter(before)))
+    if checkpoints:
+        await _mark_milestones(memory, run, [kept] if kept else [])
+    return kept
 
 
-async def mark_milestones(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
+async def _is_new(memory: Memory, run: ToolRun, gate: Memorability, before: dict[str, str]) -> bool:
+    there = {row.id for row in await memory.get(list(before), ask=SENSITIVITIES, count_use=False)}
+    known = [said for captured, said in before.items() if captured in there]
+    return gate.passes(gate.of_text(run.substance, run.type, known=known))
+
+
+async def _mark_milestones(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
     """Remember each milestone that a run reaches, derived from `sources`."""
-    for milestone in run.milestones():
+    for kind, what in run.milestones():
         await memory.remember(
             type="event",
-            title=f"Checkpoint: {milestone.kind}: {milestone.what}"[:200],
-            tags=("checkpoint", milestone.kind),
+            title=f"Checkpoint: {kind}: {what}"[:200],
+            tags=("checkpoint", kind),
             importance=0.4,
             source=AUTO,
             derived_from=tuple(sources),
@@ -187,3 +202,188 @@ class Compression(Maintenance):
     priority = 300
     part = "compression"
     every = "compress_every_hours"
+
+
+LONGEST_OUTPUT = 4_000
+"""Characters of an output that are kept."""
+_READ = 2 * LONGEST_OUTPUT
+"""Characters of an output that are read."""
+_LONGEST_ARGUMENTS = 2_000
+_LONGEST_TITLE = 120
+_LONGEST_SUBTITLE = 160
+_LONGEST_OUTCOME = 40
+_LONGEST_ASIDE = 24
+_MOST_FILES = 20
+_FILE_KEYS = frozenset({"path", "file", "target", "from", "to"})
+_DISTINCTIVE_KEYS = ("command", "query", "path", "file", "url", "target", "name", "from", "to")
+"""Arguments that distinguish two runs, the most distinctive first."""
+
+_WRITES = re.compile(r"(?:^|_)(?:write|edit|save|create|append|patch|update|move|rename|delete|remove|replace)(?:$|_)")
+_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.]")
+_PASSED = re.compile(r"\b[1-9]\d* (?:tests? )?pass(?:ed|ing)\b|\bOK \(\d+ tests?\)", re.IGNORECASE)
+_FAILED = re.compile(
+    r"\b[1-9]\d* (?:tests? )?(?:fail(?:ed|ures?|ing)|errors?)\b|\b(?:failed|failures?|errors?) ?[:=] ?[1-9]"
+    r"|^(?:FAIL(?:ED)?|not ok|Traceback)\b|\bexit code [1-9]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_COUNT = re.compile(r"\b\d+ (?:tests? )?(?:passed|passing|fail(?:ed|ures?|ing)|errors?|skipped)\b", re.IGNORECASE)
+"""Patterns of the reports of test runners: passed, failed, and counts."""
+_DONE = frozenset({"done", "completed", "complete", "closed", "finished"})
+
+
+class ToolRun(Struct, frozen=True):
+    """One cleaned run of a tool: its arguments, and its shortened output."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    output: str
+    is_error: bool
+
+    @classmethod
+    def of(cls, result: ToolResult) -> ToolRun:
+        """Make the run of a result."""
+        given, output = _cleaned(result.call.arguments), _cleaned(result.content)
+        try:
+            arguments = json.loads(given or "{}")
+        except (ValueError, RecursionError):
+            arguments = {"arguments": given}
+        table = arguments if isinstance(arguments, dict) else {"arguments": arguments}
+        return cls(" ".join(result.call.name.split())[:80], table, output[:LONGEST_OUTPUT], result.is_error)
+
+    @property
+    def title(self) -> str:
+        """`Tool run: <tool>`, its arguments or else its answer, which distinguish it, and how it ended."""
+        subject = _main_argument(self.arguments) or _first_line(self.output)
+        ended = self.outcome if self.outcome not in subject else ""
+        room = _LONGEST_TITLE - len(f"Tool run: {self.tool} · ") - len(f" · {ended}" if ended else "")
+        return _short(" · ".join(filter(None, (f"Tool run: {self.tool}", _ends(subject, room), ended))), _LONGEST_TITLE)
+
+    @property
+    def outcome(self) -> str:
+        """Return how it ended, if it says so: the counts of a test report, or failure."""
+        counted = next(filter(None, map(_COUNT.findall, reversed(self.output.splitlines()))), [])
+        return _short(", ".join(counted) or ("failed" if self.is_error else ""), _LONGEST_OUTCOME)
+
+    @property
+    def subtitle(self) -> str:
+        """The first line of its answer."""
+        line = _first_line(self.output)
+        return _short(f"failed: {line}" if self.is_error else line, _LONGEST_SUBTITLE)
+
+    @property
+    def narrative(self) -> str:
+        """Arguments and output."""
+        given = json.dumps(self.arguments, ensure_ascii=False)[:_LONGEST_ARGUMENTS] if self.arguments else "none"
+        return f"arguments: {given}\n\noutput: {self.output}"
+
+    @property
+    def facts(self) -> tuple[str, str]:
+        """The tool's name, and whether it failed."""
+        return f"tool: {self.tool}", f"error: {str(self.is_error).lower()}"
+
+    @property
+    def type(self) -> Type:
+        """The type of the row: never a decision, which is protected, for the output of a tool must not be."""
+        return "change" if self.writes and not self.is_error else "technical"
+
+    @property
+    def writes(self) -> bool:
+        """True if the tool's name says that it changes files."""
+        return _WRITES.search(_WORD_END.sub("_", self.tool).lower()) is not None
+
+    @property
+    def concepts(self) -> tuple[str, ...]:
+        """The concepts that its outcome has: something changed, or something to beware of."""
+        return ("gotcha",) if self.is_error else ("what-changed",) if self.writes else ()
+
+    @property
+    def importance(self) -> float:
+        """Return the importance: the weight of its type, more if it changed files or failed."""
+        weight = TYPE_WEIGHTS.get(self.type, OTHER_TYPE)
+        return round(min(1.0, 0.2 + 0.5 * weight + 0.1 * (self.writes and bool(self.files)) + 0.1 * self.is_error), 2)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that its arguments name."""
+        return tuple(dict.fromkeys(_files(self.arguments)))[:_MOST_FILES]
+
+    @property
+    def substance(self) -> str:
+        """The text for judging memorability, without listings of names."""
+        lines = [line for line in self.output.splitlines() if len(line.split()) > 1]
+        return "\n".join([*_texts(self.arguments), *lines])
+
+    def milestones(self) -> Iterator[tuple[str, str]]:
+        """Yield the kind and the object of each milestone: a task is done, a file is saved, tests pass."""
+        if self.is_error:
+            return
+        if self.tool.endswith("task_update") and str(self.arguments.get("status", "")).lower() in _DONE:
+            yield "task done", _task(self)
+        if _PASSED.search(self.output) and not _FAILED.search(self.output):
+            yield "tests pass", _main_argument(self.arguments) or self.tool
+        if self.writes and self.files:
+            yield "file saved", self.files[-1]
+
+
+def _cleaned(text: str) -> str:
+    """Remove memory blocks and secrets. Of a text that is read in part, also drop the last half.
+
+    Its cut end may contain part of a secret, and the removals may have moved that forward.
+    """
+    text = without_blocks(text)
+    clean, _ = redact(text[:_READ])
+    return clean if len(text) <= _READ else clean[: -_READ // 2]
+
+
+def _task(run: ToolRun) -> str:
+    try:
+        answer = json.loads(run.output)
+        return str(answer.get("title") or answer["task"]["title"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return _main_argument(run.arguments) or "a task"
+
+
+def _main_argument(arguments: Mapping[str, Any]) -> str:
+    """Return the two most distinctive arguments, and the ends of two others."""
+    given = {
+        key.lower(): " ".join(str(each).split())
+        for key, each in arguments.items()
+        if isinstance(each, str | int | float)
+    }
+    distinctive = [given.pop(key) for key in _DISTINCTIVE_KEYS if given.get(key)][:2]
+    others = list(filter(None, given.values()))
+    if not distinctive:
+        distinctive, others = others[:2], others[2:]
+    return " ".join([*distinctive, *(_ends(each, _LONGEST_ASIDE) for each in others[:2])])
+
+
+def _files(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in arguments.items():
+        if key.lower() in _FILE_KEYS:
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, str) and (path := " ".join(each.split())) and len(path) <= 500:
+                    yield path
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
+
+
+def _first_line(text: str) -> str:
+    return next((" ".join(line.split()) for line in text.splitlines() if line.strip(" \t{}[]().,:;\"'-=")), "")
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+
+
+def _ends(text: str, longest: int) -> str:
+    """Cut the middle out of a long text, for paths that differ at the end."""
+    if len(text) <= longest:
+        return text
+    tail = max(longest - 1, 0) * 2 // 3
+    return f"{text[: max(longest - 1 - tail, 0)].rstrip()}…{text[len(text) - tail :].lstrip()}"

@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
 from chatbot.chat.events import EXCHANGE, PROMPT_SUBMIT, TURN_END, Publisher
@@ -36,7 +35,6 @@ from chatbot.stores.home import Home
 from chatbot.stores.plugins import PluginPoint, checked_settings, open_place, reason_of, settings_of
 
 State = TypeVar("State")
-_MOST_SESSIONS = 1_000
 
 
 class Capabilities:
@@ -69,11 +67,13 @@ class HookContext(Struct, frozen=True):
     ledger: Ledger
     """The identity's bill: a hook records its model calls here, with its own purpose."""
     clock: Callable[[], datetime]
-    capabilities: Capabilities
-    publisher: Publisher
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    publisher: Publisher = field(default_factory=Publisher)
     """The bus, to publish events: any object with a `topic`, a `session` and an `at`."""
-    open_model: Callable[[ModelSettings], Model] = open_model
-    """Opens another model for the hook, which the hook closes."""
+
+    def open_model(self, settings: ModelSettings) -> Model:
+        """Open another model for the hook, which the hook closes."""
+        return open_model(settings, self.config.providers)
 
 
 class Hook(ABC):
@@ -104,30 +104,12 @@ class Hook(ABC):
         """Release everything. Called once, after the last event."""
 
 
-class PerSession(Generic[State]):
-    """A hook's state for each session, made when first asked for.
+def per_session(begin: Callable[[], State]) -> Callable[[str], State]:
+    """Return a function that returns a hook's state for a session, made when first asked for.
 
     Bounded, as a server may see any number of sessions: past a thousand, the one used longest ago is dropped.
     """
-
-    def __init__(self, begin: Callable[[], State]) -> None:
-        self._begin = begin
-        self._states: OrderedDict[str, State] = OrderedDict()
-
-    def __getitem__(self, session_id: str) -> State:
-        if session_id not in self._states:
-            self._states[session_id] = self._begin()
-        self._states.move_to_end(session_id)
-        while len(self._states) > _MOST_SESSIONS:
-            self._states.popitem(last=False)
-        return self._states[session_id]
-
-    def __setitem__(self, session_id: str, state: State) -> None:
-        self._states[session_id] = state
-
-    def pop(self, session_id: str) -> State | None:
-        """Return the session's state and drop it."""
-        return self._states.pop(session_id, None)
+    return lru_cache(maxsize=1_000)(lambda _: begin())
 
 
 class TurnStep(Hook):

@@ -5,7 +5,7 @@ store they were called from, or publish what they listen to, ends after at most 
 
 Agents in the same process can publish a request to memory and get an answer:
 
-    [answer] = await context.publisher.publish(Retrieve(session=session, at=now, query="Where does Anna live?"))
+    [answer] = await context.publisher.publish(Retrieve(session=session, query="Where does Anna live?"))
 
 A request acts as the holder of its session with the rights of a tool, on at most `MOST` memories.
 
@@ -18,29 +18,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.chat.events import Publisher, SessionEnd, SessionStart, Step
-from chatbot.chat.ledger import Ledger
-from chatbot.config import Config
 from chatbot.errors import ChatbotError, ConfigError
-from chatbot.hooks.hook import Capabilities, Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
-from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.hooks.hook import Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
+from chatbot.memory import SessionHandle
 from chatbot.memory.reading import Hit
-from chatbot.memory.scope import MemoryEvent, utc_now
+from chatbot.memory.scope import MemoryEvent
 from chatbot.memory.writing import AddResult, Draft
-from chatbot.models import open_model
-from chatbot.models.model import Model
 from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
@@ -60,28 +56,15 @@ class Retrieve(Struct, frozen=True, kw_only=True):
     """Request to search memory."""
 
     session: SessionHandle
-    at: datetime
     query: str
     limit: int = 10
 
-    @property
-    def topic(self) -> str:
-        """The topic: `memory.<session id>.retrieve`."""
-        return f"memory.{self.session.id}.retrieve"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class Update(Struct, frozen=True, kw_only=True):
     """Request to remember something."""
 
     session: SessionHandle
-    at: datetime
-    drafts: tuple[Draft, ...] = field(repr=False)
-
-    @property
-    def topic(self) -> str:
-        """The topic: `memory.<session id>.update`."""
-        return f"memory.{self.session.id}.update"
+    drafts: tuple[Draft, ...]
 
 
 class Answer(Struct, frozen=True):
@@ -96,22 +79,17 @@ async def answered(request: Retrieve | Update) -> Answer:
     """Answer a request. Raises nothing but cancellation."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return await _respond(request)
+            memory = request.session.for_tools().memory
+            if isinstance(request, Retrieve):
+                limit = min(max(request.limit, 1), MOST)
+                return Answer(hits=tuple(await memory.search(request.query, limit=limit, max_tokens=MOST_TOKENS)))
+            if len(request.drafts) > MOST:
+                return Answer(error=f"a request may have at most {MOST} drafts: it has {len(request.drafts)}")
+            return Answer(kept=tuple(await memory.remember_all(request.drafts, keep_going=True)))
     except TimeoutError:
         return Answer(error=f"memory did not answer within {TIMEOUT_S:g} s")
     except (ChatbotError, StoreError) as error:
-        logger.info("a request on %s was refused: %s", request.topic, error)
         return Answer(error=str(error))
-
-
-async def _respond(request: Retrieve | Update) -> Answer:
-    session = request.session.for_tools()
-    if isinstance(request, Retrieve):
-        limit = min(max(request.limit, 1), MOST)
-        return Answer(hits=tuple(await session.memory.search(request.query, limit=limit, max_tokens=MOST_TOKENS)))
-    if len(request.drafts) > MOST:
-        return Answer(error=f"a request may have at most {MOST} drafts: it has {len(request.drafts)}")
-    return Answer(kept=tuple(await session.memory.remember_all(request.drafts, keep_going=True)))
 
 
 logger = logging.getLogger(__name__)
@@ -135,7 +113,7 @@ class Subscription(Struct, frozen=True):
         return any(topic == each or ("*" in each and fnmatchcase(topic, each)) for each in self.topics)
 
 
-class Bus:
+class Bus(Publisher):
     """Calls hooks in the order of their priorities, those of one priority in the order of their names."""
 
     def __init__(self, failures: Failures, clock: Callable[[], datetime]) -> None:
@@ -167,7 +145,8 @@ class Bus:
         answers = [await self._call(each, event, step) for each in listeners if not each.background]
         answers = [answer for answer in answers if answer is not None]
         if behind := [each for each in listeners if each.background]:
-            self._follow_up(replace(event, answers=tuple(answers)) if _takes_answers(event) else event, behind)
+            takes_answers = isinstance(event, Struct) and hasattr(event, "answers")
+            self._follow_up(replace(event, answers=tuple(answers)) if takes_answers else event, behind)
         self._report(event)
         return answers
 
@@ -176,19 +155,14 @@ class Bus:
         if listeners := self.listeners(event.topic):
             self._follow_up(event, listeners)
 
-    async def drain(self, session_id: str | None = None) -> None:
+    async def settle(self, session_id: str | None = None) -> None:
         """Wait for what runs in the background, of one session or of all. Each hook has its time-out."""
         while waiting := [task for key, task in self._last.items() if session_id in {None, key}]:
             await asyncio.wait(waiting)
 
-    def is_idle(self, session_id: str) -> bool:
-        """Return whether nothing runs in the background of that session."""
-        return session_id not in self._last
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Return whether nothing runs in the background at all."""
-        return not self._last
+    def is_settled(self, session_id: str | None = None) -> bool:
+        """Return whether nothing runs in the background, of that session or at all."""
+        return not self._last if session_id is None else session_id not in self._last
 
     def forget(self, session_id: str) -> None:
         """End a session: a failure that was reported in it may be reported again in the next one."""
@@ -264,19 +238,11 @@ class Bus:
 
 
 async def _answer(subscription: Subscription, event: Any, step: Step | None) -> object:
-    with span("hook", hook=subscription.name, topic=_topic(event)):
+    topic = f"memory.{event.action}" if isinstance(event, MemoryEvent) else str(event.topic)  # without a session's id
+    with span("hook", hook=subscription.name, topic=topic):
         if step is not None and step.name == subscription.name:
             return await step.run()
         return await subscription.handle(event)
-
-
-def _topic(event: Any) -> str:
-    """Return the topic without the id of the session."""
-    return f"memory.{event.action}" if isinstance(event, MemoryEvent) else str(event.topic)
-
-
-def _takes_answers(event: Any) -> bool:
-    return isinstance(event, Struct) and hasattr(event, "answers")
 
 
 def _session_of(event: Any) -> str:
@@ -287,50 +253,32 @@ def _session_of(event: Any) -> str:
 MEMORY_STORE = "memory.store"
 
 
-class Hooks(Publisher, AsyncResource):
-    """The hooks of an identity. `home` is where failures are kept; None keeps them in memory.
+class Hooks(Bus, AsyncResource):
+    """The hooks of an identity, all made for one context. `home` is where failures are kept; None keeps them in memory.
 
     `observer` watches hooks that run outside of a turn.
     """
 
     def __init__(
         self,
+        context: HookContext,
         *,
-        config: Config,
-        identity: str,
-        agent: str,
-        memory: MemorySystem,
-        model: Model,
-        ledger: Ledger,
         home: Home | None,
         plugins_beside: Path | None = None,
-        clock: Callable[[], datetime] = utc_now,
         observer: Observer | None = None,
     ) -> None:
-        self._clock = clock
-        self._beside = plugins_beside
         self.failures = Failures(home)
-        self.bus = Bus(self.failures, clock)
-        self.capabilities = Capabilities()
-        self.capabilities.provide(MEMORY_STORE, memory)
+        super().__init__(self.failures, context.clock)
+        self._beside = plugins_beside
+        self.capabilities = context.capabilities
+        self.capabilities.provide(MEMORY_STORE, context.memory)
         self._observer = observer
-        self._context = HookContext(
-            config,
-            identity,
-            agent,
-            memory,
-            model,
-            ledger,
-            clock,
-            self.capabilities,
-            self,
-            partial(open_model, providers=config.providers),
-        )
+        self._context = replace(context, publisher=self)
         self._hooks: list[tuple[Hook, float]] | None = None
         """Each with its time-out; None before the first event."""
         self._sessions: dict[str, tuple[SessionHandle, datetime]] = {}
 
-    async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
+    async def publish(self, event: Any, step: Step | None = None) -> list[object]:
         """Call the hooks and the turn's own step, and return their answers. Raises nothing.
 
         Only memory answers a request to memory; hooks get an event of the operation, as of any other.
@@ -338,33 +286,20 @@ class Hooks(Publisher, AsyncResource):
         with observed(self._observer):
             if self._hooks is None:
                 for name, why in self._open():
-                    await self.bus.note_failure(name, _Making(), why)
+                    await self.note_failure(name, SimpleNamespace(topic="start"), why)
             if isinstance(event, Retrieve | Update):
                 return [await answered(event)]
-            return await self.bus.publish(event, step)
+            return await super().publish(event, step)
 
     def find(self, capability: str) -> Any | None:
         """Return the capability of that name, or None."""
         return self.capabilities.find(capability)
 
-    async def settle(self, session: SessionHandle) -> None:
-        """Wait for what runs in the background in that session."""
-        await self.bus.drain(session.id)
-
-    def is_settled(self, session: SessionHandle) -> bool:
-        """Return whether nothing runs in the background in that session."""
-        return self.bus.is_idle(session.id)
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Return whether nothing runs in the background in any session."""
-        return self.bus.is_at_rest
-
     def notify(self, event: MemoryEvent) -> None:
         """Call the hooks in the background for an operation on memory; none before the first turn."""
         if self._hooks is not None:
             with observed(self._observer):
-                self.bus.notify(event)
+                super().notify(event)
 
     async def begin(self, session: SessionHandle) -> None:
         """Publish that a session begins, unless it has begun."""
@@ -378,15 +313,15 @@ class Hooks(Publisher, AsyncResource):
         session, began = self._sessions.pop(session_id, (None, None))
         if session is None or began is None:
             return
-        await self.bus.drain(session_id)
+        await self.settle(session_id)
         await self.publish(SessionEnd(session=session, began=began, at=self._clock()))
-        self.bus.forget(session_id)
+        self.forget(session_id)
 
     async def aclose(self) -> None:
         """End all sessions, wait for what is under way, and close the hooks. May be called twice."""
         for session_id in list(self._sessions):
             await self.end(session_id)
-        await self.bus.drain()
+        await self.settle()
         while self._hooks:
             hook, timeout_s = self._hooks.pop()
             try:
@@ -409,12 +344,6 @@ class Hooks(Publisher, AsyncResource):
 
     def _subscribe(self, plan: HookPlan, hook: Hook) -> None:
         self._hooks = [*(self._hooks or []), (hook, plan.timeout_s)]
-        self.bus.subscribe(
+        self.subscribe(
             Subscription(plan.name, hook.topics, hook.handle, plan.priority, plan.timeout_s, hook.background)
         )
-
-
-class _Making:
-    """The event in reports of a hook that could not be made."""
-
-    topic = "start"

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
 from chatbot.attachments import readable
-from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
 from chatbot.chat.titles import says_little
 from chatbot.hooks.capture import can_write
 from chatbot.hooks.extraction.structured import ExtractionModel, noted
 from chatbot.hooks.hook import Hook, HookContext
 from chatbot.memory import SessionHandle
-from chatbot.memory.episode import READ_AT_ONCE, without_forgotten
+from chatbot.memory.episode import READ_AT_ONCE, exchanges_in, without_forgotten
 from chatbot.memory.memorability import content
 from chatbot.memory.people import KIND, OPEN, task_of
 from chatbot.messages import sentences, without_blocks
@@ -131,7 +130,7 @@ class Summarize(Hook):
         """Update the summary, or write the first one, unless there are fewer than `least` turns for it."""
         earlier = await session.memory.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES)
         entries = await without_forgotten(session, await session.transcript_read_last(READ_AT_ONCE))
-        turns = list(_turns_in(entries))
+        turns = [tuple(map(_most_informative, (readable(each.text), each.reply))) for each in exchanges_in(entries)]
         if (new if earlier else len(turns)) < least:
             return
         before = earlier[0].metadata if earlier else {}
@@ -152,18 +151,6 @@ class Summarize(Hook):
                 decisions=summary.decisions,
                 open_items=summary.open_items,
             )
-
-
-def _turns_in(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[str, str]]:
-    """Yield the best sentences of message and reply of each turn that has a reply; empty ones say little."""
-    text = reply = ""
-    for entry in [*entries, None]:
-        if entry is None or entry.role == USER:
-            if reply:
-                yield _most_informative(readable(text)), _most_informative(reply)
-            text, reply = entry.content if entry else "", ""
-        elif entry.role == ASSISTANT:
-            reply = entry.content
 
 
 async def _decided(session: SessionHandle) -> list[str]:

@@ -24,16 +24,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from chatbot.chat.events import CHOOSE, SESSION_END, TOOL_POST, TURN_END, SessionEnd, ToolPost, TurnEnd
-from chatbot.hooks.capture import can_write
-from chatbot.hooks.hook import Hook, HookContext, PerSession
-from chatbot.hooks.tool_run import ToolRun
+from chatbot.chat.events import CHOOSE, TOOL_POST, TURN_END, ToolPost, TurnEnd
+from chatbot.hooks.capture import ToolRun, can_write
+from chatbot.hooks.hook import Hook, HookContext, per_session
 from chatbot.memory import SessionHandle
 from chatbot.memory.recall import RankedMemory
 from chatbot.messages import without_blocks
@@ -56,7 +55,7 @@ _WORD = re.compile(r"[\w'’]+(?:[-.][\w'’]+)*")
 class Boundaries(Hook):
     """Detects where a session turns to something else, and keeps it as a fact: `memory.boundaries`."""
 
-    topics = (TOOL_POST, TURN_END, SESSION_END)
+    topics = (TOOL_POST, TURN_END)
     priority = 90
     background = True
 
@@ -68,32 +67,34 @@ class Boundaries(Hook):
         threshold: Annotated[float, Meta(ge=0, le=1)] = 0.06,
     ) -> None:
         super().__init__(context)
-        self._windows: PerSession[TopicWindow] = PerSession(lambda: TopicWindow(window, threshold))
-        self._latest: PerSession[list[datetime | None]] = PerSession(list)
+        self._window = per_session(lambda: TopicWindow(window, threshold))
+        self._latest = per_session(list[datetime | None])
         context.capabilities.provide("memory.boundaries", self.latest)
 
-    async def handle(self, event: ToolPost | TurnEnd | SessionEnd) -> None:
+    async def handle(self, event: ToolPost | TurnEnd) -> None:
         """Add a tool run or an exchange to the window, and keep the boundary that it reveals."""
         session = event.session
-        if isinstance(event, SessionEnd):
-            self._windows.pop(session.id)
-            return
         if not (session.supports(ObservationStore) and can_write(session)):
             return
-        self._windows[session.id], boundary = self._windows[session.id].extended(_interaction(event))
+        if isinstance(event, TurnEnd):
+            texts = event.text, event.reply
+        else:
+            run = ToolRun.of(event.result)
+            texts = run.tool, run.substance
+        boundary = self._window(session.id).add(Interaction.of(event.at, *texts))
         if boundary is not None:
             moment = format_time(boundary.at)
             await session.memory.store_fact(
                 f"session:{session.id}", PREDICATE, f"{moment} {', '.join(boundary.about)}".strip()
             )
-            self._latest[session.id] = [boundary.at]
+            self._latest(session.id)[:] = [boundary.at]
 
     async def latest(self, session: SessionHandle) -> datetime | None:
         """Return when the present episode of the session began; None if it is the first.
 
         Reads the store once per session.
         """
-        known = self._latest[session.id]
+        known = self._latest(session.id)
         if not known:
             facts = await session.memory.query_facts(subject=f"session:{session.id}", predicate=PREDICATE, limit=1)
             known.append(_moment(facts[0].object) if facts else None)
@@ -127,45 +128,31 @@ class Boundary(Struct, frozen=True):
     about: tuple[str, ...]
 
 
-class TopicWindow(Struct, frozen=True):
+class TopicWindow:
     """The last interactions, oldest first."""
 
-    size: int = 3
-    threshold: float = 0.06
-    interactions: tuple[Interaction, ...] = ()
+    def __init__(self, size: int, threshold: float) -> None:
+        self.interactions: list[Interaction] = []
+        self._size = size
+        self._threshold = threshold
 
-    def extended(self, interaction: Interaction) -> tuple[TopicWindow, Boundary | None]:
-        """Return the window after one more interaction, and the boundary that it reveals, if any."""
+    def add(self, interaction: Interaction) -> Boundary | None:
+        """Add an interaction; return the boundary that it reveals, if any."""
         if not interaction.words:
-            return self, None
-        held = (*self.interactions, interaction)[-2 * self.size :]
-        window = TopicWindow(self.size, self.threshold, held)
-        if len(held) < 2 * self.size:
-            return window, None
-        before, after = held[: self.size], held[self.size :]
-        known = {word for each in before for word in each.words}
-        if jaccard(known, {word for each in after for word in each.words}) >= self.threshold:
-            return window, None
-        return TopicWindow(self.size, self.threshold, after), Boundary(after[0].at, _about(after, known))
-
-
-def jaccard(some: Collection[str], others: Collection[str]) -> float:
-    """Return the size of the intersection divided by that of the union; 1 for two empty sets."""
-    some, others = set(some), set(others)
-    return len(some & others) / len(some | others) if some or others else 1.0
+            return None
+        held = self.interactions = [*self.interactions, interaction][-2 * self._size :]
+        before, after = held[: self._size], held[self._size :]
+        known, new = ({word for each in part for word in each.words} for part in (before, after))
+        if len(after) < self._size or len(known & new) / len(known | new) >= self._threshold:
+            return None
+        self.interactions = after
+        return Boundary(after[0].at, _about(after, known))
 
 
 def _about(interactions: Sequence[Interaction], known: set[str]) -> tuple[str, ...]:
     counted = Counter(word for each in interactions for word in each.words if word not in known)
     spelled = {term: word for each in reversed(interactions) for term, word in each.words.items()}
     return tuple(dict.fromkeys(spelled[term] for term, _ in counted.most_common(_MOST_KEYWORDS)))
-
-
-def _interaction(event: ToolPost | TurnEnd) -> Interaction:
-    if isinstance(event, TurnEnd):
-        return Interaction.of(event.at, event.text, event.reply)
-    run = ToolRun.of(event.result)
-    return Interaction.of(event.at, run.tool, run.substance)
 
 
 def _moment(text: str) -> datetime | None:
@@ -216,18 +203,8 @@ class Temporal(Hook):
             return hits
         boundaries = self.context.capabilities.find("memory.boundaries")
         episode = None if boundaries is None else await boundaries(session)
-        candidates = [Candidate(hit.id, hit.score, _scale(hit, session, now, episode)) for hit in hits]
-        chosen = allocated(candidates, most, places=self._places, margin=self._margin)
-        by_id = {hit.id: hit for hit in hits}
-        return [by_id[each] for each in chosen]
-
-
-class Candidate(Struct, frozen=True):
-    """A row that may be chosen."""
-
-    id: str
-    score: float
-    scale: Scale
+        scored = [(hit.score, _scale(hit, session, now, episode)) for hit in hits]
+        return [hits[at] for at in allocated(scored, most, places=self._places, margin=self._margin)]
 
 
 def scale_of(
@@ -246,19 +223,20 @@ def scale_of(
 
 
 def allocated(
-    candidates: Sequence[Candidate], most: int, *, places: Mapping[Scale, int] = PLACES, margin: float = MARGIN
-) -> list[str]:
-    """Return the ids of at most `most` candidates, which are given best first; the result is best first too."""
-    chosen, left = list(candidates[:most]), list(candidates[most:])
-    held = Counter(each.scale for each in chosen)
-    for rival in left:
-        if held[rival.scale] >= places.get(rival.scale, 0):
+    rows: Sequence[tuple[float, Scale]], most: int, *, places: Mapping[Scale, int] = PLACES, margin: float = MARGIN
+) -> list[int]:
+    """Return the numbers of at most `most` rows, which are given best first with their scales, best first too."""
+    chosen = list(range(len(rows)))[:most]
+    held = Counter(rows[at][1] for at in chosen)
+    for rival in range(most, len(rows)):
+        score, scale = rows[rival]
+        surplus = [at for at in reversed(chosen) if held[rows[at][1]] > places.get(rows[at][1], 0)]
+        weakest = min(surplus, key=lambda at: rows[at][0], default=None)
+        if weakest is None or held[scale] >= places.get(scale, 0) or rows[weakest][0] - score > margin:
             continue
-        surplus = [each for each in chosen if held[each.scale] > places.get(each.scale, 0)]
-        if surplus and (weakest := min(reversed(surplus), key=lambda each: each.score)).score - rival.score <= margin:
-            chosen[chosen.index(weakest)] = rival
-            held.update({rival.scale: 1, weakest.scale: -1})
-    return [each.id for each in sorted(chosen, key=lambda each: -each.score)]
+        chosen[chosen.index(weakest)] = rival
+        held.update({scale: 1, rows[weakest][1]: -1})
+    return sorted(chosen, key=lambda at: -rows[at][0])
 
 
 def _scale(hit: RankedMemory, session: SessionHandle, now: datetime, episode: datetime | None) -> Scale:

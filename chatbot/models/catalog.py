@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from http.client import HTTPException
@@ -61,21 +61,25 @@ class CatalogModel:
         return "free" if prices == (0.0, 0.0) else f"{prices[0]:g} / {prices[1]:g}"
 
 
+TINY = CatalogModel(f"{PREFIX}{EMBEDDED}", LOCAL, 8192, 0.0, 0.0, tools=False, images=False)
+"""The embedded model."""
+
+
 @lru_cache(maxsize=1)
 def catalog(today: date) -> tuple[CatalogModel, ...]:
     """Return all chat models that are still offered on that day, by provider and name, each once."""
     found = {model.name: model for model in _models(today)}
-    return tuple(model for name, model in sorted(found.items()) if not _is_copy(name, found))
+    plain = {name: _DATED.sub("", name) for name in found}  # a dated name is a copy beside the same without its date
+    return tuple(model for name, model in sorted(found.items()) if plain[name] == name or plain[name] not in found)
 
 
 def usable_models(config: Config, servers: Iterable[ModelServer] = ()) -> list[tuple[CatalogModel, str]]:
     """Return the models that can be called now, each with what makes it usable: here first, then by provider."""
     found: dict[str, tuple[CatalogModel, str]] = {}
     if SMOLLM2.folder() is not None:
-        found[f"{PREFIX}{EMBEDDED}"] = (replace(local_model(f"{PREFIX}{EMBEDDED}"), window=8192), "installed")
+        found[TINY.name] = (TINY, "installed")
     for server in servers:
-        for name in server.models:
-            found[name] = (replace(local_model(name), tools=None, images=None), f"{server.title} on this machine")
+        found |= {model.name: (model, f"{server.title} on this machine") for model in server.catalog()}
     named = config.model.name
     if named not in found and (place := _place(named, config)):
         found[named] = (described(named), place)
@@ -104,14 +108,9 @@ def described(name: str) -> CatalogModel:
     return _model(name, provider, entry) if isinstance(entry, dict) else CatalogModel(name, provider)
 
 
-def local_model(name: str, *, tools: bool = False) -> CatalogModel:
-    """Return a model of this machine: it costs nothing."""
-    return CatalogModel(name, name.partition("/")[0] or LOCAL, None, 0.0, 0.0, tools=tools, images=False)
-
-
 def _models(today: date) -> Iterator[CatalogModel]:
     for name, entry in model_table().items():
-        if not isinstance(entry, dict) or not _is_chat(name, entry) or _is_over(entry, today):
+        if not isinstance(entry, dict) or not _is_chat(name, entry, today):
             continue
         provider = str(entry.get("litellm_provider", ""))
         whole = name if name.startswith(f"{provider}/") else f"{provider}/{name}"
@@ -123,7 +122,7 @@ def _model(name: str, provider: str, entry: Mapping[str, Any]) -> CatalogModel:
     return CatalogModel(
         name,
         provider,
-        _whole(entry.get("max_input_tokens") or entry.get("max_tokens")),
+        window if isinstance(window := entry.get("max_input_tokens") or entry.get("max_tokens"), int) else None,
         _per_million(entry.get("input_cost_per_token")),
         _per_million(entry.get("output_cost_per_token")),
         bool(entry.get("supports_function_calling")),
@@ -131,22 +130,11 @@ def _model(name: str, provider: str, entry: Mapping[str, Any]) -> CatalogModel:
     )
 
 
-def _is_chat(name: str, entry: Mapping[str, Any]) -> bool:
+def _is_chat(name: str, entry: Mapping[str, Any], today: date) -> bool:
     given = entry.get("supported_output_modalities")
-    return entry.get("mode") == "chat" and not _NO_CHAT.search(name.lower()) and (not given or given == ["text"])
-
-
-def _is_over(entry: Mapping[str, Any], today: date) -> bool:
-    return str(entry.get("deprecation_date") or "9999") < today.isoformat()
-
-
-def _is_copy(name: str, known: Mapping[str, CatalogModel]) -> bool:
-    """Return True for a dated name beside the same name without its date."""
-    return _DATED.sub("", name) != name and _DATED.sub("", name) in known
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) else None
+    is_over = str(entry.get("deprecation_date") or "9999") < today.isoformat()
+    is_text = entry.get("mode") == "chat" and (not given or given == ["text"])
+    return is_text and not is_over and not _NO_CHAT.search(name.lower())
 
 
 def _per_million(value: Any) -> float | None:
@@ -174,6 +162,10 @@ class ModelServer:
     def title(self) -> str:
         """Its name for people."""
         return _TITLES.get(self.provider, self.api_base)
+
+    def catalog(self) -> list[CatalogModel]:
+        """Return its models, which cost nothing."""
+        return [CatalogModel(name, self.provider, None, 0.0, 0.0) for name in self.models]
 
     @property
     def is_known(self) -> bool:

@@ -10,12 +10,11 @@ from typing import Any
 
 from chatbot.config import EmbeddingSettings, ProviderSettings
 from chatbot.embedding import Embedder, EmbeddingResult
-from chatbot.errors import ConfigError, ProviderFailed, UnknownModel
+from chatbot.errors import ConfigError, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
 from chatbot.models import litellm_import
-from chatbot.models.call import answer_of
-from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before
-from chatbot.models.litellm_import import Connections
+from chatbot.models.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S, TRANSIENT, pause_before, translate
+from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.local_encoder import MINILM_NAME as MINILM
 from chatbot.models.local_encoder import NAME as LOCAL
 from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
@@ -63,7 +62,7 @@ def open_embedder(
     return LiteLLMEmbedder(settings, providers)
 
 
-class LiteLLMEmbedder(Embedder):
+class LiteLLMEmbedder(LiteLLMClient, Embedder):
     """An embedding model by its LiteLLM name. `first_pause_s` is the approximate wait before the second try."""
 
     def __init__(
@@ -79,17 +78,12 @@ class LiteLLMEmbedder(Embedder):
         self.batch = settings.batch
         self._settings = settings
         self._first_pause_s = first_pause_s
-        self._connections = Connections()
         self._dimension = 0
 
     @property
     def dimension(self) -> int:
         """Length of the vectors, if configured."""
         return self._dimension
-
-    async def ready(self) -> None:
-        """Wait until LiteLLM and its HTTP client are imported."""
-        await litellm_import.loaded()
 
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
@@ -106,10 +100,6 @@ class LiteLLMEmbedder(Embedder):
             usages.append(answer.usage)
         return EmbeddingResult(vectors, _sum(usages))
 
-    async def aclose(self) -> None:
-        """Close the connections of this model."""
-        await self._connections.aclose()
-
     async def _patiently(self, texts: Sequence[str]) -> EmbeddingResult:
         tried = 0
         while True:
@@ -124,16 +114,17 @@ class LiteLLMEmbedder(Embedder):
 
     async def _call(self, texts: Sequence[str]) -> EmbeddingResult:
         """Make one call. Its errors never contain a key or the provider's exception."""
-        litellm = await litellm_import.litellm()
-        self._connections.use(litellm)
-        return await answer_of(
-            litellm.aembedding,
-            self._request(texts),
-            lambda found: EmbeddingResult(self._vectors(found, len(texts)), self._usage(litellm, found, texts)),
-            provider=self.provider,
-            name=self.name,
-            timeout_s=_TIMEOUT_S,
-        )
+        litellm = await self._litellm()
+        failure: ModelError
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                found = await litellm.aembedding(**self._request(texts), timeout=_TIMEOUT_S + PATIENCE_S)
+            return EmbeddingResult(self._vectors(found, len(texts)), self._usage(litellm, found, texts))
+        except TimeoutError:
+            failure = ModelTimeout(f"{self.name}: nothing came for {_TIMEOUT_S:g} s")
+        except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
+            failure = translate(error, self.name, self.provider.secrets())
+        raise self.provider.explained(failure)
 
     def _request(self, texts: Sequence[str]) -> dict[str, Any]:
         settings = self._settings

@@ -14,9 +14,17 @@ from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.messages import CallOptions, Delta, Finished, Message, ToolSpec, Usage
 from chatbot.models import litellm_import
-from chatbot.models.call import ModelRequest, StreamedReply, has_reported_usage, is_whole
-from chatbot.models.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRANSIENT, pause_before
-from chatbot.models.litellm_import import Connections
+from chatbot.models.call import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    TRANSIENT,
+    ModelRequest,
+    StreamedReply,
+    has_reported_usage,
+    is_whole,
+    pause_before,
+)
+from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.model import JsonMode, Model, Price, estimate, estimate_text
 from chatbot.models.provider import NO_CREDIT, Provider
 
@@ -27,7 +35,7 @@ _PASSED_ANYWAY = frozenset({"logit_bias", "parallel_tool_calls"})
 """Missing from LiteLLM's lists for providers that take them; where they do not, nothing is lost but a preference."""
 
 
-class LiteLLMModel(Model):
+class LiteLLMModel(LiteLLMClient, Model):
     """A model by its LiteLLM name, or with a provider of `[providers]`.
 
     `first_pause_s` is the approximate wait before the second try.
@@ -46,7 +54,6 @@ class LiteLLMModel(Model):
         self.disclosure = self.provider.disclosure
         self._settings = settings
         self._first_pause_s = first_pause_s
-        self._connections = Connections()
         self._known: dict[str, Any] | None = None
 
     def warm(self) -> None:
@@ -57,10 +64,6 @@ class LiteLLMModel(Model):
     def loading(self) -> str:
         """LiteLLM, until it is imported."""
         return "" if litellm_import.is_loaded() else "LiteLLM"
-
-    async def ready(self) -> None:
-        """Wait until LiteLLM and its HTTP client are imported."""
-        await litellm_import.loaded()
 
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
@@ -132,8 +135,7 @@ class LiteLLMModel(Model):
     ) -> AsyncGenerator[Delta, None]:
         """Ask for a reply, with retries until the first chunk."""
         self.provider.check_before_call()
-        litellm = await litellm_import.litellm()
-        self._connections.use(litellm)
+        litellm = await self._litellm()
         request = self._request(messages, tools, max_output_tokens)
         if options is not None:
             request |= options.as_openai()
@@ -157,10 +159,6 @@ class LiteLLMModel(Model):
                 return
             await asyncio.sleep(pause)
             tried += 1
-
-    async def aclose(self) -> None:
-        """Close the connections of this model."""
-        await self._connections.aclose()
 
     async def _attempt(
         self, call: ModelRequest, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_detailed: bool

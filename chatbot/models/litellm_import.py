@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from chatbot.errors import ProviderFailed
+from chatbot.stores.lifecycle import AsyncResource
 
 _SETTINGS = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -65,13 +66,6 @@ async def litellm() -> ModuleType:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise ProviderFailed(f"litellm cannot be imported ({reason}): reinstall chatbot-runtime") from error
-
-
-async def loaded() -> None:
-    """Wait until the module is imported, and the client that providers are called with. Never raises."""
-    with suppress(ProviderFailed):
-        await litellm()
-        await asyncio.to_thread(importlib.import_module, _CLIENT)
 
 
 class _ImportThread(threading.Thread, MetaPathFinder):
@@ -135,42 +129,47 @@ _users: Counter[int] = Counter()
 """Number of models that use LiteLLM, by the id of their event loop."""
 
 
-class Connections:
-    """Use of LiteLLM's shared connections of an event loop by one model.
+class LiteLLMClient(AsyncResource):
+    """One user of LiteLLM's shared connections.
 
-    They belong to the loop in which they were opened, so they must be closed before it ends, and never while another
-    model of the same loop still uses them.
+    They belong to the event loop in which they were opened, so they must be closed before it ends, and never while
+    another user in the same loop still needs them.
     """
 
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._litellm: ModuleType | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
-    def use(self, litellm: ModuleType) -> None:
-        """Register calls in this loop. A second call changes nothing."""
+    async def ready(self) -> None:
+        """Wait until LiteLLM is imported, and the client that providers are called with. Never raises."""
+        with suppress(ProviderFailed):
+            await litellm()
+            await asyncio.to_thread(importlib.import_module, _CLIENT)
+
+    async def _litellm(self) -> ModuleType:
+        """Return LiteLLM for calls in this loop."""
+        module = await litellm()
         if self._loop is None:
-            self._litellm, self._loop = litellm, asyncio.get_running_loop()
+            self._loop = asyncio.get_running_loop()
             _users[id(self._loop)] += 1
+        return module
 
     async def aclose(self) -> None:
-        """Give up the share, and close the connections if it was the last."""
+        """Close the connections of this loop if nothing else uses them."""
         if self._loop is None:
             return
         key, self._loop = id(self._loop), None
         _users[key] -= 1
-        if _users[key] == 0:
+        if not _users[key]:
             del _users[key]
-            await _close_clients(self._litellm, key)
+            clients = (await litellm()).in_memory_llm_clients_cache.cache_dict  # named by their loops
+            for name in [name for name in clients if str(name).endswith(f"-{key}")]:
+                await closed(clients.pop(name))
 
 
-async def _close_clients(litellm: Any, loop_id: int) -> None:
-    """Take the clients of this loop out of LiteLLM's cache, which names them by it, and close them."""
-    clients = litellm.in_memory_llm_clients_cache.cache_dict
-    for name in [name for name in clients if str(name).endswith(f"-{loop_id}")]:
-        client = clients.pop(name)
-        close = getattr(client, "aclose", None) or getattr(client, "close", None)
-        if close is not None:
-            with suppress(Exception):  # errors of a closing connection do not matter
-                outcome = close()
-                if inspect.isawaitable(outcome):
-                    await outcome
+async def closed(client: Any) -> None:
+    """Close a client or a stream of LiteLLM's, if it can be closed; its errors do not matter then."""
+    close = getattr(client, "aclose", None) or getattr(client, "close", None)
+    if close is not None:
+        with suppress(Exception):
+            outcome = close()
+            if inspect.isawaitable(outcome):
+                await outcome

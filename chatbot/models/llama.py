@@ -1,7 +1,8 @@
 """Llama through `cyllama`: the model, its vocabulary and chat template, and streams of tokens.
 
 The KV cache of the previous call is reused as far as the prompts agree, so the next turn of a conversation evaluates
-only new tokens. The same seed gives the same reply (see `_reuse`).
+only new tokens. The same seed gives the same reply: then nothing is reused, for the state of a token differs in its
+last bits with the batch that it was evaluated in.
 
 A template turns messages into one text in which special tokens mark the speaker. Rendered naively, a user could write
 such a marker and speak as the system. Therefore the template is rendered with placeholders instead of the contents and
@@ -16,10 +17,11 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -177,6 +179,11 @@ class Vocabulary:
         """Return the text of a special token; empty if the model has none."""
         return str(self._vocab.token_to_piece(token, special=True)) if token >= 0 else ""
 
+    def decoder(self) -> Callable[[int], str]:
+        """Return a function that takes a token and returns the characters that it completes, often none."""
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        return lambda token: decode(self.bytes_of(token))
+
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of a token, possibly a part of a character; empty for a special token."""
         piece = str(self._vocab.token_to_piece(token, special=False))
@@ -203,21 +210,6 @@ class Vocabulary:
     def _mark(self, token: int) -> str:
         is_mark = int(self._vocab.get_attr(token)) & (_CONTROL | _USER_DEFINED)
         return str(self._vocab.get_text(token)) if is_mark else ""
-
-
-class Decoder:
-    """Decoder of tokens to text. A character that is split over tokens is held back until it is complete.
-
-    A character that is incomplete when the model stops is dropped.
-    """
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def add(self, token: int) -> str:
-        """The characters that this token completes, often none."""
-        return self._decoder.decode(self._vocabulary.bytes_of(token))
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -283,8 +275,6 @@ class Llama:
         self._context = self._open_context()
         self._cached: list[int] = []
         """The tokens in the KV cache."""
-        self._steady = 0
-        """Number of leading tokens that were evaluated in whole batches of a prompt."""
 
     def generate(
         self,
@@ -306,10 +296,10 @@ class Llama:
             )
         self._context.cancel = False
         done.input_tokens, done.reason = len(prompt), "length"
-        done.cached_tokens = self._reuse(prompt, must_repeat=sampling.seed is not None)
+        done.cached_tokens = self._reuse(prompt if sampling.seed is None else ())
         if not self._evaluate(prompt[done.cached_tokens :], is_cancelled):
             return
-        text = Decoder(self.vocabulary)
+        text_of = self.vocabulary.decoder()
         limit = min(max_tokens, room)
         with closing(self._sampler(sampling)) as sampler:
             while done.output_tokens < limit:
@@ -318,7 +308,7 @@ class Llama:
                     done.reason = "stop"
                     return
                 done.output_tokens += 1
-                if piece := text.add(token):
+                if piece := text_of(token):
                     yield piece
                 if done.output_tokens < limit and not self._evaluate([token], is_cancelled):
                     return
@@ -348,34 +338,23 @@ class Llama:
         context.install_cancel_callback()
         return context
 
-    def _reuse(self, prompt: Sequence[int], *, must_repeat: bool) -> int:
-        """Keep the common start of cache and prompt; the last token is always evaluated again.
-
-        The state of a token differs in its last bits with the batch that it was evaluated in, which can change a reply.
-        For repeatable replies only whole batches are kept that an empty cache would produce as well.
-        """
-        common = _common(self._cached, prompt[:-1])
-        self._steady = min(self._steady, common // _BATCH_TOKENS * _BATCH_TOKENS)
-        if must_repeat:
-            common = self._steady
+    def _reuse(self, prompt: Sequence[int]) -> int:
+        """Keep the common start of cache and prompt; the last token is always evaluated again."""
+        pairs = zip(self._cached, prompt[:-1], strict=False)
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if not self._context.memory_seq_rm(0, common, -1):
             self._context.kv_cache_clear()  # some architectures cannot forget a part
-            common = self._steady = 0
+            common = 0
         del self._cached[common:]
         return common
 
     def _evaluate(self, tokens: Sequence[int], is_cancelled: threading.Event) -> bool:
-        """Put tokens into the cache; return False if cancelled. A batch ends where it would without reuse."""
-        done = 0
-        while done < len(tokens):
-            at = len(self._cached)
-            batch = list(tokens[done : done + _BATCH_TOKENS - at % _BATCH_TOKENS])
-            if not self._decode(batch, at, is_cancelled):
+        """Put tokens into the cache; return False if cancelled."""
+        for begin in range(0, len(tokens), _BATCH_TOKENS):
+            batch = list(tokens[begin : begin + _BATCH_TOKENS])
+            if not self._decode(batch, len(self._cached), is_cancelled):
                 return False
             self._cached += batch
-            if at == self._steady and len(batch) == _BATCH_TOKENS:
-                self._steady = len(self._cached)
-            done += len(batch)
         return True
 
     def _decode(self, batch: list[int], at: int, is_cancelled: threading.Event) -> bool:
@@ -405,12 +384,6 @@ class Llama:
             sampler.add_temp(sampling.temperature)
             sampler.add_dist(_ANY_SEED if sampling.seed is None else sampling.seed % _ANY_SEED)
         return sampler
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common start."""
-    pairs = zip(one, other, strict=False)
-    return next((at for at, (mine, yours) in enumerate(pairs) if mine != yours), min(len(one), len(other)))
 
 
 def _load_library() -> Any:

@@ -114,22 +114,18 @@ class MiniLMEmbedder(Embedder):
         """Embed the texts in a thread."""
         if not texts:
             return EmbeddingResult([], Usage(cost_usd=0.0))
-        is_over = threading.Event()
-        try:
-            return await asyncio.to_thread(self._embed, list(texts), is_over)
-        finally:
-            is_over.set()
+        return await asyncio.to_thread(self._embed, list(texts))
 
     async def aclose(self) -> None:
         """Release the model."""
         self._network = None
 
-    def _embed(self, texts: list[str], is_over: threading.Event) -> EmbeddingResult:
+    def _embed(self, texts: list[str]) -> EmbeddingResult:
         from chatbot.models.minilm import Network
 
         with self._lock:
             self._network = self._network or Network(_find_minilm())
-            vectors, tokens = self._network.encode(texts, is_over)
+            vectors, tokens = self._network.encode(texts)
         return EmbeddingResult(vectors, Usage(input_tokens=tokens, cost_usd=0.0))
 
 

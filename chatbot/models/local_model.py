@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
@@ -30,14 +30,35 @@ _SAMPLING = ("temperature", "top_p", "seed")
 
 
 class Engine:
-    """One loaded model in its own thread. `users` counts the models that have opened it."""
+    """One loaded model in its own thread. Weights are large: a process has one engine for each model and window."""
+
+    _open: ClassVar[dict[tuple[str, int], Engine]] = {}
 
     def __init__(self, name: str, window: int) -> None:
         self.users = 0
+        """Number of models that have opened it."""
         self._name = name
         self._window = window
         self._llama: Llama | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"{PREFIX}{name}")
+
+    @classmethod
+    def of(cls, name: str, window: int = 0) -> Engine:
+        """Return the engine of a model, `local/…` or without, until `let_go`; nothing is loaded before it is used."""
+        name = name.removeprefix(PREFIX)
+        if name.endswith(".gguf"):
+            name = str(Path(name).expanduser().absolute())
+        engine = cls._open.setdefault((name, window), cls(name, window))
+        engine.users += 1
+        return engine
+
+    async def let_go(self) -> None:
+        """Give up a use of the engine; the last one frees the model's memory, once the reply under way has ended."""
+        self.users -= 1
+        if not self.users:
+            del self._open[self._name, self._window]
+            await self._run(self._unload)
+            self._thread.shutdown(wait=False)
 
     def warm(self) -> None:
         """Begin to load the model. Returns at once, never raises."""
@@ -66,7 +87,14 @@ class Engine:
 
         def generate() -> None:
             try:
-                for piece in self._generate(messages, max_tokens, sampling, is_cancelled, done):
+                reply = self._load().generate(
+                    self._prompt(messages),
+                    max_tokens=max_tokens,
+                    sampling=sampling,
+                    is_cancelled=is_cancelled,
+                    done=done,
+                )
+                for piece in reply:
                     loop.call_soon_threadsafe(pieces.put_nowait, piece)
             finally:
                 loop.call_soon_threadsafe(pieces.put_nowait, None)
@@ -79,11 +107,6 @@ class Engine:
         finally:
             is_cancelled.set()
             await self._stop(work)
-
-    async def aclose(self) -> None:
-        """Free the model's memory, once the reply under way has ended."""
-        await self._run(self._unload)
-        self._thread.shutdown(wait=False)
 
     async def _stop(self, work: Future[None]) -> None:
         """Wait for a cancelled generation to leave the thread, which it does within one token."""
@@ -104,19 +127,6 @@ class Engine:
             self._llama = Llama(find_model(self._name), window=self._window)
         return self._llama
 
-    def _generate(
-        self,
-        messages: Sequence[dict[str, Any]],
-        max_tokens: int,
-        sampling: Sampling,
-        is_cancelled: threading.Event,
-        done: Generation,
-    ) -> Iterator[str]:
-        prompt = self._prompt(messages)
-        return self._load().generate(
-            prompt, max_tokens=max_tokens, sampling=sampling, is_cancelled=is_cancelled, done=done
-        )
-
     def _prompt(self, messages: Sequence[dict[str, Any]]) -> list[int]:
         llama = self._load()
         return llama.vocabulary.tokenize(llama.template.render(messages))
@@ -125,33 +135,6 @@ class Engine:
         if self._llama is not None:
             self._llama.close()
             self._llama = None
-
-
-class Engines:
-    """The engines of a process, by model and window: weights are large, so they are shared."""
-
-    def __init__(self) -> None:
-        self._engines: dict[tuple[str, int], Engine] = {}
-
-    def open(self, name: str, window: int = 0) -> Engine:
-        """Return the engine of a model, `local/…` or without, until `let_go`; nothing is loaded before it is used."""
-        name = name.removeprefix(PREFIX)
-        if name.endswith(".gguf"):
-            name = str(Path(name).expanduser().absolute())
-        engine = self._engines.setdefault((name, window), Engine(name, window))
-        engine.users += 1
-        return engine
-
-    async def let_go(self, engine: Engine) -> None:
-        """Close the engine if no other model uses it."""
-        engine.users -= 1
-        if engine.users == 0:
-            self._engines = {key: other for key, other in self._engines.items() if other is not engine}
-            await engine.aclose()
-
-
-ENGINES = Engines()
-"""The engines of this process."""
 
 
 class LocalModel(Model):
@@ -164,7 +147,7 @@ class LocalModel(Model):
         self.disclosure = Provider(settings.name, providers).disclosure
         self._settings = settings
         self._is_open = True
-        self._engine = ENGINES.open(settings.name, settings.context_window)
+        self._engine = Engine.of(settings.name, settings.context_window)
 
     def warm(self) -> None:
         """Load the model in the background."""
@@ -239,4 +222,4 @@ class LocalModel(Model):
         """Release the model; the weights are freed with their last user."""
         if self._is_open:
             self._is_open = False
-            await ENGINES.let_go(self._engine)
+            await self._engine.let_go()

@@ -1,7 +1,7 @@
 """MiniLM in numpy: its weights are read from ONNX, without a runtime.
 
-Only models of plain matrix products are supported. An ONNX file is a protocol buffer; field numbers are those of
-`onnx.proto`. The file is untrusted: a length beyond its end raises `ValueError`.
+An ONNX file is a protocol buffer; field numbers are those of `onnx.proto`. Only the published file is read, known by
+its digest, so that nothing else in it needs a check.
 
 The texts of a batch are concatenated, so that nothing is computed for padding; only attention works text by text. The
 word embeddings stay int8, the layers become float32 when the file is unpacked and checked against its digest; later
@@ -13,13 +13,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import mmap
-import threading
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,134 +36,52 @@ from chatbot.stores.vectors import Vector
 Tensor = NDArray[Any]
 Matrix = NDArray[np.float32]
 
-_TYPES = {1: "<f4", 3: "i1", 7: "<i8"}
+_TYPES = {1: "<f4", 3: "i1"}
 """`TensorProto.DataType`, of the tensors that are read; others are passed over."""
-_GRAPH, _NODE, _INITIALIZER = 7, 1, 5
+_GRAPH, _INITIALIZER = 7, 5
 _DIMS, _DATA_TYPE, _NAME, _RAW_DATA = 1, 2, 8, 9
-_INPUT, _OUTPUT, _OPERATOR = 1, 2, 4
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-class Node(NamedTuple):
-    """One operation of the graph, with the names of its inputs and outputs."""
-
-    operator: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-class Graph(NamedTuple):
-    """Tensors by name, mapped from the file, and the operations in their order."""
-
-    tensors: dict[str, Tensor]
-    nodes: tuple[Node, ...]
-
-
-def read_graph(path: Path) -> Graph:
-    """Map the file. Raises `OSError` if it cannot be read and `ValueError` if it is damaged."""
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """Map the tensors of the published file by name, in their order."""
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    graphs = (span for number, span in _fields(data, (0, len(data))) if number == _GRAPH)
+    parts = (
+        list(_fields(data, span)) for graph in graphs for part, span in _fields(data, graph) if part == _INITIALIZER
+    )
     tensors: dict[str, Tensor] = {}
-    nodes: list[Node] = []
-    for field, value in _message(data, 0, len(data)):
-        if field == _GRAPH:
-            for part, place in _message(data, *_span(value)):
-                if part == _INITIALIZER:
-                    tensors |= _tensor(data, *_span(place))
-                elif part == _NODE:
-                    nodes.append(_node(data, *_span(place)))
-    return Graph(tensors, tuple(nodes))
+    for fields in parts:
+        shape, found = [value for number, value in fields if number == _DIMS], dict(fields)
+        if found[_DATA_TYPE] in _TYPES:
+            (start, end), dtype = found[_RAW_DATA], np.dtype(_TYPES[found[_DATA_TYPE]])
+            flat = np.frombuffer(data, dtype, (end - start) // dtype.itemsize, start)
+            tensors[data[slice(*found[_NAME])].decode()] = flat.reshape(shape)
+    return tensors
 
 
-def dequantized(graph: Graph, name: str) -> Tensor:
-    """Return as float32 a matrix stored as int8 with a scale per row or column."""
-    whole = graph.tensors[f"{name}_q"].astype(np.float32)
-    whole *= graph.tensors[f"{name}_scale"]
-    return whole
-
-
-def layer_of_matrices(graph: Graph) -> dict[str, str]:
-    """Map each matrix that a product takes to its layer, which the bias added to that product is named after."""
-    products = {node.outputs[0]: node.inputs[1] for node in graph.nodes if node.operator == "MatMul"}
-    layers = {}
-    for node in graph.nodes:
-        if node.operator == "Add":
-            bias = next((name for name in node.inputs if name.endswith(".bias")), None)
-            product = next((products[name] for name in node.inputs if name in products), None)
-            if bias and product:
-                layers[bias.removesuffix(".bias")] = product
-    return layers
-
-
-def _tensor(data: mmap.mmap, start: int, end: int) -> dict[str, Tensor]:
-    shape: list[int] = []
-    kind, name, raw = 0, "", (0, 0)
-    for field, value in _message(data, start, end):
-        if field == _DIMS and isinstance(value, int):
-            shape.append(value)
-        elif field == _DATA_TYPE and isinstance(value, int):
-            kind = value
-        elif field == _NAME:
-            name = _text(data, value)
-        elif field == _RAW_DATA:
-            raw = _span(value)
-    if kind not in _TYPES:
-        return {}
-    dtype = np.dtype(_TYPES[kind])
-    flat = np.frombuffer(data, dtype, (raw[1] - raw[0]) // dtype.itemsize, raw[0])
-    return {name: flat.reshape(shape)}
-
-
-def _node(data: mmap.mmap, start: int, end: int) -> Node:
-    inputs, outputs, operator = [], [], ""
-    for field, value in _message(data, start, end):
-        if field == _INPUT:
-            inputs.append(_text(data, value))
-        elif field == _OUTPUT:
-            outputs.append(_text(data, value))
-        elif field == _OPERATOR:
-            operator = _text(data, value)
-    return Node(operator, tuple(inputs), tuple(outputs))
-
-
-def _message(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int | tuple[int, int]]]:
+def _fields(data: mmap.mmap, span: tuple[int, int]) -> Iterator[tuple[int, Any]]:
     """Yield each field of a message: its number, and its value or the span of its bytes."""
-    at = start
+    at, end = span
     while at < end:
         key, at = _varint(data, at)
-        kind = key & 7
-        if kind == _VARINT:
-            value, at = _varint(data, at)
-            yield key >> 3, value
-            continue
-        length, at = _varint(data, at) if kind == _BYTES else ({_FIXED32: 4, _FIXED64: 8}.get(kind, 0), at)
-        if at + length > end or kind not in {_BYTES, _FIXED32, _FIXED64}:
-            raise ValueError(f"byte {at} is not part of an ONNX model")
-        yield key >> 3, (at, at + length)
-        at += length
+        value, at = _varint(data, at)
+        yield key >> 3, (at, at + value) if key & 7 else value
+        at += value if key & 7 else 0
 
 
 def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at + shift // 7 : at + shift // 7 + 1]
-        if not byte:
-            break
-        value |= (byte[0] & 127) << shift
-        if byte[0] < 128:
-            return value, at + shift // 7 + 1
-    raise ValueError(f"byte {at} is not part of an ONNX model")
+    value = shift = 0
+    while (byte := data[at]) > 127:
+        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+    return value | byte << shift, at + 1
 
 
-def _span(value: int | tuple[int, int]) -> tuple[int, int]:
-    if isinstance(value, int):
-        raise ValueError("found a number where bytes are expected")  # noqa: TRY004 - the file is damaged, not the call
-    return value
-
-
-def _text(data: mmap.mmap, value: int | tuple[int, int]) -> str:
-    start, end = _span(value)
-    return bytes(data[start:end]).decode()
+def _dequantized(tensors: Mapping[str, Tensor], name: str) -> Tensor:
+    """Return as float32 a matrix stored as int8 with a scale per row or column."""
+    whole = tensors[f"{name}_q"].astype(np.float32)
+    whole *= tensors[f"{name}_scale"]
+    return whole
 
 
 _SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
@@ -177,6 +94,11 @@ _POSITIONS = "embeddings.position_embeddings.weight"
 _WINDOW = 256
 """Tokens of a text that count, as the model was published."""
 _LAYERS = 6
+_MATRICES = (
+    *("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
+    *("intermediate.dense", "output.dense"),
+)
+"""The matrices of a layer, in the order of the file."""
 _HEADS = 12
 _EPSILON = 1e-12
 _BATCH_TOKENS = 1024
@@ -194,17 +116,11 @@ class Network:
         self._weights = MINILM.mapped(path, lambda: _read_weights(path))
         self._tokenizer = _tokenizer()
 
-    def encode(self, texts: list[str], is_over: threading.Event) -> tuple[list[Vector], int]:
-        """Return the texts' vectors, and how many tokens were read; ends early once it is over."""
+    def encode(self, texts: list[str]) -> tuple[list[Vector], int]:
+        """Return the texts' vectors, and how many tokens were read."""
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
-        vectors = [array("f")] * len(texts)
         with one_core():
-            for batch in _batches(tokens):
-                if is_over.is_set():
-                    break
-                rows = self.forward([tokens[number] for number in batch])
-                for number, row in zip(batch, rows, strict=True):
-                    vectors[number] = array("f", row.tobytes())
+            vectors = [array("f", row.tobytes()) for batch in _batches(tokens) for row in self.forward(batch)]
         return vectors, sum(map(len, tokens))
 
     def forward(self, texts: Sequence[Sequence[int]]) -> Matrix:
@@ -298,22 +214,19 @@ def _threads() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _batches(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Numbers of texts, in groups of about as many tokens."""
-    batch: list[int] = []
-    size = 0
-    for number, each in enumerate(tokens):
-        if batch and size + len(each) > _BATCH_TOKENS:
+def _batches(texts: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+    """Yield the texts in groups of about as many tokens."""
+    batch: list[Sequence[int]] = []
+    for tokens in texts:
+        if batch and sum(map(len, batch)) + len(tokens) > _BATCH_TOKENS:
             yield batch
-            batch, size = [], 0
-        batch.append(number)
-        size += len(each)
+            batch = []
+        batch.append(tokens)
     if batch:
         yield batch
 
 
 def _tokenizer() -> Tokenizer:
-
     words = gzip.decompress(_VOCABULARY.read_bytes()).decode().split("\n")
     ids = {word: number for number, word in enumerate(words) if word}
     tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]"))  # noqa: S106 - a token of text
@@ -328,21 +241,19 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights by name as float32; the word embeddings stay int8, beside the scale of each row."""
     try:
         with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if digest != _SHA256:
-            raise ValueError("its SHA-256 differs from the published file")
-        graph = read_graph(path)
-        weights = {
-            f"{name.removeprefix('inner.')}.weight": _in_blocks(dequantized(graph, matrix))
-            for name, matrix in layer_of_matrices(graph).items()
-        }
-        for name, tensor in graph.tensors.items():
-            if tensor.dtype == "<f4" and name.startswith("inner."):
-                weights[name.removeprefix("inner.")] = tensor
-        weights[_POSITIONS] = dequantized(graph, f"inner.{_POSITIONS}")
-        weights[_WORDS] = graph.tensors[f"inner.{_WORDS}_q"]
-    except (OSError, ValueError, KeyError) as error:
+            if hashlib.file_digest(file, "sha256").hexdigest() != _SHA256:
+                raise ValueError("its SHA-256 differs from the published file")
+        tensors = _tensors(path)
+    except (OSError, ValueError) as error:
         raise MissingModel(f"{path} is damaged ({error}): {MINILM.bring}") from error
+    matrices = (name.removesuffix("_q") for name in tensors if name.startswith("val_") and name.endswith("_q"))
+    layers = (f"encoder.layer.{number}.{part}.weight" for number in range(_LAYERS) for part in _MATRICES)
+    weights = {name: _in_blocks(_dequantized(tensors, each)) for name, each in zip(layers, matrices, strict=True)}
+    for name, tensor in tensors.items():
+        if tensor.dtype == "<f4" and name.startswith("inner."):
+            weights[name.removeprefix("inner.")] = tensor
+    weights[_POSITIONS] = _dequantized(tensors, f"inner.{_POSITIONS}")
+    weights[_WORDS] = tensors[f"inner.{_WORDS}_q"]
     return weights
 
 

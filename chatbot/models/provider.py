@@ -20,7 +20,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from platformdirs import user_data_path
 
 from chatbot.config import PriceSettings, ProviderSettings, from_variable
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, RateLimited, UnknownModel
-from chatbot.models.failures import unknown_provider
+from chatbot.models.call import unknown_provider
 from chatbot.models.model import Disclosure
 from chatbot.providers import (
     OLLAMA,
@@ -141,23 +140,13 @@ def _file() -> Path:
 
 
 def _read() -> Entries:
-    stamp = _stamp()
-    return {} if stamp is None else dict(_parsed(stamp))
-
-
-def _stamp() -> tuple[str, int, int, int] | None:
+    path = _file()
     try:
-        status = _file().lstat()
+        mode = path.lstat().st_mode
     except OSError:
-        return None
-    if status.st_mode & _OTHERS:
-        raise KeyRefused(f"{_file()} is readable by other users, so its keys are not used: run chmod 600 {_file()}")
-    return str(_file()), status.st_mtime_ns, status.st_size, status.st_ino
-
-
-@cache
-def _parsed(stamp: tuple[str, int, int, int]) -> dict[str, dict[str, Any]]:
-    path = Path(stamp[0])
+        return {}
+    if mode & _OTHERS:
+        raise KeyRefused(f"{path} is readable by other users, so its keys are not used: run chmod 600 {path}")
     try:
         with opened(path.parent) as folder:
             found = dict(json.loads(folder.read(path.name)))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
-from chatbot.chat.client import NO_CLIENT, ClientRequest
+from chatbot.chat.dialogue import NO_CLIENT, ClientRequest
 from chatbot.chat.ledger import Bill, Payer
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle

@@ -12,8 +12,7 @@ from typing import Any
 
 from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
-from chatbot.chat.client import NO_CLIENT, ClientRequest
-from chatbot.chat.dialogue import ASSISTANT, USER, unanswered
+from chatbot.chat.dialogue import ASSISTANT, NO_CLIENT, USER, ClientRequest, unanswered
 from chatbot.chat.events import ClientCall, Event
 from chatbot.chat.receipts import Receipt
 from chatbot.errors import ChatbotError

@@ -15,9 +15,8 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,14 +37,6 @@ _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class FolderEntry:
-    """A file or a folder; the size of a folder is None."""
-
-    path: str
-    size: int | None
-
-
 class WorkFolder:
     """The folder `root`. Paths are relative to it, with "/" between names. Blocking; errors are `ToolError`."""
 
@@ -58,8 +49,8 @@ class WorkFolder:
         with self._opened(parent) as folder, _as_tool_error(path):
             return _decoded(path, _read(folder, name, path))
 
-    def entries(self, path: str) -> list[FolderEntry]:
-        """Return what is in a folder, sorted by name."""
+    def entries(self, path: str) -> list[tuple[str, int | None]]:
+        """Return the paths in a folder, sorted, each with the size of a file, or None for a folder."""
         parts = _parts(path)
         with self._opened(parts) as folder:
             return list(_listed(folder, parts))
@@ -71,12 +62,12 @@ class WorkFolder:
             parts = waiting.pop(0)
             with self._opened(parts) as folder:
                 listed = list(_listed(folder, parts))
-            for each in listed:
-                if each.size is None and len(parts) < _DEEPEST:
-                    waiting.append(each.path.split("/"))
-                elif each.size is not None and found < MOST_FILES:
+            for each, size in listed:
+                if size is None and len(parts) < _DEEPEST:
+                    waiting.append(each.split("/"))
+                elif size is not None and found < MOST_FILES:
                     found += 1
-                    yield each.path
+                    yield each
 
     def write(self, path: str, text: str) -> bool:
         """Write a file whole or not at all, with the folders that it needs; returns whether there was one before."""
@@ -122,11 +113,6 @@ class WorkFolder:
                 os.close(folder)
 
 
-def plain_path(path: str) -> str:
-    """Return a path in its one form. Raises `ToolError` for one that leads elsewhere."""
-    return "/".join(_parts(path))
-
-
 def _parts(path: str) -> list[str]:
     """Return the names in a path. Raises `ToolError` for one that leads elsewhere."""
     parts = [part for part in path.strip().split("/") if part not in {"", "."}]
@@ -140,13 +126,13 @@ def _parts(path: str) -> list[str]:
     return parts
 
 
-def _listed(folder: int, parts: list[str]) -> Iterator[FolderEntry]:
+def _listed(folder: int, parts: list[str]) -> Iterator[tuple[str, int | None]]:
     for name in sorted(os.listdir(folder)):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         path = "/".join([*parts, name])
         if name.startswith(".") or not (_is_file(status) or stat.S_ISDIR(status.st_mode)):
             continue
-        yield FolderEntry(path, None if stat.S_ISDIR(status.st_mode) else status.st_size)
+        yield path, None if stat.S_ISDIR(status.st_mode) else status.st_size
 
 
 def _read(folder: int, name: str, path: str) -> bytes:
@@ -242,7 +228,7 @@ def lasting_consent(call: ToolCall) -> tuple[str, str]:
 def _named_path(arguments: str) -> str:
     """Return the path in the arguments of a call in its one form; empty if there is none."""
     try:
-        return plain_path(json.loads(arguments)["path"])
+        return "/".join(_parts(json.loads(arguments)["path"]))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, ToolError):
         return ""
 
@@ -258,17 +244,11 @@ def file_tools(folder: Path, *, ours: tuple[Path, ...] = ()) -> list[Tool]:
     if inside := next((each for each in ours if each.resolve().is_relative_to(root)), None):
         raise ConfigError(f"[files] folder: {str(folder)!r} holds {inside}: choose a folder without files of chatbot")
     work = _FileTools(WorkFolder(root))
-    tools = [_Asking(work.files_list, _READS), _Asking(work.files_read, _READS), _Asking(work.files_search, _READS)]
-    return [*tools, _Asking(work.files_write, _WRITES)]
-
-
-class _Asking(FunctionTool):
-    """A tool that the user is asked about."""
-
-    asks_first = True
-
-    def __init__(self, function: Callable[..., Any], effect: Effect) -> None:
-        super().__init__(function, effect)
+    reading = [FunctionTool(each, _READS) for each in (work.files_list, work.files_read, work.files_search)]
+    tools: list[Tool] = [*reading, FunctionTool(work.files_write, _WRITES)]
+    for tool in tools:
+        tool.asks_first = True
+    return tools
 
 
 class _FileTools:
@@ -280,7 +260,7 @@ class _FileTools:
     async def files_list(self, folder: FolderPath = "") -> dict[str, Any]:
         """List files and folders."""
         found = await asyncio.to_thread(self._folder.entries, folder)
-        shown = [f"{each.path}/" if each.size is None else f"{each.path} ({each.size:,} B)" for each in found]
+        shown = [f"{path}/" if size is None else f"{path} ({size:,} B)" for path, size in found]
         return _answer(entries=shown[:_MOST_LISTED], **_left_out(len(found) - _MOST_LISTED))
 
     async def files_read(self, path: FilePath) -> dict[str, Any]:

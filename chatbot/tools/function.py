@@ -8,9 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
-from types import MethodType
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
@@ -36,7 +34,10 @@ class FunctionTool(Tool):
     def __init__(self, function: Callable[..., Awaitable[Any]], effect: Effect | None = None) -> None:
         self.effect = effect or Effect()
         self._function = function
-        self._arguments = _arguments_of(function)
+        try:
+            self._arguments = _arguments_of(function)
+        except (NameError, ValueError, PydanticUserError) as error:
+            raise TypeError(f"the signature of {function.__name__} cannot be made a schema: {error}") from error
         self.spec = self._arguments.spec
 
     async def run(self, arguments: dict[str, Any]) -> str:
@@ -45,20 +46,21 @@ class FunctionTool(Tool):
 
 
 class Arguments:
-    """Parameters of a function, and the check of arguments."""
+    """The check of a tool's arguments, by its parameters; `described` are descriptions of some."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._name = function.__name__
-        hints = get_type_hints(function, include_extras=True)
-        self._parameters = inspect.signature(function).parameters
-        for parameter in self._parameters.values():
-            if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
-                raise TypeError(f"the argument {parameter} of {self._name} has no name that a model could use")
-            if parameter.name not in hints:
-                raise TypeError(f"the argument {parameter.name!r} of {self._name} has no annotation")
-        self._checked: TypeAdapter[Any] = TypeAdapter(_echo_of(function, hints), config=ConfigDict(strict=True))
-        about, described = _described(inspect.getdoc(function) or "")
-        self.spec = ToolSpec(self._name, about, _simplified(self._checked.json_schema(), described))
+    def __init__(
+        self, name: str, about: str, parameters: Sequence[inspect.Parameter], described: Mapping[str, str]
+    ) -> None:
+        self._name = name
+        self._parameters = {each.name: each for each in parameters}
+
+        def echo(**given: Any) -> dict[str, Any]:
+            return given
+
+        echo.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        echo.__annotations__ = {each.name: each.annotation for each in parameters}
+        self._checked: TypeAdapter[Any] = TypeAdapter(echo, config=ConfigDict(strict=True))  # a call checks and echoes
+        self.spec = ToolSpec(name, about, _simplified(self._checked.json_schema(), described))
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments. Raises `ToolError`."""
@@ -86,28 +88,15 @@ class Arguments:
 
 
 def _arguments_of(function: Callable[..., Any]) -> Arguments:
-    """Made once for a method, however many objects it is bound to."""
-    try:
-        own = getattr(function, "__func__", None)
-        return Arguments(function) if own is None else _arguments_of_method(own)
-    except (NameError, ValueError, PydanticUserError) as error:
-        raise TypeError(f"the signature of {function.__name__} cannot be made a schema: {error}") from error
-
-
-@lru_cache
-def _arguments_of_method(method: Callable[..., Any]) -> Arguments:
-    return Arguments(MethodType(method, method))  # bound, so that `self` is not an argument
-
-
-def _echo_of(function: Callable[..., Any], hints: Mapping[str, Any]) -> Any:
-    """A function with the same arguments that returns them: calling it through pydantic checks them."""
-
-    def echo(**given: Any) -> dict[str, Any]:
-        return given
-
-    echo.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    echo.__annotations__ = {name: hint for name, hint in hints.items() if name != "return"}
-    return echo
+    name, hints = function.__name__, get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    for parameter in parameters:
+        if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
+            raise TypeError(f"the argument {parameter} of {name} has no name that a model could use")
+        if parameter.name not in hints:
+            raise TypeError(f"the argument {parameter.name!r} of {name} has no annotation")
+    about, described = _described(inspect.getdoc(function) or "")
+    return Arguments(name, about, [each.replace(annotation=hints[each.name]) for each in parameters], described)
 
 
 def _described(text: str) -> tuple[str, dict[str, str]]:

@@ -82,18 +82,8 @@ class ToolResult(Struct, frozen=True):
     """How the user could allow the call, where nobody could be asked."""
 
 
-class ToolSource(ABC):
-    """Source of tools that take time to start, such as another process."""
-
-    @abstractmethod
-    async def tools(self) -> Sequence[Tool]:
-        """Return the available tools once they are known. Never raises: errors are complaints."""
-
-    @abstractmethod
-    def complaints(self) -> list[str]:
-        """Return the problems to report; each is reported once."""
-
-
+ToolSource = Callable[[], Awaitable[tuple[Sequence[Tool], Sequence[str]]]]
+"""Waits for tools that take time to start, such as another process; returns them with the problems to report."""
 Confirm = Callable[[ToolCall], Awaitable["bool | Answer"]]
 """Asks the user whether a call may be made; True is "once", False "denied"."""
 
@@ -127,12 +117,14 @@ class Toolbox:
         self._add(later() if later else ())
         complaints = []
         while self._sources:
+            tools, problems = await self._sources[0]()
             complaints += [
                 f"two tools are called {tool.spec.name!r}: the second is left out"
-                for tool in await self._sources[0].tools()
+                for tool in tools
                 if self._tools.setdefault(tool.spec.name, tool) is not tool
             ]
-            complaints += self._sources.pop(0).complaints()
+            complaints += problems
+            del self._sources[0]
         return complaints
 
     @property

@@ -227,9 +227,11 @@ class PlaceContract(Contract):
         reported = killed_after(start(f"{_HERE}:write_and_report", self.opener, folder), after)
         place: Place = opened(self.opener, folder)
         place.lines("usage").append([{"n": -1}])
-        found = [each["n"] for each in place.lines("usage").all()]
+        lines = place.lines("usage").all()
+        found = [each["n"] for each in lines]
         assert found[: len(reported)] == list(map(int, reported))
         assert found[-1] == -1
+        assert all(each["filler"] == _filler(each["n"]) for each in lines[:-1])
         assert len(found) - 1 - len(reported) <= 1
         assert int(place.document("count").read() or 0) in {len(reported) - 1, len(reported), len(reported) + 1}
 
@@ -406,10 +408,15 @@ def write_and_report(place: Place) -> None:
     """Add lines until killed; report each once it is durable."""
     number = 0
     while True:
-        place.lines("usage").append([{"n": number, "filler": "x" * 5_000}])
+        place.lines("usage").append([{"n": number, "filler": _filler(number)}])
         place.document("count").change(lambda before: str(int(before or 0) + 1).encode())
         print(number, flush=True)
         number += 1
+
+
+def _filler(number: int) -> str:
+    """Return a text of 4 KiB to 1 MiB."""
+    return "x" * (4_096 << number % 9)
 
 
 def hold(place: Place) -> None:

@@ -11,9 +11,7 @@ import pytest
 from msgspec import convert
 
 from chatbot.chat.calls import Calls, OwnBudget, Purpose
-from chatbot.chat.chat import Chat
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import MemorySystem, SessionHandle
@@ -21,6 +19,7 @@ from chatbot.messages import Delta, Message, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.model import JsonMode
 from tests.patience import PATIENCE_S
+from tests.talk import chat_of
 
 ASKED = [Message("user", "Which alpacas does Ellen keep?")]
 
@@ -136,8 +135,7 @@ async def test_the_arguments_of_tool_calls_count_where_the_provider_reports_noth
 
 async def test_a_title_that_breaks_off_is_billed_too(session: SessionHandle, memory_home: Path) -> None:
     model = ScriptedModel(["Castor and Pollux.", [TextDelta("Alpacas of"), ProviderFailed("it broke off")]])
-    rules = Rules("You are terse.", "chat", AgentSettings(title_by_model=True), BudgetSettings(), 100)
-    chat = Chat(model=model, session=session, rules=rules, ledger=Ledger(memory_home))
+    chat = chat_of(model, session, memory_home, settings=AgentSettings(title_by_model=True))
     receipt = await chat.turn("Which alpacas does Ellen keep?")
     assert [call.purpose for call in receipt.calls] == ["chat", "title"]
     assert await billed(memory_home) == {"chat": 1, "title": 1}

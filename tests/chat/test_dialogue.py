@@ -1,10 +1,14 @@
-"""From entries to messages: pairs stay whole, and nothing but a user speaks first."""
+"""From entries to messages: pairs stay whole, a user speaks first, and the window begins alike for many turns."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.chat.dialogue import messages_of, tool_call_line, tool_result_line
+from chatbot.chat.dialogue import Window, messages_of, tool_call_line, tool_result_line
 from chatbot.messages import ToolCall
+from chatbot.stores.records import TranscriptEntry
 
 CALLS = [ToolCall("a", "f", "{}"), ToolCall("b", "g", '{"x": "ü"}')]
 _SAID = st.one_of(
@@ -38,12 +42,6 @@ def test_errors_and_invented_roles_are_never_shown() -> None:
     assert [message.content for message in messages_of(said)] == ["a", "e"]
 
 
-def test_calls_join_the_text_that_was_said_with_them() -> None:
-    said = [("user", "q"), ("assistant", "wait"), tool_call_line(CALLS[:1]), tool_result_line("a", "42")]
-    asked = messages_of(said)[1]
-    assert (asked.content, asked.tool_calls) == ("wait", (CALLS[0],))
-
-
 def test_a_message_on_the_wire_has_the_chat_completions_form() -> None:
     said = [("user", "q"), tool_call_line(CALLS[:1]), tool_result_line("a", "42")]
     assert [message.as_openai() for message in messages_of(said)] == [
@@ -55,3 +53,47 @@ def test_a_message_on_the_wire_has_the_chat_completions_form() -> None:
         },
         {"role": "tool", "content": "42", "tool_call_id": "a"},
     ]
+
+
+START = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def entries(count: int) -> list[TranscriptEntry]:
+    roles = ("user", "assistant")
+    return [TranscriptEntry(roles[at % 2], str(at), START + timedelta(seconds=at)) for at in range(count)]
+
+
+def shown(turns: int, limit: int) -> list[tuple[str, int]]:
+    """For each turn: the first entry shown, and how many there are before the new message."""
+    window = Window(limit)
+    said = []
+    for turn in range(turns):
+        so_far = entries(2 * turn + 1)
+        kept = window.cut(so_far[-limit - 1 :], 1)
+        said.append((kept[0].content, len(kept) - 1))
+    return said
+
+
+def test_a_short_conversation_is_shown_whole() -> None:
+    assert shown(6, 20) == [("0", 2 * turn) for turn in range(6)]
+
+
+def test_the_window_never_exceeds_its_limit() -> None:
+    assert max(count for _, count in shown(200, 20)) <= 20
+
+
+def test_the_beginning_stays_the_same_for_several_turns() -> None:
+    begins = [first for first, _ in shown(200, 20)]
+    changes = sum(before != after for before, after in pairwise(begins))
+    assert changes <= 200 / 4
+
+
+def test_the_window_begins_with_what_the_user_said() -> None:
+    assert all(int(first) % 2 == 0 for first, _ in shown(100, 7))
+
+
+def test_an_edit_that_empties_the_transcript_begins_a_new_window() -> None:
+    window = Window(20)
+    window.cut(entries(11), 1)
+    assert window.cut([], 0) == []
+    assert [entry.content for entry in window.cut(entries(1), 1)] == ["0"]

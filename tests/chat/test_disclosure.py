@@ -8,15 +8,11 @@ from typing import Any, get_args
 
 import pytest
 
-from chatbot.chat.chat import Chat
 from chatbot.chat.events import PromptSubmit, Publisher, Step
-from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import build_block
 from chatbot.chat.memory_tools import agent_context, agent_tools
 from chatbot.chat.receipts import memory_line
-from chatbot.chat.turn import Rules
 from chatbot.chat.turn_memory import PromptMemory
-from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import ToolError
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, ToolCall, ToolCallDelta, ToolSpec, Usage
@@ -26,6 +22,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
 from chatbot.tools import Tool, Toolbox
 from tests.command import run
+from tests.talk import chat_of
 
 STORES = ("basic_session", "observations")
 NOTHING = Disclosure("box", memory=False)
@@ -68,18 +65,6 @@ def model_of(disclosure: Disclosure, *replies: str | Sequence[Delta]) -> Scripte
     return model
 
 
-def chat_of(session: SessionHandle, model: ScriptedModel, publisher: Publisher | None = None, *tools: Tool) -> Chat:
-    rules = Rules("You are terse.", "chat", AgentSettings(), BudgetSettings(), 200)
-    return Chat(
-        model=model,
-        session=session,
-        rules=rules,
-        ledger=Ledger(Path("unused")),
-        publisher=publisher,
-        tools=Toolbox(tools),
-    )
-
-
 def sent(model: ScriptedModel) -> str:
     return "\n".join(message.content for message in model.prompts[-1])
 
@@ -106,7 +91,7 @@ async def test_a_row_is_sent_as_far_as_the_provider_may_be_sent_it(
     session: SessionHandle, disclosure: Disclosure, sensitivity: Sensitivity, *, is_sent: bool
 ) -> None:
     model, plug_in = model_of(disclosure), Generous(sensitivity)
-    receipt = await chat_of(session, model, plug_in).turn("Which alpaca?")
+    receipt = await chat_of(model, session, publisher=plug_in).turn("Which alpaca?")
     assert (SECRETS[sensitivity] in sent(model)) is is_sent
     assert receipt.memory["injected"] == (plug_in.ids if is_sent else [])
     assert len(plug_in.ids) == 1
@@ -126,7 +111,7 @@ async def test_a_block_of_rows_that_are_not_named_is_not_known_to_be_public(sess
             return [PromptMemory(answer.block) for answer in answers if isinstance(answer, PromptMemory)]
 
     model = model_of(PUBLIC)
-    await chat_of(session, model, Nameless("public")).turn("Which alpaca?")
+    await chat_of(model, session, publisher=Nameless("public")).turn("Which alpaca?")
     assert "Castor" not in sent(model)
 
 
@@ -144,7 +129,7 @@ async def test_what_is_recalled_by_itself_is_withheld_alike_and_counted_for_mode
     session: SessionHandle, disclosure: Disclosure, names: Sequence[str]
 ) -> None:
     model = model_of(disclosure)
-    receipt = await chat_of(session, model).turn("Which alpaca does Ellen keep?")
+    receipt = await chat_of(model, session).turn("Which alpaca does Ellen keep?")
     assert [name for name in ("Castor", "Pollux", "Leda") if name in sent(model)] == list(names)
     withheld = receipt.memory["withheld"]["rows"]
     assert len(withheld) == 3 - len(names)
@@ -159,26 +144,26 @@ async def test_what_is_withheld_leaves_the_prompt_as_if_it_were_not_there(
     session: SessionHandle, memory: MemorySystem
 ) -> None:
     model = model_of(ANYTHING, "One.", "Two.")
-    chat = chat_of(session, model)
+    chat = chat_of(model, session)
     await chat.turn("Which alpaca does Ellen keep?")
     held = sent(model)
     for row in await session.memory.every(ask=["private", "secret"]):
         await session.memory.purge(row.id)
-    await chat_of(await memory.create_session(STORES, "chat"), model).turn("Which alpaca does Ellen keep?")
+    await chat_of(model, await memory.create_session(STORES, "chat")).turn("Which alpaca does Ellen keep?")
     notes = [line for line in sent(model).splitlines() if line.startswith("- ")]
     assert notes == [line for line in held.splitlines() if line.startswith("- ") and "withheld" not in line] != []
 
 
 async def test_nothing_is_said_of_marked_rows_that_a_message_is_not_about(session: SessionHandle) -> None:
     model = model_of(ANYTHING)
-    receipt = await chat_of(session, model).turn("When does the tram to Graz leave?")
+    receipt = await chat_of(model, session).turn("When does the tram to Graz leave?")
     assert "withheld" not in receipt.memory
     assert "withheld" not in sent(model)
 
 
 async def test_another_model_is_not_sent_what_the_one_before_was_given(session: SessionHandle) -> None:
     generous = model_of(ANYTHING)
-    chat = chat_of(session, generous)
+    chat = chat_of(generous, session)
     await chat.turn("Which alpaca does Ellen keep?")
     assert "Castor" in sent(generous)
     strict = model_of(NOTHING)
@@ -204,7 +189,7 @@ async def test_another_model_is_not_sent_what_tools_of_memory_answered_before(
 
     call: list[Delta] = [ToolCallDelta(0, "c1", name, "{}"), Finished("tool_calls", Usage(1, 1), "m")]
     generous = model_of(ANYTHING, call, "As you like.")
-    chat = chat_of(session, generous, Generous("unknown"), Answer())
+    chat = chat_of(generous, session, None, Answer(), publisher=Generous("unknown"))
     await chat.turn("Which alpaca?")
     assert "Castor" in sent(generous)
     for model, is_sent in ((model_of(disclosure), False), (model_of(ANYTHING), True)):
@@ -260,7 +245,7 @@ def test_every_sensitivity_is_thought_of() -> None:
 
 async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_providers(memory: MemorySystem) -> None:
     session, tools = await memory.create_session(STORES, "chat"), agent_tools(agent_context(memory, "chat"))
-    chat = chat_of(session, model_of(ANYTHING))
+    chat = chat_of(model_of(ANYTHING), session)
     await chat.turn("My alpaca Rufus has a sore hoof.")
     await session.memory.remember("The vet of the alpacas is Dr Hale.", sensitivity="secret")
     await session.mark("private")
@@ -276,7 +261,7 @@ async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_pro
     other = await memory.create_session(STORES, "chat")
     for disclosure, is_sent in ((ANYTHING, False), (HERE, True)):
         model = model_of(disclosure)
-        receipt = await chat_of(other, model).turn("What about my alpaca Rufus, hay or hoof?")
+        receipt = await chat_of(model, other).turn("What about my alpaca Rufus, hay or hoof?")
         assert ("sore hoof" in sent(model)) is is_sent
         assert len(receipt.memory["withheld"]["rows"]) == (1 if is_sent else 3)
         await other.transcript_clear()

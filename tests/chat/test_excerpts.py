@@ -9,13 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.chat.chat import Chat
 from chatbot.chat.governor import LONGEST_JUDGED, TOO_LONG
-from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import BUDGET, NOTE_TOKENS, MemoryBlock, build_block
 from chatbot.chat.prompt import excerpt, question_words
-from chatbot.chat.turn import Rules
-from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem
 from chatbot.memory.merging import digest
 from chatbot.memory.scope import new_id
@@ -23,6 +19,7 @@ from chatbot.models import ScriptedModel
 from chatbot.stores.observation import Observation, estimate_tokens
 from tests.clock import Clock
 from tests.poisoning.suite import NONCE, VIEW, note_of, read_block, row_with
+from tests.talk import chat_of
 
 _FILLER = [
     "The committee met on Tuesday and went through the minutes.", "Rain is expected in the valley.",
@@ -137,8 +134,7 @@ async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Pat
             await session.memory.remember(f"A padlock, number {n}", narrative="It hangs on a door. " * 5)
         note = await session.memory.remember("House rules", type="note", narrative=_note(characters))
         model = ScriptedModel(["In its place."] * 2)
-        rules = Rules("You are terse.", "chat", AgentSettings(), BudgetSettings(), 200)
-        chat = Chat(model=model, session=session, rules=rules, ledger=Ledger(tmp_path / "ledger"), clock=clock)
+        chat = chat_of(model, session, tmp_path / "ledger", clock=clock)
         questions = (QUESTION, "And the barometer of the shed?")
         for question in questions[: 1 + (characters > 400)]:  # an excerpt is chosen anew for each
             receipt = await chat.turn(question)

@@ -5,18 +5,14 @@ import json
 import pytest
 
 from chatbot.chat.attached import framed
-from chatbot.chat.chat import Chat
 from chatbot.chat.events import Event, Notice
-from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_tools import memory_tools
 from chatbot.chat.prompt import build_prompt, fit
-from chatbot.chat.turn import Rules
-from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import ContextTooLong
 from chatbot.memory import MemorySystem
 from chatbot.messages import Image, Message, ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.tools import Toolbox
+from tests.talk import chat_of
 
 WINDOW = 2_000
 FILLER = "".join(f"Line {n} tells of the weather in the {n}th week of the year.\n" for n in range(900))
@@ -110,13 +106,7 @@ async def test_two_long_memories_that_the_model_reads_do_not_end_the_turn(memory
     ids = json.dumps({"ids": [row.id for row in rows]})
     calls = [ToolCall(f"c{n}", "memory_get", ids) for n in range(2)]
     model = ScriptedModel([calls, "In the cellar."], window=8_192)
-    chat = Chat(
-        model=model,
-        session=session,
-        rules=Rules("p", "chat", AgentSettings(), BudgetSettings(), 500),
-        ledger=Ledger(memory.home),  # type: ignore[arg-type]
-        tools=Toolbox(memory_tools(session)),
-    )
+    chat = chat_of(model, session, memory.home, *memory_tools(session), most=500)
     events = list[Event]()
     receipt = await chat.turn("Where is the bicycle?", events.append)
     assert (receipt.finish, receipt.reply) == ("stop", "In the cellar.")

@@ -1,26 +1,142 @@
-"""The bill of an identity."""
+"""The bill of an identity: calls are reserved before they are made, so that none pass a limit together."""
 
+import asyncio
+import json
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from chatbot.chat.ledger import NAME, Call, Ledger, merged
+import pytest
+
+from chatbot.chat.ledger import NAME, Amount, Bill, Call, Ledger, merged
+from chatbot.errors import BudgetExceeded
 from chatbot.messages import Usage
+from tests.patience import PATIENCE_S
+
+DAY_USD = 1.0
+CALL_USD = 0.3
 
 
-def _call(session: str, purpose: str = "chat") -> Call:
-    at = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=1)
-    return Call(at, session, purpose, "m", Usage(10, 5, 0, 0.25), 1.0)
+def _call(cost: float = CALL_USD, session: str = "a", purpose: str = "chat") -> Call:
+    return Call(datetime.now(UTC), session, purpose, "m", Usage(10, 5, 0, cost), 1.0)
+
+
+def _within_the_day(day: Bill, _: Bill) -> Amount:
+    if day.cost_usd + CALL_USD > DAY_USD:
+        raise BudgetExceeded(f"{day.cost_usd:.2f} are spent or reserved")
+    return Amount(15, CALL_USD)
+
+
+async def test_calls_that_are_under_way_count_as_spent(tmp_path: Path) -> None:
+    ledger, other = Ledger(tmp_path), Ledger(tmp_path)
+    first = await ledger.reserve("a", _within_the_day)
+    for each in (other, ledger):
+        await each.reserve("b", _within_the_day)
+    with pytest.raises(BudgetExceeded, match=r"0\.90"):
+        await other.reserve("c", _within_the_day)
+    await ledger.settle(first, _call(0.01))
+    last = await other.reserve("c", _within_the_day)
+    assert (await ledger.since(datetime.now(UTC) - timedelta(hours=1))).cost_usd == 0.01
+    await other.settle(last)  # it was not made
+    await other.reserve("c", _within_the_day)
+
+
+async def test_what_is_settled_is_on_the_bill_and_reserved_no_more(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    reservation = await ledger.reserve("a", _within_the_day)
+    await ledger.settle(reservation, _call())
+    assert (await ledger.total()).cost_usd == CALL_USD
+    seen: list[float] = []
+
+    def look(day: Bill, session: Bill) -> Amount:
+        seen.extend((day.cost_usd, session.cost_usd))
+        return Amount()
+
+    await ledger.reserve("a", look)
+    await ledger.reserve("b", look, spent=Bill(cost_usd=0.05))
+    assert seen == [CALL_USD, CALL_USD, CALL_USD, 0.05]
+
+
+async def test_another_day_begins_with_nothing_spent(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    await ledger.add(_call(DAY_USD))
+    with pytest.raises(BudgetExceeded):
+        await ledger.reserve("a", _within_the_day)
+    await ledger.reserve("a", _within_the_day, at=datetime.now(UTC) + timedelta(days=1))
+
+
+async def test_a_reservation_whose_process_died_lapses_after_an_hour(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    for _ in range(3):
+        await ledger.reserve("a", _within_the_day)
+    with pytest.raises(BudgetExceeded):
+        await ledger.reserve("a", _within_the_day)
+    file = tmp_path / "reservations.json"
+    written = json.loads(file.read_bytes())
+    assert len(written["reservations"]) == 3
+    assert file.stat().st_mode & 0o777 == 0o600
+    for each in written["reservations"]:
+        each["until"] = "2026-01-01T00:00:00.000000Z"
+    file.write_text(json.dumps(written), encoding="utf-8")
+    await ledger.reserve("a", _within_the_day)
+
+
+async def test_one_process_with_many_tasks_never_passes_the_limit(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+
+    async def one() -> bool:
+        try:
+            reservation = await ledger.reserve("a", _within_the_day)
+        except BudgetExceeded:
+            return False
+        await ledger.settle(reservation, _call())
+        return True
+
+    assert sum(await asyncio.gather(*(one() for _ in range(12)))) == 3
+    assert (await ledger.total()).cost_usd <= DAY_USD
+
+
+SPENDER = """
+import asyncio, sys
+from pathlib import Path
+from tests.chat.test_ledger import _call, _within_the_day
+from chatbot.chat.ledger import Ledger
+from chatbot.errors import BudgetExceeded
+
+async def main():
+    ledger, made = Ledger(Path(sys.argv[1])), 0
+    for _ in range(20):
+        try:
+            reservation = await ledger.reserve("a", _within_the_day)
+        except BudgetExceeded:
+            continue
+        await ledger.settle(reservation, _call())
+        made += 1
+    print(made)
+
+asyncio.run(main())
+"""
+
+
+def test_two_processes_never_pass_the_limit_together(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SPENDER, str(tmp_path)]
+    root = Path(__file__).parents[2]
+    spenders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) for _ in range(2)]
+    made = [int(each.communicate(timeout=PATIENCE_S)[0]) for each in spenders]
+    assert sum(made) == 3
+    assert asyncio.run(Ledger(tmp_path).total()).cost_usd == pytest.approx(3 * CALL_USD)
 
 
 async def test_what_each_session_cost_is_summed_as_it_grows_in_whichever_process(tmp_path: Path) -> None:
     one, other = Ledger(tmp_path / "memory"), Ledger(tmp_path / "memory")
     assert await one.by_session() == {}
-    await other.add(_call("a"))
+    await other.add(_call(0.25, "a"))
     assert (await one.by_session())["a"].calls == 1
     with (tmp_path / "memory" / NAME).open("ab") as end:
         end.write(b'not json\n{"at": "torn')
     assert (await one.by_session())["a"].calls == 1
-    for each in (_call("a", "extract"), _call("b"), _call("")):
+    for each in (_call(0.25, "a", "extract"), _call(0.25, "b"), _call(0.25, "")):
         await other.add(each)
     bills = await one.by_session()
     assert {session: bill.calls for session, bill in bills.items()} == {"a": 2, "b": 1, "": 1}

@@ -12,7 +12,7 @@ def dialogue(exchanges: int) -> list[Message]:
     return [*said, Message("user", "the question")]
 
 
-async def built(exchanges: int, window: int, extras: PromptExtras | None = EXTRAS) -> PromptBundle:
+async def built(exchanges: int, window: int, extras: PromptExtras = EXTRAS) -> PromptBundle:
     model = ScriptedModel(["x"], window=window)
     return await build_prompt(model, "persona", dialogue(exchanges), tools=(), reply_tokens=50, extras=extras)
 
@@ -54,6 +54,6 @@ async def test_summary_and_memory_give_way_to_the_question() -> None:
 
 
 async def test_without_anything_beside_it_there_is_the_conversation_alone() -> None:
-    bundle = await built(1, 8192, None)
+    bundle = await built(1, 8192, PromptExtras())
     assert [message.role for message in bundle.messages] == ["system", "user", "assistant", "user"]
     assert bundle.parts["memory"] == bundle.parts["summary"] == 0

@@ -1,21 +1,18 @@
 """Told in one session, asked in another days later: the right exchange is in the prompt, and the receipt says why."""
 
-from collections.abc import AsyncIterator, Callable
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from chatbot.chat.chat import Chat
-from chatbot.chat.ledger import Ledger
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.turn import Rules
-from chatbot.config import AgentSettings, BudgetSettings
-from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.messages import without_blocks
+from chatbot.config import AgentSettings
+from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
 from chatbot.stores.access import Clearance
 from tests.clock import Clock
+from tests.talk import chat_of
 
 STORES = ("basic_session", "observations")
 
@@ -32,13 +29,6 @@ async def memory(memory_home: Path, clock: Clock) -> AsyncIterator[MemorySystem]
         yield memory
 
 
-def talking(
-    session: SessionHandle, model: ScriptedModel, clock: Callable[[], datetime], settings: AgentSettings | None = None
-) -> Chat:
-    rules = Rules("You are terse.", "chat", settings or AgentSettings(), BudgetSettings(), 200)
-    return Chat(model=model, session=session, rules=rules, ledger=Ledger(Path("unused")), clock=clock)
-
-
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -52,14 +42,14 @@ async def told_in_one_asked_in_another(
     memory: MemorySystem, clock: Clock, clearance: Clearance = "full"
 ) -> tuple[ScriptedModel, Receipt]:
     first = await memory.create_session(STORES, "chat")
-    chat = talking(first, ScriptedModel(["Noted."]), clock)
+    chat = chat_of(ScriptedModel(["Noted."]), first, clock=clock)
     await chat.turn("My sister Ellen keeps two alpacas named Castor and Pollux.")
     other = await memory.create_session(STORES, "chat")
-    await talking(other, ScriptedModel(["Noted."]), clock).turn("The boiler was repaired by the Meyer company.")
+    await chat_of(ScriptedModel(["Noted."]), other, clock=clock).turn("The boiler was repaired by the Meyer company.")
     clock.move(days=9)
     second = await memory.cleared_for(clearance).create_session(STORES, "chat")
     model = ScriptedModel(["Castor and Pollux."])
-    receipt = await talking(second, model, clock).turn("What are the names of the alpacas of my sister?")
+    receipt = await chat_of(model, second, clock=clock).turn("What are the names of the alpacas of my sister?")
     return model, receipt
 
 
@@ -81,18 +71,9 @@ async def test_a_caller_of_less_clearance_is_told_nothing(memory: MemorySystem, 
     assert receipt.memory["considered"] == []
 
 
-async def test_the_block_stands_at_the_head_of_the_question(memory: MemorySystem, clock: Clock) -> None:
-    model, _ = await told_in_one_asked_in_another(memory, clock)
-    system, asked = model.prompts[-1]
-    assert (system.role, asked.role) == ("system", "user")
-    block, question = asked.content.split("\n\n")
-    assert "Castor" in block
-    assert without_blocks(asked.content) == question == "What are the names of the alpacas of my sister?"
-
-
 async def test_each_exchange_is_kept_word_for_word_and_the_receipt_names_it(memory: MemorySystem, clock: Clock) -> None:
     session = await memory.create_session(STORES, "chat")
-    receipt = await talking(session, ScriptedModel(["Green, then."]), clock).turn("I like green tea best.")
+    receipt = await chat_of(ScriptedModel(["Green, then."]), session, clock=clock).turn("I like green tea best.")
     [row] = await session.memory.get([str(receipt.remembered)])
     assert (row.type, row.user_text, row.assistant_text) == ("exchange", "I like green tea best.", "Green, then.")
     assert (row.session_id, row.visibility, row.sensitivity) == (session.id, "private", "public")
@@ -101,7 +82,7 @@ async def test_each_exchange_is_kept_word_for_word_and_the_receipt_names_it(memo
 async def test_what_the_window_shows_is_not_injected_again(memory: MemorySystem, clock: Clock) -> None:
     session = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["Green, then."])
-    chat = talking(session, model, clock)
+    chat = chat_of(model, session, clock=clock)
     await chat.turn("I like green tea best.")
     receipt = await chat.turn("Which tea do I like best?")
     assert receipt.memory["injected"] == []
@@ -110,10 +91,10 @@ async def test_what_the_window_shows_is_not_injected_again(memory: MemorySystem,
 
 async def test_a_follow_up_still_sees_what_was_recalled_a_turn_ago_once(memory: MemorySystem, clock: Clock) -> None:
     first = await memory.create_session(STORES, "chat")
-    await talking(first, ScriptedModel(["Noted."]), clock).turn("My sister Ellen keeps two alpacas in Lisbon.")
+    await chat_of(ScriptedModel(["Noted."]), first, clock=clock).turn("My sister Ellen keeps two alpacas in Lisbon.")
     second = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["Two alpacas."])
-    chat = talking(second, model, clock)
+    chat = chat_of(model, second, clock=clock)
     await chat.turn("What animals does Ellen keep?")
     before = model.prompts[-1]
     await chat.turn("And in which town are the alpacas of Ellen?")
@@ -123,10 +104,10 @@ async def test_a_follow_up_still_sees_what_was_recalled_a_turn_ago_once(memory: 
 
 async def test_a_correction_is_told_in_place_of_what_was_said(memory: MemorySystem, clock: Clock) -> None:
     session = await memory.create_session(STORES, "chat")
-    receipt = await talking(session, ScriptedModel(["Noted."]), clock).turn("My car is a green Saab.")
+    receipt = await chat_of(ScriptedModel(["Noted."]), session, clock=clock).turn("My car is a green Saab.")
     await session.memory.update(str(receipt.remembered), narrative="My car is a blue Volvo.")
     model = ScriptedModel(["A Volvo."])
-    await talking(await memory.create_session(STORES, "chat"), model, clock).turn("What car do I own?")
+    await chat_of(model, await memory.create_session(STORES, "chat"), clock=clock).turn("What car do I own?")
     assert "My car is a blue Volvo." in sent(model)
     assert "Saab" not in sent(model)
 
@@ -135,7 +116,7 @@ async def test_a_dry_run_shows_the_prompt_and_leaves_no_trace(memory: MemorySyst
     await told_in_one_asked_in_another(memory, clock)
     session = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["x"])
-    bundle, receipt = await talking(session, model, clock).dry_run("Which alpacas does my sister have?")
+    bundle, receipt = await chat_of(model, session, clock=clock).dry_run("Which alpacas does my sister have?")
     assert any("Castor" in message.content for message in bundle.messages)
     assert receipt.memory["injected"]
     assert model.prompts == []
@@ -152,7 +133,7 @@ async def test_a_session_begins_with_the_titles_of_what_lasts_where_that_is_want
     await memories.remember("The sky was grey", type="event")
     session = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["Good morning.", "I see.", "Well."])
-    chat = talking(session, model, clock, AgentSettings(index_rows=3))
+    chat = chat_of(model, session, clock=clock, settings=AgentSettings(index_rows=3))
     receipt = await chat.turn("Good morning to you!")
     listed = receipt.memory["listed"]
     assert (len(listed), receipt.memory["injected"]) == (3, [])
@@ -182,7 +163,7 @@ async def test_nothing_is_recalled_or_kept_where_that_is_switched_off(memory: Me
     session = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["I do not know."])
     settings = AgentSettings(recall_rows=0, remember_exchanges=False)
-    receipt = await talking(session, model, clock, settings).turn("Which alpacas does my sister have?")
+    receipt = await chat_of(model, session, clock=clock, settings=settings).turn("Which alpacas does my sister have?")
     assert "Castor" not in sent(model)
     assert receipt.memory == {}
     assert receipt.remembered is None
@@ -192,7 +173,7 @@ async def test_nothing_is_recalled_or_kept_where_that_is_switched_off(memory: Me
 async def test_a_thousand_turns_later_a_prompt_is_no_longer_than_before(memory: MemorySystem, clock: Clock) -> None:
     session = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["Noted."])
-    chat = talking(session, model, clock)
+    chat = chat_of(model, session, clock=clock)
     sizes = []
     for number in range(150):
         await chat.turn(f"Fact number {number}: the crate {number * 31 % 97} holds {number} green bottles.")
@@ -210,7 +191,7 @@ async def test_open_tasks_are_brought_up_with_their_details_in_the_first_turn_al
     )
     session = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["Good morning."])
-    chat = talking(session, model, clock)
+    chat = chat_of(model, session, clock=clock)
     await chat.turn("Which birds sing at dawn?")
     assert "Renew the passport" in sent(model)
     assert "open task: Renew the passport. due 2026-04-01 · high priority · project travel · 2 photos" in sent(model)
@@ -219,5 +200,5 @@ async def test_open_tasks_are_brought_up_with_their_details_in_the_first_turn_al
     assert "Renew the passport" not in sent(model)
     await session.memory.update_task(task.id, status="completed")
     third = await memory.create_session(STORES, "chat")
-    await talking(third, model, clock).turn("Which birds sing at dusk?")
+    await chat_of(model, third, clock=clock).turn("Which birds sing at dusk?")
     assert "Renew the passport" not in sent(model)

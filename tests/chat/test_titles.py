@@ -6,13 +6,12 @@ from typing import Any, ClassVar
 import pytest
 
 from chatbot.chat.chat import Chat
-from chatbot.chat.ledger import Ledger
 from chatbot.chat.titles import LONGEST, title_in, title_of
-from chatbot.chat.turn import Rules
-from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.config import AgentSettings
 from chatbot.errors import ProviderFailed
 from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
+from tests.talk import chat_of
 
 
 @pytest.mark.parametrize(
@@ -53,9 +52,7 @@ def test_the_title_in_an_answer_is_its_first_line_without_quotes() -> None:
 
 async def _chat(memory: MemorySystem, home: Path, model: ScriptedModel, *, by_model: bool = False) -> Chat:
     session = await memory.create_session(["basic_session"], "chat")
-    settings = AgentSettings(memory=("basic_session",), title_by_model=by_model)
-    rules = Rules(persona="p", agent="chat", settings=settings, budget=BudgetSettings(), max_output_tokens=100)
-    return Chat(model=model, session=session, rules=rules, ledger=Ledger(home))
+    return chat_of(model, session, home, settings=AgentSettings(title_by_model=by_model))
 
 
 async def _title(chat: Chat) -> str:

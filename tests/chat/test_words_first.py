@@ -12,13 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.chat.chat import Chat
-from chatbot.chat.ledger import Ledger
-from chatbot.chat.turn import Rules
-from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ModelError, ModelTimeout, ProviderFailed
-from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory import MemorySystem
 from chatbot.messages import Delta, TextDelta, ToolCall, Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
@@ -27,6 +23,7 @@ from tests.command import project
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
 from tests.postgres import address
+from tests.talk import begun, chat_of
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -101,12 +98,6 @@ def _options(request: pytest.FixtureRequest, engine: str, folder: Path, tables: 
     return Options(config=Path.cwd() / "config.toml", identity=name)
 
 
-async def new(runtime: Runtime) -> SessionHandle:
-    session = await runtime.new_session()
-    assert session is not None
-    return session
-
-
 async def exchanges(runtime: Runtime) -> list[tuple[str, str]]:
     rows = await runtime.memory.memory("chat").every(types=["exchange"])
     return [(row.user_text, row.assistant_text) for row in rows]
@@ -115,8 +106,8 @@ async def exchanges(runtime: Runtime) -> list[tuple[str, str]]:
 async def asked_in_the_next_session(runtime: Runtime) -> Observation:
     """The one row that is recalled for a question about what was said."""
     async with runtime:
-        session = await new(runtime)
-        receipt = await runtime.chat(session).turn(ASKED)
+        session, chat = await begun(runtime)
+        receipt = await chat.turn(ASKED)
         [row] = await session.memory.get(receipt.memory["injected"], count_use=False)
     return row
 
@@ -130,26 +121,26 @@ async def test_what_was_said_is_known_after_a_turn_that_failed(
     error: ModelError, runtime_of: Callable[..., Runtime]
 ) -> None:
     async with runtime_of(error) as runtime:
-        session = await new(runtime)
+        session, chat = await begun(runtime)
         with pytest.raises(type(error)):
-            await runtime.chat(session).turn(SAID)
+            await chat.turn(SAID)
         [receipt] = await session.receipts()
     row = await asked_in_the_next_session(runtime_of("A heron."))
     assert (row.id, row.user_text, row.assistant_text) == (receipt["remembered"], SAID, "")
 
 
 async def test_what_was_said_is_known_after_a_turn_that_was_stopped(runtime_of: Callable[..., Runtime]) -> None:
-    begun = asyncio.Event()
+    asked = asyncio.Event()
 
     async def endless() -> AsyncIterator[Delta]:
-        begun.set()
+        asked.set()
         await asyncio.Event().wait()
         yield TextDelta("never")
 
     async with runtime_of(endless) as runtime:
-        turn = asyncio.create_task(runtime.chat(await new(runtime)).turn(SAID))
+        turn = asyncio.create_task((await begun(runtime))[1].turn(SAID))
         async with asyncio.timeout(PATIENCE_S):
-            await begun.wait()
+            await asked.wait()
             turn.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await turn
@@ -182,7 +173,7 @@ def test_what_was_said_is_known_after_a_kill_at_any_step(
 
 async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtime_of: Callable[..., Runtime]) -> None:
     async with runtime_of(ProviderFailed("broken"), "How nice.") as runtime:
-        chat = runtime.chat(await new(runtime))
+        chat = (await begun(runtime))[1]
         with pytest.raises(ProviderFailed):
             await chat.turn(SAID)
         assert await exchanges(runtime) == [(SAID, "")]
@@ -197,7 +188,7 @@ async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtim
 
 async def test_a_retry_at_a_door_takes_the_failed_turn_back_first(runtime_of: Callable[..., Runtime]) -> None:
     async with runtime_of(ProviderFailed("broken"), "How nice.") as runtime:
-        chat = runtime.chat(await new(runtime))
+        chat = (await begun(runtime))[1]
         with pytest.raises(ProviderFailed):
             await chat.turn(SAID)
         [entry, _] = await chat.take_back(to_ask_again=True)
@@ -207,8 +198,8 @@ async def test_a_retry_at_a_door_takes_the_failed_turn_back_first(runtime_of: Ca
 
 async def test_what_was_said_and_answered_before_is_one_row(runtime_of: Callable[..., Runtime]) -> None:
     async with runtime_of("How nice.") as runtime:
-        first = await runtime.chat(await new(runtime)).turn(SAID)
-        again = await runtime.chat(await new(runtime)).turn(SAID)
+        first = await (await begun(runtime))[1].turn(SAID)
+        again = await (await begun(runtime))[1].turn(SAID)
         [row] = await runtime.memory.memory("chat").every(types=["exchange"])
         assert first.remembered == again.remembered == row.id
         assert row.mention_count == 1
@@ -223,7 +214,7 @@ async def test_words_that_are_forgotten_while_they_are_answered_stay_forgotten(
         yield TextDelta("Gone.")
 
     async with runtime_of(forgetting) as runtime:
-        receipt = await runtime.chat(await new(runtime)).turn(SAID)
+        receipt = await (await begun(runtime))[1].turn(SAID)
         assert (receipt.reply, receipt.remembered, receipt.notices) == ("Gone.", None, [])
         assert await exchanges(runtime) == []
 
@@ -247,7 +238,7 @@ async def test_a_message_is_neither_recalled_for_itself_nor_found_by_its_own_too
 ) -> None:
     call = ToolCall("call_1", "memory_search", '{"query": "heron"}')
     async with runtime_of(call, "Nothing yet.") as runtime:
-        receipt = await runtime.chat(await new(runtime)).turn(SAID)
+        receipt = await (await begun(runtime))[1].turn(SAID)
         assert receipt.memory["considered"] == []
         assert isinstance(runtime.model, ScriptedModel)
         assert '"hits":[]' in runtime.model.prompts[-1][-1].content
@@ -274,9 +265,8 @@ async def test_a_message_is_judged_once_and_a_question_is_kept_for_its_reply_alo
     judge = Judge()
     async with MemorySystem(memory_home, embedder=judge) as memory:
         session = await memory.create_session(["basic_session", "observations"], "chat")
-        rules = Rules("You are terse.", "chat", AgentSettings(), BudgetSettings(), 200)
         model = ScriptedModel([ProviderFailed("broken"), "How nice.", ProviderFailed("broken"), "A heron."])
-        chat = Chat(model=model, session=session, rules=rules, ledger=Ledger(memory_home))
+        chat = chat_of(model, session, memory_home)
         for text in (SAID, ASKED):
             with pytest.raises(ProviderFailed):
                 await chat.turn(text)

@@ -13,7 +13,6 @@ import pytest
 from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
 from tests.patience import PATIENCE_S
 from tests.servers.extraction_replies import REPLIES
@@ -67,15 +66,18 @@ async def talking(model: ScriptedModel | None = None) -> AsyncIterator[tuple[Run
 
 
 async def facts(runtime: Runtime, **wanted: Any) -> list[Observation]:
-    await runtime.hooks.bus.drain()
+    await runtime.hooks.settle()
     page = await runtime.memory.memory().list_observations(order="created", ascending=True, limit=100, **wanted)
     return [row for row in page.rows if row.type != "exchange"]
 
 
-async def test_off_means_that_no_model_is_asked(configure: Configure, openai_url: str) -> None:
-    configure(enabled=False)
-    async with talking() as (runtime, session):
-        await runtime.chat(session).turn(MOVED)
+@pytest.mark.parametrize(("enabled", "said"), [(False, MOVED), (True, "How are you?")], ids=["off", "small talk"])
+async def test_off_and_for_small_talk_no_model_is_asked(
+    configure: Configure, openai_url: str, said: str, *, enabled: bool
+) -> None:
+    configure(enabled=enabled)
+    async with talking(ScriptedModel(["Hello!"])) as (runtime, session):
+        await runtime.chat(session).turn(said)
         assert await facts(runtime) == []
         assert list((await runtime.ledger.total()).by_purpose) == ["chat"]
     async with aiohttp.ClientSession() as http, http.get(f"{openai_url}/requests") as asked:
@@ -102,28 +104,19 @@ async def test_a_correction_replaces_the_fact_and_the_bill_says_what_it_cost(con
         ]
 
 
-async def test_the_turn_does_not_wait_and_the_next_one_may_begin_meanwhile(
+async def test_the_turn_does_not_wait_the_next_one_may_begin_meanwhile_and_leaving_waits(
     configure: Configure, openai_url: str
 ) -> None:
     configure("takes-facts-slowly")
-    async with talking() as (runtime, session), asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http:
-        chat = runtime.chat(session)
-        await chat.turn(MOVED)
-        await http.get(f"{openai_url}/asked")
-        await chat.turn("and what is the weather like over there?")
-        await http.get(f"{openai_url}/release")
-        assert MOVED in [row.title for row in await facts(runtime)]
-
-
-async def test_leaving_waits_for_what_is_under_way(configure: Configure, openai_url: str) -> None:
-    configure("takes-facts-slowly")
     async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http:
         async with talking() as (runtime, session):
-            await runtime.chat(session).turn(MOVED)
+            chat = runtime.chat(session)
+            await chat.turn(MOVED)
             await http.get(f"{openai_url}/asked")
+            await chat.turn("and what is the weather like over there?")
             await http.get(f"{openai_url}/release")
         async with Runtime(Options(), model=ScriptedModel([REPLY])) as later:
-            assert [row.title for row in await facts(later)] == [MOVED]
+            assert MOVED in [row.title for row in await facts(later)]
 
 
 async def test_leaving_waits_no_longer_than_it_may_and_keeps_nothing_by_half(
@@ -164,14 +157,6 @@ async def test_a_budget_that_is_used_up_stops_extraction_and_not_the_chat(config
         assert list((await chat.bill()).by_purpose) == ["chat"]
 
 
-async def test_small_talk_is_not_looked_at(configure: Configure) -> None:
-    configure()
-    async with talking(ScriptedModel(["Hello!"])) as (runtime, session):
-        await runtime.chat(session).turn("How are you?")
-        assert await facts(runtime) == []
-        assert list((await runtime.ledger.total()).by_purpose) == ["chat"]
-
-
 async def test_the_model_that_chats_is_asked_where_no_other_is_named(configure: Configure) -> None:
     configure("")
     model = ScriptedModel([REPLY, REPLIES["fenced"]])
@@ -208,7 +193,7 @@ async def test_an_ephemeral_chat_leaves_its_cost_and_nothing_else(configure: Con
     configure()
     async with Runtime(Options(ephemeral=True), model=ScriptedModel([REPLY])) as runtime:
         await runtime.chat(await runtime.new_session()).turn(MOVED)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
     memory = Path("identities", "ada", "memory")
     assert [path.name for path in memory.iterdir() if not path.name.startswith(".")] == ["usage.jsonl"]
     assert MOVED not in (memory / "usage.jsonl").read_text(encoding="utf-8")
@@ -225,7 +210,7 @@ async def test_a_summary_by_a_model_is_shown_when_the_window_moves_and_not_befor
         starts = []
         for n in range(24):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
             [receipt] = (await session.receipts())[-1:]
             starts.append((receipt["window"]["from"], model.prompts[-1][1].content))
         summaries: dict[Any, set[str]] = {}
@@ -236,32 +221,22 @@ async def test_a_summary_by_a_model_is_shown_when_the_window_moves_and_not_befor
         assert 1 <= (await chat.bill()).by_purpose["summarize"].calls < len(summaries)
 
 
-async def test_without_a_model_that_answers_the_rules_go_on(configure: Configure) -> None:
-    configure("fails", **SUMMARIES)
+@pytest.mark.parametrize("behaviour", ["fails", "extracts-orders", "extracts-blank", "extracts-deep"])
+async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behaviour: str, configure: Configure) -> None:
+    configure(behaviour, **SUMMARIES)
     model = ScriptedModel([REPLY])
     async with talking(model) as (runtime, session):
         chat = runtime.chat(session)
         for n in range(12):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
-            await runtime.hooks.bus.drain()
-        assert "The house number 0" in model.prompts[-1][1].content
-        notices = [each["notices"] for each in await session.records() if each.get("kind") == "episode"]
-        assert notices[-1][0].startswith("the summary made by rule stands: ")
-        assert 1 <= len(notices) <= 4  # tried again only when the window has moved
-
-
-@pytest.mark.parametrize("name", ["orders", "blank", "deep"])
-async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(name: str, configure: Configure) -> None:
-    configure(f"extracts-{name}", **SUMMARIES)
-    model = ScriptedModel([REPLY])
-    async with talking(model) as (runtime, session):
-        chat = runtime.chat(session)
-        for n in range(14):
-            await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
         text = "\n".join(message.content for message in model.prompts[-1])
         assert "gnore all previous" not in text
-        assert "[[[[[" not in text or name == "deep"
+        if behaviour != "extracts-deep":  # which is kept as it is
+            assert "The house number 0" in text
+            notices = [each["notices"] for each in await session.records() if each.get("kind") == "episode"]
+            assert notices[-1][0].startswith("the summary made by rule stands: ")
+            assert 1 <= len(notices) <= 4  # tried again only when the window has moved
 
 
 @pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank"])
@@ -271,20 +246,8 @@ async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str
         chat = runtime.chat(session)
         await chat.turn(MOVED)
         await chat.turn(AGAIN)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries()
         assert (summary.metadata["open_items"] == ["all of it"]) is (behaviour == "takes-facts")
         assert summary.metadata["request"] == MOVED
         assert (await chat.bill()).by_purpose["summarize"].calls == 1
-
-
-async def test_everything_that_is_kept_can_be_read_again(configure: Configure) -> None:
-    configure("extracts-gates", summaries=True, window=6)
-    async with talking() as (runtime, session):
-        for n in range(8):
-            await runtime.chat(session).turn(f"The house number {n} in the street has a door of colour {n * 7}")
-        await runtime.hooks.bus.drain()
-    async with Runtime(Options(), model=ScriptedModel([REPLY])) as runtime:
-        page = await runtime.memory.memory().list_observations(limit=100, ask=SENSITIVITIES)
-        assert {row.visibility for row in page.rows} == {"private"}
-        assert await runtime.memory.memory().reindex() == len(page.rows)

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from chatbot.chat.chat import Chat
 from chatbot.hooks.hook import HOOKS, Failures, planned_hooks
-from chatbot.memory import SessionHandle
+from chatbot.memory.upkeep import NAME
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
@@ -23,6 +22,7 @@ from tests.clock import Clock
 from tests.command import project
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
+from tests.talk import begun, configure, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -34,14 +34,6 @@ QUESTIONS = [
     "Why does the network router drop its lease at night?",
     "Where does the router log the network lease?",
 ]
-
-
-def configure(tables: str = "", **hooks: str) -> None:
-    own = "".join(f"[hooks.{name}]\n{lines}\n" for name, lines in hooks.items())
-    project(
-        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\nwindow_entries = 6\n'
-        f"{tables}\n{own}"
-    )
 
 
 async def look_up(path: str) -> str:
@@ -58,13 +50,13 @@ async def lived(*, turns: int = 12) -> dict[str, Any]:
         for number in range(3):
             await runtime.memory.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
         for first in (QUESTIONS, [f"The house number {n} has a door of colour {n * 7}" for n in range(turns)]):
-            session, chat = await _talking(runtime)
+            session, chat = await begun(runtime)
             for text in first:
                 await chat.turn(text)
-                await runtime.hooks.bus.drain()
+                await runtime.hooks.settle()
             receipts.append(await chat.turn("And what of the herring of Ingrid and the green kettle?"))
             await runtime.leave(session)
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
             clock.move(days=9)
         rows = (await runtime.memory.memory().list_observations(limit=200, statuses=STATUSES, ask=SENSITIVITIES)).rows
         return {
@@ -108,7 +100,8 @@ DOES: dict[str, Callable[[dict[str, Any]], object]] = {
     "compression": lambda life: rows_of(life, lambda row: row.status == "compressed"),
 }
 TABLES = "[extraction]\nenabled = true\nsummaries = true"
-TUNED = {"boundaries": "window = 1\nthreshold = 1.0"}
+TUNED = "[hooks.boundaries]\nwindow = 1\nthreshold = 1.0"
+WINDOW = "window_entries = 6"
 
 
 def test_every_hook_is_looked_at() -> None:
@@ -116,7 +109,7 @@ def test_every_hook_is_looked_at() -> None:
 
 
 async def test_all_of_them_do_what_they_are_for() -> None:
-    configure(TABLES, **TUNED)
+    configure(f"{TABLES}\n{TUNED}", WINDOW)
     life = await lived()
     assert life["failures"] == []
     assert [name for name, does in DOES.items() if not does(life)] == []
@@ -124,7 +117,8 @@ async def test_all_of_them_do_what_they_are_for() -> None:
 
 @pytest.mark.parametrize("name", by_day(DOES, "exchange"))
 async def test_each_can_be_switched_off_and_the_others_go_on(name: str) -> None:
-    configure(TABLES, **TUNED | {name: "enabled = false"})
+    off = "enabled = false" if name == "boundaries" else f"[hooks.{name}]\nenabled = false"
+    configure(f"{TABLES}\n{TUNED}\n{off}", WINDOW)
     life = await lived()
     assert life["failures"] == []
     needed = {"exchange": {"extraction", "exchange"}}  # what was not kept is small talk, of which no model is asked
@@ -140,7 +134,7 @@ def test_the_order_is_that_of_letsgo() -> None:
     }  # fmt: skip
     for topic, names in {
         "tool:post": ["boundaries", "capture"],
-        "session:end": ["boundaries", "summarize", "consolidation", "compression"],
+        "session:end": ["summarize", "consolidation", "compression"],
         "prompt:submit": ["inject"],
     }.items():
         assert [plan.name for plan in planned_hooks({}) if topic in plan.hook.topics] == names
@@ -150,19 +144,17 @@ def test_the_order_is_that_of_letsgo() -> None:
 
 @pytest.mark.parametrize("step", [timedelta(hours=-1), timedelta(days=-400)])
 async def test_a_clock_that_runs_backwards_harms_nothing(step: timedelta) -> None:
-    configure("", summarize="every = 2")
+    configure("[hooks.summarize]\nevery = 2")
     clock = Clock(step=timedelta(milliseconds=1))
-    async with Runtime(model=ScriptedModel([REPLY]), clock=clock) as runtime:
-        session = await runtime.new_session()
-        assert session is not None
-        chat, receipts = runtime.chat(session), []
+    async with talking(REPLY, clock=clock) as (runtime, session, chat):
+        receipts = []
         for text in QUESTIONS:
             receipts.append(await chat.turn(text))
             assert (receipts[-1].reply, receipts[-1].notices) == (REPLY, [])
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
             clock.now += step
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         kept = [receipt.remembered for receipt in receipts if receipt.remembered]
         assert len(kept) >= 2
         assert len(await session.memory.get(kept)) == len(kept)
@@ -190,8 +182,7 @@ async def test_a_hook_that_does_not_close_keeps_nobody_from_leaving(monkeypatch:
     Path("stale_hooks.py").write_text(STALE, encoding="utf-8")
     monkeypatch.syspath_prepend(Path.cwd())
     configure('[hooks."stale_hooks:NeverCloses"]')
-    async with Runtime(model=ScriptedModel([REPLY])) as runtime:
-        _, chat = await _talking(runtime)
+    async with talking(REPLY) as (_, _, chat):
         await chat.turn(QUESTIONS[0])
     sys.modules.pop("stale_hooks", None)
 
@@ -202,7 +193,7 @@ async def test_what_the_last_turn_was_shown_is_not_shown_once_more_when_it_is_go
     model = ScriptedModel(["Two of them."])
     async with Runtime(model=model) as runtime:
         kept = await runtime.memory.memory("chat").remember("Ellen keeps two alpacas called Castor and Pollux")
-        session, chat = await _talking(runtime)
+        session, chat = await begun(runtime)
         await chat.turn("Which alpacas does Ellen keep?")
         assert "Castor" in "".join(message.content for message in model.prompts[-1])
         if how == "update":
@@ -215,12 +206,6 @@ async def test_what_the_last_turn_was_shown_is_not_shown_once_more_when_it_is_go
         assert "Castor" not in "".join(message.content for message in model.prompts[-1])
 
 
-async def _talking(runtime: Runtime) -> tuple[SessionHandle, Chat]:
-    session = await runtime.new_session()
-    assert session is not None
-    return session, runtime.chat(session)
-
-
 SITTING = """
 import asyncio, sys
 from chatbot.models import ScriptedModel
@@ -230,7 +215,7 @@ async def main(session_id, words):
     async with Runtime(model=ScriptedModel(["Noted, and written down in the book of the harbour."])) as runtime:
         session = await runtime.memory.load_session(session_id, "chat")
         await runtime.chat(session).turn(f"We decided to paint the {words} barge green")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         print("ready", flush=True)
         sys.stdin.readline()
 
@@ -240,9 +225,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.mark.nightly
 async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> None:
-    configure("[maintenance]\nconsolidate_every_hours = 0\ncompress_every_hours = 0", summarize="least = 1")
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, _ = await _talking(runtime)
+    configure("[maintenance]\nconsolidate_every_hours = 0\ncompress_every_hours = 0\n[hooks.summarize]\nleast = 1")
+    async with talking("Noted.") as (runtime, session, _):
         for number in range(30):
             await runtime.memory.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
     words = ["granite", "timber", "copper"]
@@ -266,3 +250,48 @@ async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> No
         rows = (await again.memory.list_observations(types=["exchange"], limit=50)).rows
         assert sorted(row.user_text.split()[5] for row in rows) == sorted(words)
         assert Failures(runtime.memory.home).read() == []
+
+
+async def _live(clock: Clock, days: float) -> dict[str, int]:
+    """Talk once, that many days later; how many rows there are of each status."""
+    clock.now += timedelta(days=days)
+    async with talking("ok", clock=clock) as (runtime, session, chat):
+        await chat.turn("ok")
+        await runtime.leave(session)
+        await runtime.hooks.settle()
+        return dict((await runtime.memory.memory().stats()).by_status)
+
+
+async def _remember(clock: Clock) -> None:
+    async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
+        for number in range(3):
+            await runtime.memory.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
+
+
+async def test_memory_is_maintained_as_sessions_go_by() -> None:
+    configure()
+    clock = Clock()
+    await _remember(clock)
+    assert await _live(clock, 1) == {"active": 3}
+    assert await _live(clock, 8) == {"active": 1, "compressed": 3}
+    async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
+        page = await runtime.memory.memory().list_observations(statuses=STATUSES)
+    assert any(row.strength is not None for row in page.rows)
+
+
+async def test_each_part_of_maintenance_can_be_switched_off() -> None:
+    configure()
+    clock = Clock()
+    await _remember(clock)
+    configure("[hooks.compression]\nenabled = false\n")
+    assert await _live(clock, 30) == {"active": 3}
+    async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
+        rows = (await runtime.memory.memory().list_observations()).rows
+    assert {row.strength for row in rows} == {0.1}
+
+
+async def test_sessions_without_observations_leave_nothing_behind() -> None:
+    project('[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\n')
+    async with talking("ok", clock=Clock()) as (_, _, chat):
+        await chat.turn("ok")
+    assert not Path("identities/ada/memory", NAME).exists()

@@ -1,21 +1,16 @@
 """Facts out of exchanges, asked of a server over HTTP: what is kept, as strict as what, and what it costs."""
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from chatbot.chat.ledger import Ledger
-from chatbot.config import BudgetSettings
-from chatbot.errors import BudgetExceeded, ModelTimeout
 from chatbot.hooks.extraction.facts import ExtractedFact, FactList, extract
 from chatbot.hooks.extraction.learning import TurnText, learn_from
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.scope import utc_now
-from chatbot.models import Price, ScriptedModel
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
 from tests.hooks.conftest import calls_of, model_at, settings_of
@@ -122,51 +117,6 @@ async def test_a_long_text_is_cut_to_the_window(openai_url: str, memory_home: Pa
         [asked] = await requests_at(openai_url)
         assert len(asked["messages"][-1]["content"]) < 8_000
     assert len(found.facts) == 2
-
-
-async def test_a_reply_that_does_not_come_in_time_is_given_up_and_billed(
-    openai_url: str, session: SessionHandle, memory_home: Path
-) -> None:
-    async with model_at(openai_url, "stalls-later") as model:
-        calls = calls_of(model, memory_home, session, timeout_s=0.5)
-        said, _ = await kept_exchange(session)
-        with pytest.raises(ModelTimeout, match="timeout_s"):
-            await learn_from(said, session, calls, settings_of())
-    bill = await Ledger(memory_home).total()
-    assert (bill.by_purpose["extract"].calls, bill.output_tokens > 0) == (1, True)
-    assert await facts_in(session) == []
-
-
-@pytest.mark.parametrize(
-    ("budget", "own", "words"),
-    [
-        (BudgetSettings(day_usd=0.001), 0, r"day_usd = 0\.001 USD"),
-        (BudgetSettings(session_tokens=100), 0, "session_tokens = 100 tokens"),
-        (BudgetSettings(), 0.001, r"budget_usd = 0\.001 USD.*raise it in \[extraction\]"),
-    ],
-)
-async def test_no_call_is_made_that_could_pass_a_limit(
-    budget: BudgetSettings, own: float, words: str, session: SessionHandle, memory_home: Path
-) -> None:
-    model = ScriptedModel([REPLIES["valid"]], price=Price(0.01, 0.01))
-    calls = calls_of(model, memory_home, session, budget=budget, budget_usd=own)
-    said, _ = await kept_exchange(session)
-    with pytest.raises(BudgetExceeded, match=words):
-        await learn_from(said, session, calls, settings_of())
-    assert model.prompts == []
-    assert await facts_in(session) == []
-
-
-async def test_what_chatting_costs_does_not_count_for_the_own_budget(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel(['{"facts": []}'], price=Price(1e-6, 1e-6))
-    said, _ = await kept_exchange(session)
-    asked = 0
-    with suppress(BudgetExceeded):
-        while asked < 20:
-            await learn_from(said, session, calls_of(model, memory_home, session, budget_usd=0.002), settings_of())
-            asked += 1
-    assert 0 < asked < 20
-    assert 0 < (await Ledger(memory_home).total()).cost_usd <= 0.002
 
 
 async def test_what_the_prompt_held_of_memory_is_not_taken_for_new(session: SessionHandle) -> None:

@@ -22,6 +22,7 @@ pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
 OWN = Guard("private", "public", "public", "", "")
+TEA = "Sam likes green tea"
 
 
 def decides(*decisions: tuple[int, str, object]) -> ScriptedModel:
@@ -204,45 +205,34 @@ async def alike(memory_home: Path) -> AsyncIterator[SessionHandle]:
         yield await memory.create_session(["observations"], "chat")
 
 
-async def test_a_fact_replaces_one_on_its_subject_that_means_nearly_the_same(
-    alike: SessionHandle, memory_home: Path
+@pytest.mark.parametrize(
+    ("known", "facts", "settings", "expected"),
+    [
+        ({TEA: "Sam", "Sam likes greener tea": "Samuel"}, ("Sam likes green teas",), {}, {TEA}),
+        ({"zzz xxx qqq": "Sam"}, (TEA,), {}, set[str]()),
+        ({}, ("Sam likes green tea !", "Sam likes green tea ?", "Sam likes green tea ."), {}, set[str]()),
+        ({TEA: "Sam"}, ("Sam likes green tea.", "Sam likes green tea!"), {}, {TEA}),
+        ({TEA: "Sam"}, ("Sam likes green teas",), {"supersede": False}, set[str]()),
+    ],
+    ids=["nearly the same of its subject", "not alike", "of one batch", "one for two facts", "switched off"],
+)
+async def test_a_fact_replaces_at_most_one_on_its_subject_that_means_nearly_the_same(
+    alike: SessionHandle,
+    memory_home: Path,
+    known: dict[str, str],
+    facts: tuple[str, ...],
+    *,
+    settings: dict[str, Any],
+    expected: set[str],
 ) -> None:
-    await remember_embedded(alike, "Sam likes green tea", subject="Sam")
-    await remember_embedded(alike, "Sam likes greener tea", subject="Samuel")
-    await learn(alike, ScriptedModel([""]), memory_home, "Sam likes green teas", reconcile=False)
-    assert await statuses(alike) == {
-        "Sam likes green tea": "superseded",
-        "Sam likes greener tea": "active",
-        "Sam likes green teas": "active",
-    }
-
-
-async def test_what_is_not_alike_or_not_embedded_stays(alike: SessionHandle, memory_home: Path) -> None:
-    await remember_embedded(alike, "zzz xxx qqq", subject="Sam")
-    await learn(alike, ScriptedModel([""]), memory_home, "Sam likes green tea", reconcile=False)
-    assert set((await statuses(alike)).values()) == {"active"}
-
-
-async def test_facts_of_one_batch_never_replace_each_other(alike: SessionHandle, memory_home: Path) -> None:
-    facts = [f"Sam likes green tea {sign}" for sign in ("!", "?", ".")]
-    learned = await learn(alike, ScriptedModel([""]), memory_home, *facts, reconcile=False)
-    assert [each.outcome for each in learned] == ["added"] * 3
-    assert set((await statuses(alike)).values()) == {"active"}
-
-
-async def test_two_facts_cannot_replace_the_same_one(alike: SessionHandle, memory_home: Path) -> None:
-    await remember_embedded(alike, "Sam likes green tea", subject="Sam")
-    learned = await learn(
-        alike, ScriptedModel([""]), memory_home, "Sam likes green tea.", "Sam likes green tea!", reconcile=False
-    )
-    assert sum(bool(each.changed) for each in learned) == 1
-    assert sorted((await statuses(alike)).values()) == ["active", "active", "superseded"]
-
-
-async def test_without_supersede_nothing_is_replaced(alike: SessionHandle, memory_home: Path) -> None:
-    await remember_embedded(alike, "Sam likes green tea", subject="Sam")
-    await learn(alike, ScriptedModel([""]), memory_home, "Sam likes green teas", reconcile=False, supersede=False)
-    assert set((await statuses(alike)).values()) == {"active"}
+    for title, subject in known.items():
+        await remember_embedded(alike, title, subject=subject)
+    learned = await learn(alike, ScriptedModel([""]), memory_home, *facts, reconcile=False, **settings)
+    assert [each.outcome for each in learned] == ["added"] * len(facts)
+    assert sum(bool(each.changed) for each in learned) == len(expected)
+    found = await statuses(alike)
+    assert len(found) == len(known) + len(facts)
+    assert {title for title, status in found.items() if status == "superseded"} == expected
 
 
 async def remember_embedded(session: SessionHandle, title: str, **fields: Any) -> Observation:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 from chatbot.chat.events import SessionStart, ToolPost
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import Failures
-from chatbot.memory import SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
@@ -20,6 +20,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.tools import ToolResult
 from chatbot.tools.function import FunctionTool
+from tests.talk import begun, configure, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -52,14 +53,6 @@ class Hangs(Hook):
     priority = 2
     async def handle(self, event):
         await asyncio.Event().wait()
-
-class WritesWhereItHears(Hook):
-    topics = ("memory.*.update", "memory.*.retrieve", "turn:end")
-    async def handle(self, event):
-        heard.append(("writes", event.topic.rpartition(".")[2]))
-        rows = self.context.memory.memory("chat")
-        await rows.remember(f"row {len(heard)}", narrative="written by a hook that hears of it")
-        await rows.search("row")
 
 class CannotBeMade(Hook):
     topics = ("turn:end",)
@@ -95,22 +88,11 @@ FACTS = [
 
 @pytest.fixture(autouse=True)
 def _project(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    configure("")
+    configure()
     Path("own_hooks.py").write_text(OWN, encoding="utf-8")
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
     monkeypatch.syspath_prepend(Path.cwd())
     yield
-    import sys
-
     sys.modules.pop("own_hooks", None)
-
-
-def configure(tables: str) -> None:
-    Path("config.toml").write_text(
-        f'[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n{tables}',
-        encoding="utf-8",
-    )
 
 
 def heard() -> list[tuple[str, str]]:
@@ -144,16 +126,9 @@ def calls(name: str, **arguments: Any) -> ToolCall:
     return ToolCall(f"call_{name}", name, json.dumps(arguments))
 
 
-async def new(runtime: Runtime) -> SessionHandle:
-    session = await runtime.new_session()
-    assert session is not None
-    return session
-
-
 async def test_a_strangers_hook_hears_everything_in_order_once_a_session() -> None:
     configure('[hooks."own_hooks:Listener"]\ntag = "mine"\n[hooks."own_hooks:Early"]\npriority = 10\ntag = "early"\n')
-    async with Runtime(model=ScriptedModel([calls("run_tests"), "All green."]), tools=TOOLS) as runtime:
-        session = await new(runtime)
+    async with talking(calls("run_tests"), "All green.", tools=TOOLS) as (runtime, session, _):
         await runtime.chat(session).turn("Do the tests of the uploader pass now?")
         await runtime.chat(session).turn("And the tests of the downloader?")
         await runtime.leave(session)
@@ -168,8 +143,7 @@ async def test_a_strangers_hook_hears_everything_in_order_once_a_session() -> No
 
 async def test_nothing_is_loaded_or_told_before_the_first_turn_nor_written_by_a_look() -> None:
     configure('[hooks."own_hooks:Listener"]\n')
-    async with Runtime(model=ScriptedModel(["ok"])) as runtime:
-        session = await new(runtime)
+    async with talking("ok") as (runtime, session, _):
         await session.memory.remember("The bees sleep in the attic")
         await session.memory.search("bees")
         assert heard() == []
@@ -182,9 +156,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
     configure(
         '[hooks."own_hooks:Raises"]\n[hooks."own_hooks:Hangs"]\ntimeout_s = 0.05\n[hooks."own_hooks:CannotBeMade"]\n'
     )
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking("Noted.") as (_, _, chat):
         first = await chat.turn(FACTS[0][0])
         second = await chat.turn(FACTS[1][0])
         assert first.reply == second.reply == "Noted."
@@ -193,16 +165,9 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
         notices = [notice.split("'")[1] for notice in first.notices]
         assert notices == ["own_hooks:CannotBeMade", "own_hooks:Raises", "own_hooks:Hangs"]
         assert second.notices == []
-    kept = Failures(runtime.memory.home).read()
+    kept = Failures(Path("identities/ada/memory")).read()
     assert {failure.hook for failure in kept} == {f"own_hooks:{name}" for name in ("Raises", "Hangs", "CannotBeMade")}
     assert {failure.topic for failure in kept if failure.hook.endswith("Raises")} >= {"session:start", "session:end"}
-
-
-async def test_a_hook_that_writes_to_what_it_hears_of_comes_to_an_end() -> None:
-    configure('[hooks."own_hooks:WritesWhereItHears"]\n')
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        await runtime.chat(await new(runtime)).turn(FACTS[0][0])
-    assert 1 <= len(heard()) <= 20
 
 
 @pytest.mark.parametrize(
@@ -244,8 +209,8 @@ def test_what_is_wrong_in_the_configuration_is_said_at_once(tables: str, words: 
 async def test_the_steps_of_a_turn_keep_their_place_among_the_hooks(tables: str, *, is_the_plugins: bool) -> None:
     configure(f'[hooks."own_hooks:Answers"]\n{tables}\n')
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        kept = await (await new(runtime)).memory.remember("Ingrid lives in Tromsø")
-        receipt = await runtime.chat(await new(runtime)).turn("Where in Norway does my sister Ingrid live?")
+        kept = await (await begun(runtime))[0].memory.remember("Ingrid lives in Tromsø")
+        receipt = await (await begun(runtime))[1].turn("Where in Norway does my sister Ingrid live?")
         assert (receipt.memory["injected"] == ["by a plug-in"]) is is_the_plugins
         assert (receipt.memory["injected"] == [kept.id]) is not is_the_plugins
         assert (receipt.remembered == "by a plug-in") is is_the_plugins
@@ -253,8 +218,7 @@ async def test_the_steps_of_a_turn_keep_their_place_among_the_hooks(tables: str,
 
 async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() -> None:
     configure("[hooks.inject]\ntimeout_s = 0.05\n[hooks.temporal]\nenabled = false\n")
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session = await new(runtime)
+    async with talking("Noted.") as (runtime, session, _):
         await session.memory.remember("Ingrid lives in Tromsø")
         await runtime.hooks.publish(SessionStart(session=session, at=datetime.now(UTC)))
 
@@ -276,9 +240,7 @@ async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
         calls("read_file", path="missing"),
         "Gone.",
     ]
-    async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(*script, tools=TOOLS) as (runtime, session, chat):
         await chat.turn("How often does the uploader try again?")
         await chat.turn("And what is in the missing one?")
         await runtime.leave(session)
@@ -302,9 +264,8 @@ async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
         calls("run_tests"),
         "Done.",
     ]
-    async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
-        session = await new(runtime)
-        await runtime.chat(session).turn("Remember Ingrid, then run the tests")
+    async with talking(*script, tools=TOOLS) as (runtime, session, chat):
+        await chat.turn("Remember Ingrid, then run the tests")
         await runtime.leave(session)
         assert (await session.memory.list_observations(tags=("tool",))).rows == ()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
@@ -312,14 +273,13 @@ async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
 
 
 async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
-    async with Runtime(model=ScriptedModel([])) as runtime:
-        session = await new(runtime)
+    async with talking() as (runtime, session, _):
         task = await session.memory.add_task("Renew the passport")
         await session.memory.update(task.id, sensitivity="secret")
         call = calls("task_update", task_id=task.id, status="completed")
         result = ToolResult(call, '{"title": "Renew the passport"}')
         await runtime.hooks.publish(ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result))
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert (await session.memory.list_observations(tags=("checkpoint",))).rows == ()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",), ask=SENSITIVITIES)).rows
         assert checkpoint.title == "Checkpoint: task done: Renew the passport"
@@ -328,12 +288,9 @@ async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
 
 async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
     text = "The harbour master changed the tariff of granite barges"
-    async with Runtime(
-        model=ScriptedModel([calls("write_file", path="notes.md", text=text), "ok"]), tools=TOOLS
-    ) as runtime:
-        session = await new(runtime)
-        await runtime.chat(session).turn("Write down what changed at the harbour")
-        await runtime.hooks.bus.drain()
+    async with talking(calls("write_file", path="notes.md", text=text), "ok", tools=TOOLS) as (runtime, session, chat):
+        await chat.turn("Write down what changed at the harbour")
+        await runtime.hooks.settle()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
         [captured] = await session.memory.get(checkpoint.derived_from)
         assert checkpoint.title == "Checkpoint: file saved: notes.md"
@@ -342,8 +299,7 @@ async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
 
 async def test_who_may_not_write_captures_nothing_and_fails_at_nothing() -> None:
     Path("identities/ada/identity.toml").write_text('persona = "x"\nclearance = "public"', encoding="utf-8")
-    async with Runtime(model=ScriptedModel([calls("read_file", path="a.py"), "ok"]), tools=TOOLS) as runtime:
-        session = await new(runtime)
+    async with talking(calls("read_file", path="a.py"), "ok", tools=TOOLS) as (runtime, session, _):
         for text, _ in FACTS:
             await runtime.chat(session).turn(text)
     assert Failures(runtime.memory.home).read() == []
@@ -351,14 +307,13 @@ async def test_who_may_not_write_captures_nothing_and_fails_at_nothing() -> None
 
 async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -> None:
     model = ScriptedModel([reply for _, reply in FACTS])
-    async with Runtime(model=model) as runtime:
-        session = await new(runtime)
+    async with talking(model=model) as (runtime, session, _):
         for text, _ in FACTS:
             await runtime.chat(session).turn(text)
         await session.memory.remember("Learn the cello", type="decision")
         rosin = await session.memory.add_task("Buy rosin")
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
         assert summary.metadata["outcome"] == FACTS[-1][1]
@@ -372,7 +327,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         await again.memory.remember("Take the oak cello", type="decision")
         await again.memory.update_task(rosin.id, status="completed")
         await runtime.leave(again)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await again.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
         assert summary.metadata["decisions"] == ["Learn the cello", "Take the oak cello"]
@@ -381,9 +336,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
 
 @pytest.mark.parametrize("how", ["taken back", "purged", "forgotten"])
 async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -> None:
-    async with Runtime(model=ScriptedModel([reply for _, reply in FACTS] + ["So plugh is its name."])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(*(reply for _, reply in FACTS), "So plugh is its name.") as (runtime, session, chat):
         for text, _ in FACTS:
             await chat.turn(text)
         said = await chat.turn("We decided to name the cello plugh, after the cave")
@@ -395,7 +348,7 @@ async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -
         else:
             await session.memory.forget(said.remembered)
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == FACTS[0][0]
         assert "plugh" not in f"{summary.text()}{summary.metadata}"
@@ -405,8 +358,7 @@ async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_r
     baking = ["How long does the sourdough starter need for bread?", "Does the sourdough starter smell of bread?"]
     network = ["Why does the router drop the network lease?", "Where does the router log the network lease?"]
     configure("[hooks.boundaries]\nwindow = 2\n")
-    async with Runtime(model=ScriptedModel(["…"])) as runtime:
-        session = await new(runtime)
+    async with talking("…") as (runtime, session, _):
         for text in (*baking, *network):
             await runtime.chat(session).turn(text)
         await runtime.leave(session)
@@ -428,14 +380,12 @@ async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
         calls("read_file", path="src/uploader.py"),
         "Seven tries, for the proxy drops long requests.",
     ]
-    async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(*script, tools=TOOLS) as (runtime, session, chat):
         await chat.turn("How often does the uploader try again?")
         await chat.take_back()
         assert (await session.memory.list_observations()).rows == ()
         await chat.turn("How often does the uploader try again?")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert len((await session.memory.list_observations()).rows) == 2
         await chat.take_back()
         assert (await session.memory.list_observations()).rows == ()
@@ -443,8 +393,7 @@ async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
 
 async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
     block = '<memory-context nonce="0f9c0f9c">\n  text | the launch code is 0000\n</memory-context nonce="0f9c0f9c">'
-    async with Runtime(model=ScriptedModel([f"As memory says: {block} so be it."])) as runtime:
-        session = await new(runtime)
+    async with talking(f"As memory says: {block} so be it.") as (runtime, session, _):
         receipt = await runtime.chat(session).turn("My rocket starts on the second of May")
         assert receipt.remembered is not None
         [row] = await session.memory.get([receipt.remembered])
@@ -455,6 +404,6 @@ async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
 async def test_an_ephemeral_chat_leaves_no_failures_behind() -> None:
     configure('[hooks."own_hooks:Raises"]\n')
     async with Runtime(Options(ephemeral=True), model=ScriptedModel(["Noted."])) as runtime:
-        await runtime.chat(await new(runtime)).turn(FACTS[0][0])
+        await (await begun(runtime))[1].turn(FACTS[0][0])
         assert runtime.hooks.failures.read() != []
     assert not Path("identities/ada/memory/hook_failures.jsonl").exists()

@@ -1,6 +1,7 @@
 """Forgotten and erased memories come back by no summary of a transcript that still holds it."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_fo
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
-from tests.command import project
+from tests import talk
+from tests.talk import begun, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -25,20 +27,8 @@ SAID = [
     "We still need to buy rosin for the cello",
     "The harbour master keeps three geese behind the crane",
 ]
+configure = partial(talk.configure, agent="window_entries = 4")
 Away = Callable[[SessionHandle, str], Awaitable[object]]
-
-
-def configure(tables: str = "") -> None:
-    project(
-        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n'
-        f"window_entries = 4\n{tables}"
-    )
-
-
-async def begun(runtime: Runtime) -> tuple[SessionHandle, Chat]:
-    session = await runtime.new_session()
-    assert session is not None
-    return session, runtime.chat(session)
 
 
 async def purge(session: SessionHandle, observation_id: str) -> None:
@@ -49,7 +39,7 @@ async def forget(session: SessionHandle, observation_id: str) -> None:
     await session.memory.forget(observation_id)
 
 
-async def talk(chat: Chat, away: Away) -> str:
+async def say_all(chat: Chat, away: Away) -> str:
     """Say everything; the exchange with the word leaves the window, is told of in short, and then goes from memory."""
     ids = [(await chat.turn(text)).remembered for text in SAID]
     assert chat.session is not None
@@ -63,9 +53,8 @@ async def talk(chat: Chat, away: Away) -> str:
 async def test_the_summary_of_what_left_the_window_is_made_anew_without_it(away: Away) -> None:
     configure()
     model = ScriptedModel(["Noted."])
-    async with Runtime(model=model) as runtime:
-        session, chat = await begun(runtime)
-        await talk(chat, away)
+    async with talking(model=model) as (_, session, chat):
+        await say_all(chat, away)
         await chat.turn("And what else is there to say of the harbour?")
         shown = "".join(message.content for message in model.prompts[-1])
         assert WORD not in shown
@@ -76,9 +65,8 @@ async def test_the_summary_of_what_left_the_window_is_made_anew_without_it(away:
 
 async def test_another_process_that_erases_it_is_obeyed_too() -> None:
     configure()
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, chat = await begun(runtime)
-        exchange = await talk(chat, _nothing)
+    async with talking("Noted.") as (_, session, chat):
+        exchange = await say_all(chat, _nothing)
     async with Runtime(model=ScriptedModel(["Noted."])) as other:
         await other.memory.memory().purge(exchange)
         again = await other.memory.load_session(session.id, "chat")
@@ -89,8 +77,7 @@ async def test_another_process_that_erases_it_is_obeyed_too() -> None:
 
 async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -> None:
     configure()
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, chat = await begun(runtime)
+    async with talking("Noted.") as (runtime, session, chat):
         named = await chat.turn(GONE)
         await chat.turn(STAYS)
         fork = await runtime.memory.fork_session(session.id)
@@ -114,8 +101,7 @@ async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -
 
 async def test_what_was_said_again_in_another_session_goes_from_there_too() -> None:
     configure()
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, chat = await begun(runtime)
+    async with talking("Noted.") as (runtime, session, chat):
         turn = await chat.turn(GONE)
         other, talk_again = await begun(runtime)
         again = await talk_again.turn(GONE)
@@ -127,8 +113,7 @@ async def test_what_was_said_again_in_another_session_goes_from_there_too() -> N
 
 async def test_what_is_only_forgotten_stands_in_its_receipt_still() -> None:
     configure()
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, chat = await begun(runtime)
+    async with talking("Noted.") as (runtime, session, chat):
         turn = await chat.turn(GONE)
         await forget(session, turn.remembered or "")
         assert WORD in str(await session.receipts())
@@ -137,8 +122,7 @@ async def test_what_is_only_forgotten_stands_in_its_receipt_still() -> None:
 
 async def test_a_receipt_holds_no_secret() -> None:
     configure()
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, chat = await begun(runtime)
+    async with talking("Noted.") as (_, session, chat):
         await chat.turn("My password is hunter2, and the shed is red")
         assert "hunter2" not in str(await session.receipts())
         assert "hunter2" not in session.record.title
@@ -148,12 +132,11 @@ async def test_a_receipt_holds_no_secret() -> None:
 async def test_no_model_is_shown_it_again(away: Away) -> None:
     configure("[extraction]\nsummaries = true\n[hooks.summarize]\nevery = 6\n")
     model = ScriptedModel(["Noted."])
-    async with Runtime(model=model) as runtime:
-        _, chat = await begun(runtime)
-        await talk(chat, away)
+    async with talking(model=model) as (runtime, _, chat):
+        await say_all(chat, away)
         asked = len(model.prompts)
         await chat.turn("Is the harbour deep?")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         shown = ["".join(message.content for message in prompt) for prompt in model.prompts[asked:]]
         assert any("sum up a conversation" in each for each in shown)
         assert any("Ingrid" in each for each in shown)
@@ -163,10 +146,9 @@ async def test_no_model_is_shown_it_again(away: Away) -> None:
 @pytest.mark.parametrize("away", [purge, forget])
 async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(away: Away) -> None:
     configure("[hooks.summarize]\nevery = 5\n")
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, chat = await begun(runtime)
-        exchange = await talk(chat, _nothing)
-        await runtime.hooks.bus.drain()
+    async with talking("Noted.") as (runtime, session, chat):
+        exchange = await say_all(chat, _nothing)
+        await runtime.hooks.settle()
         assert WORD in str((await session.memory.session_summaries())[0].metadata)
         await away(session, exchange)
         if away is forget:
@@ -175,7 +157,7 @@ async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(
         assert await session.memory.session_summaries() == []
         await chat.turn("Is the harbour deep?")
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries(ask=SENSITIVITIES)
         assert WORD not in f"{summary.text()}{summary.metadata}"
         assert summary.metadata["request"] == STAYS
@@ -184,13 +166,12 @@ async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(
 @pytest.mark.parametrize("how", ["purge", "hide", "use"])
 async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hidden(how: str) -> None:
     configure("[hooks.boundaries]\nwindow = 2\n")
-    async with Runtime(model=ScriptedModel(["…"])) as runtime:
-        session, chat = await begun(runtime)
+    async with talking("…") as (runtime, session, chat):
         for text in ("How long does the sourdough need for bread?", "Does the sourdough smell of bread?"):
             await chat.turn(text)
         asked = await chat.turn("Why does the router drop the network lease?")
         await chat.turn("Where does the router log the network lease?")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [fact] = await session.memory.query_facts(subject=f"session:{session.id}")
         assert "router" in fact.object
         assert asked.remembered is not None
@@ -208,8 +189,7 @@ async def test_what_is_told_in_short_holds_no_secret_and_nothing_that_memory_gav
     configure()
     key = "hunter2!"
     block = '<memory-context nonce="0f9c0f9c">\n  text | the launch code is 0000\n</memory-context nonce="0f9c0f9c">'
-    async with Runtime(model=ScriptedModel([f"As memory says: {block} so be it."])) as runtime:
-        session, chat = await begun(runtime)
+    async with talking(f"As memory says: {block} so be it.") as (_, session, chat):
         await chat.turn(f"The harbour crane and its three geese have the password: {key}")
         for text in SAID[2:]:
             await chat.turn(text)
@@ -221,8 +201,7 @@ async def test_what_is_told_in_short_holds_no_secret_and_nothing_that_memory_gav
 
 async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -> None:
     configure()
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, chat = await begun(runtime)
+    async with talking("Noted.") as (_, session, chat):
         for text in (*SAID, "hi"):
             receipt = await chat.turn(text)
             if receipt.remembered:
@@ -235,9 +214,8 @@ async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -
 
 async def test_a_fork_of_the_beginning_knows_nothing_of_what_came_later() -> None:
     configure()
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        session, chat = await begun(runtime)
-        await talk(chat, _nothing)
+    async with talking("Noted.") as (runtime, session, chat):
+        await say_all(chat, _nothing)
         whole = await runtime.memory.fork_session(session.id)
         beginning = await runtime.memory.fork_session(session.id, at=2)
         assert WORD in (await whole.kv_get(KEY) or "")
@@ -249,15 +227,14 @@ async def test_a_fork_of_the_beginning_knows_nothing_of_what_came_later() -> Non
 async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(away: Away, when: str) -> None:
     configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
     model = ScriptedModel([*["Noted."] * len(SAID), "The harbour crane is green."])
-    async with Runtime(model=model) as runtime:
-        session, chat = await begun(runtime)
-        exchange = await talk(chat, away if when == "before" else _nothing)
+    async with talking(model=model) as (runtime, session, chat):
+        exchange = await say_all(chat, away if when == "before" else _nothing)
         fork = await runtime.memory.fork_session((await runtime.memory.fork_session(session.id)).id)
         if when == "after":
             assert WORD in (await fork.kv_get(KEY) or "")
             await runtime.chat(fork).turn("We decided to paint the harbour crane green")
             await runtime.chat(fork).turn("How many geese are there at the harbour?")
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
             assert WORD in str([each.metadata for each in await fork.memory.session_summaries(session_id=fork.id)])
             await away(session, exchange)
             for summary in await fork.memory.session_summaries(session_id=fork.id) if away is forget else []:
@@ -266,7 +243,7 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
         await runtime.chat(fork).turn("And what else is there to say of the harbour?")
         assert WORD not in "".join(message.content for message in model.prompts[-1])
         await runtime.chat(fork).turn("Is the harbour deep?")
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [summary] = await fork.memory.session_summaries(session_id=fork.id)
         assert WORD not in f"{summary.text()}{summary.metadata}"
         assert summary.metadata["request"] == STAYS
@@ -276,14 +253,13 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
 
 async def test_a_fork_whose_source_is_gone_goes_on() -> None:
     configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
-    async with Runtime(model=ScriptedModel([*["Noted."] * len(SAID), "The harbour crane is green."])) as runtime:
-        session, chat = await begun(runtime)
-        await talk(chat, _nothing)
+    async with talking(*["Noted."] * len(SAID), "The harbour crane is green.") as (runtime, session, chat):
+        await say_all(chat, _nothing)
         fork = await runtime.memory.fork_session(session.id)
         await runtime.memory.delete_session(session.id)
         for text in ("We decided to paint the harbour crane green", "And the geese?"):
             await runtime.chat(fork).turn(text)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert (await fork.memory.session_summaries(session_id=fork.id))[0].metadata["request"] == GONE
 
 

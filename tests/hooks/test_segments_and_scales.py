@@ -6,16 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.hooks.temporal import (
-    SCALES,
-    Boundary,
-    Candidate,
-    Interaction,
-    Scale,
-    TopicWindow,
-    allocated,
-    scale_of,
-)
+from chatbot.hooks.temporal import SCALES, Boundary, Interaction, Scale, TopicWindow, allocated, scale_of
 
 NOW = datetime(2026, 3, 4, 9, 0, tzinfo=UTC)
 BAKING = [
@@ -33,11 +24,9 @@ NETWORK = [
 
 
 def fed(texts: list[str], size: int = 2) -> list[Boundary]:
-    window, found = TopicWindow(size, 0.06), []
-    for number, text in enumerate(texts):
-        window, boundary = window.extended(Interaction.of(NOW + timedelta(minutes=number), text))
-        found += [boundary] if boundary else []
-    return found
+    window = TopicWindow(size, 0.06)
+    found = [window.add(Interaction.of(NOW + timedelta(minutes=at), text)) for at, text in enumerate(texts)]
+    return [boundary for boundary in found if boundary]
 
 
 def test_a_change_of_subject_is_one_boundary_where_the_new_one_began() -> None:
@@ -73,7 +62,7 @@ def test_no_secret_and_nothing_that_memory_gave_becomes_a_keyword(told: str, kep
 def test_a_window_is_bounded_and_boundaries_go_forward(texts: list[str], size: int) -> None:
     window, before = TopicWindow(size, 0.5), NOW - timedelta(1)
     for number, text in enumerate(texts):
-        window, boundary = window.extended(Interaction.of(NOW + timedelta(seconds=number), text))
+        boundary = window.add(Interaction.of(NOW + timedelta(seconds=number), text))
         assert len(window.interactions) <= 2 * size
         if boundary:
             assert boundary.at > before
@@ -111,28 +100,24 @@ def test_what_lies_before_the_last_boundary_of_its_session_is_of_an_earlier_epis
     assert scale_of(NOW, NOW, episode=episode, own=True) == "immediate"
 
 
-def of(scales: str, *scores: float) -> list[Candidate]:
-    names = {scale[0]: scale for scale in SCALES}
-    return [
-        Candidate(f"{at}{letter}", score, names[letter])
-        for at, (letter, score) in enumerate(zip(scales, scores, strict=True))
-    ]
+NAMES: dict[str, Scale] = {scale[0]: scale for scale in SCALES}
 
 
 @pytest.mark.parametrize(
     ("scales", "scores", "chosen"),
     [
-        ("ppppp", (0.9, 0.8, 0.7, 0.6, 0.5), "0p 1p 2p 3p 4p"),
-        ("pppppi", (0.9, 0.8, 0.7, 0.6, 0.5, 0.49), "0p 1p 2p 3p 5i"),
-        ("pppppi", (0.9, 0.8, 0.7, 0.6, 0.5, 0.4), "0p 1p 2p 3p 4p"),
-        ("pppppii", (0.5,) * 7, "0p 1p 2p 3p 5i"),
-        ("ppppptttis", (0.5,) * 10, "0p 5t 6t 8i 9s"),
-        ("ittsp", (0.5, 0.4, 0.3, 0.2, 0.1), "0i 1t 2t 3s 4p"),
-        ("", (), ""),
+        ("ppppp", (0.9, 0.8, 0.7, 0.6, 0.5), [0, 1, 2, 3, 4]),
+        ("pppppi", (0.9, 0.8, 0.7, 0.6, 0.5, 0.49), [0, 1, 2, 3, 5]),
+        ("pppppi", (0.9, 0.8, 0.7, 0.6, 0.5, 0.4), [0, 1, 2, 3, 4]),
+        ("pppppii", (0.5,) * 7, [0, 1, 2, 3, 5]),
+        ("ppppptttis", (0.5,) * 10, [0, 5, 6, 8, 9]),
+        ("ittsp", (0.5, 0.4, 0.3, 0.2, 0.1), [0, 1, 2, 3, 4]),
+        ("", (), []),
     ],
 )
-def test_a_free_place_is_a_tie_break(scales: str, scores: tuple[float, ...], chosen: str) -> None:
-    assert sorted(allocated(of(scales, *scores), 5)) == chosen.split()
+def test_a_free_place_is_a_tie_break(scales: str, scores: tuple[float, ...], chosen: list[int]) -> None:
+    rows = [(score, NAMES[letter]) for letter, score in zip(scales, scores, strict=True)]
+    assert sorted(allocated(rows, 5)) == chosen
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from(SCALES)), max_size=30), st.integers(0, 8), st.floats(0, 0.2))
@@ -140,11 +125,10 @@ def test_what_is_chosen_is_hardly_worse_than_the_best(
     rows: list[tuple[float, Scale]], most: int, margin: float
 ) -> None:
     ranked = sorted(rows, key=lambda row: -row[0])
-    candidates = [Candidate(str(at), score, scale) for at, (score, scale) in enumerate(ranked)]
-    chosen = [candidates[int(each)] for each in allocated(candidates, most, margin=margin)]
-    assert len(chosen) == len(set(chosen)) == min(most, len(rows))
-    assert [each.score for each in chosen] == sorted((each.score for each in chosen), reverse=True)
-    lost = sum(each.score for each in candidates[:most]) - sum(each.score for each in chosen)
-    assert -1e-9 <= lost <= margin * most + 1e-9
+    best, chosen = [score for score, _ in ranked[:most]], allocated(ranked, most, margin=margin)
+    scores = [ranked[each][0] for each in chosen]
+    assert len(chosen) == len(set(chosen)) == len(best)
+    assert scores == sorted(scores, reverse=True)
+    assert -1e-9 <= sum(best) - sum(scores) <= margin * most + 1e-9
     if margin == 0:
-        assert [each.score for each in chosen] == [each.score for each in candidates[:most]]
+        assert scores == best

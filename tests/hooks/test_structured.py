@@ -1,7 +1,6 @@
 """JSON out of replies: whatever a model wrote, what comes back are objects, and nothing is raised."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from chatbot.hooks.extraction.structured import without_wrapping
 from chatbot.hooks.extraction.summaries import parse_summary
 from tests.servers.extraction_replies import FACT, LOCKER, REPLIES
 
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
 BOTH = [FACT["content"], LOCKER["content"]]
 
 values = st.recursive(
@@ -36,17 +34,15 @@ wrapped = st.builds(
 replies = wrapped | st.text(max_size=300) | st.sampled_from(sorted(REPLIES.values()))
 
 
-@pytest.mark.parametrize("name", ["valid", "list", "fenced", "chatty", "thinking", "truncated"])
-def test_facts_are_found_however_they_are_wrapped(name: str) -> None:
-    assert [fact.content for fact in parse_facts(REPLIES[name], NOW).facts] == BOTH
+FOUND = dict.fromkeys(("valid", "list", "fenced", "chatty", "thinking", "truncated"), BOTH) | {"one": BOTH[:1]}
 
 
 @pytest.mark.parametrize(
     "name",
-    ["nothing", "blank", "prose", "broken", "number", "null", "deep", "objects", "braces", "digits", "long"],
+    [*FOUND, *("nothing", "blank", "prose", "broken", "number", "null", "deep", "objects", "braces", "digits", "long")],
 )
-def test_where_there_are_no_facts_there_are_none(name: str) -> None:
-    assert parse_facts(REPLIES[name], NOW).facts == ()
+def test_facts_are_found_however_they_are_wrapped_and_none_where_there_are_none(name: str) -> None:
+    assert [fact.content for fact in parse_facts(REPLIES[name]).facts] == FOUND.get(name, [])
 
 
 @pytest.mark.parametrize(
@@ -57,32 +53,22 @@ def test_where_there_are_no_facts_there_are_none(name: str) -> None:
     ],
 )
 def test_what_small_models_write_is_read(reply: str) -> None:
-    assert [fact.content for fact in parse_facts(reply % tuple(BOTH), NOW).facts] == BOTH
-
-
-def test_one_fact_without_a_list_is_one_fact() -> None:
-    assert [fact.content for fact in parse_facts(REPLIES["one"], NOW).facts] == [FACT["content"]]
+    assert [fact.content for fact in parse_facts(reply % tuple(BOTH)).facts] == BOTH
 
 
 def test_what_has_the_wrong_type_is_left_out_and_an_unknown_type_is_a_note() -> None:
-    [fact] = parse_facts(REPLIES["types"], NOW).facts
+    [fact] = parse_facts(REPLIES["types"]).facts
     assert (fact.content, fact.subject, fact.category, fact.type) == ("Sam plays chess on Mondays", "", "", "note")
 
 
-def test_a_task_or_a_summary_cannot_be_forged() -> None:
-    for kind in ("task", "exchange", "session_summary", "compressed_summary", "PREFERENCE", ""):
-        [fact] = parse_facts(json.dumps([FACT | {"type": kind}]), NOW).facts
-        assert fact.type == "note"
-
-
 def test_what_cannot_be_seen_is_taken_out() -> None:
-    contents = [fact.content for fact in parse_facts(REPLIES["invisible"], NOW).facts]
+    contents = [fact.content for fact in parse_facts(REPLIES["invisible"]).facts]
     assert "Sam plays chess on Mondays" in contents
     assert not set("\x00\u202e\u2066\u200b\ud800") & set("".join(contents))
 
 
 def test_instructions_are_dropped_and_named() -> None:
-    extracted = parse_facts(REPLIES["orders"], NOW)
+    extracted = parse_facts(REPLIES["orders"])
     assert extracted.facts == ()
     assert len(extracted.dropped) == 4
     assert all(reason for _, reason in extracted.dropped)
@@ -90,7 +76,7 @@ def test_instructions_are_dropped_and_named() -> None:
 
 def test_the_same_said_twice_is_one_fact() -> None:
     again = FACT | {"content": " sam LIVES  in Porto"}
-    assert len(parse_facts(json.dumps([FACT, again]), NOW).facts) == 1
+    assert len(parse_facts(json.dumps([FACT, again])).facts) == 1
 
 
 def test_a_summary_loses_its_fence_and_what_was_thought() -> None:
@@ -100,7 +86,7 @@ def test_a_summary_loses_its_fence_and_what_was_thought() -> None:
 
 @given(replies)
 def test_what_is_believed_is_a_fact_within_bounds(reply: str) -> None:
-    extracted = parse_facts(reply, NOW)
+    extracted = parse_facts(reply)
     assert len(extracted.facts) <= MOST_FACTS
     for fact in extracted.facts:
         assert 0 < len(fact.content) <= LONGEST_FACT

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.chat.tool_names import is_memory_tool
-from chatbot.hooks.tool_run import LONGEST_OUTPUT, ToolRun
+from chatbot.chat.prompt import is_memory_tool
+from chatbot.hooks.capture import LONGEST_OUTPUT, ToolRun
 from chatbot.messages import ToolCall
 from chatbot.operations import OPERATIONS
 from chatbot.tools import ToolResult
@@ -133,7 +133,7 @@ def test_secrets_go_before_anything_is_cut_and_memory_blocks_are_left_out() -> N
     ],
 )
 def test_milestones(it: ToolRun, kinds: list[str]) -> None:
-    assert [milestone.kind for milestone in it.milestones()] == kinds
+    assert [kind for kind, _ in it.milestones()] == kinds
 
 
 @given(st.text(max_size=30), st.text(max_size=200), st.text(max_size=500), st.booleans())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat.chat import Chat
-from chatbot.chat.client import ClientRequest
+from chatbot.chat.dialogue import ClientRequest
 from chatbot.cli.why import chosen
 from chatbot.errors import ProviderFailed
 from chatbot.memory import SessionHandle
@@ -19,8 +19,9 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import STATUSES
 from chatbot.tools.function import FunctionTool
+from tests import talk
 from tests.clock import Clock
-from tests.command import project
+from tests.talk import talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -36,11 +37,7 @@ FACTS = {"facts": [{"content": f"The granite barge is called {WORD}", "subject":
 
 
 def configure(tables: str = "", *, agent: str = "") -> None:
-    cache = Path("cache").absolute()
-    project(
-        f'[model]\nname = "scripted"\n[memory.observations]\ncache = "{cache}"\n'
-        f'[agents.chat]\nmemory = ["basic_session", "observations"]\n{agent}\n{tables}'
-    )
+    talk.configure(f'[memory.observations]\ncache = "{Path("cache").absolute()}"\n{tables}', agent)
 
 
 def holding(word: str = WORD) -> list[str]:
@@ -58,12 +55,6 @@ TOOLS = (FunctionTool(look_up),)
 CALL = ToolCall("c", "look_up", json.dumps({"path": f"{WORD}.md"}))
 
 
-async def new(runtime: Runtime) -> SessionHandle:
-    session = await runtime.new_session()
-    assert session is not None
-    return session
-
-
 async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, model: ScriptedModel) -> None:
     rows = (await session.memory.list_observations(limit=100, statuses=STATUSES, ask=SENSITIVITIES)).rows
     assert not [row for row in rows if WORD in json.dumps(row.as_json()).lower()]
@@ -72,7 +63,7 @@ async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, mode
     assert holding() == []
     await chat.turn("And what else is there to say about the harbour and its barges?")
     assert WORD not in "".join(message.content for message in model.prompts[-1]).lower()
-    await runtime.hooks.bus.drain()
+    await runtime.hooks.settle()
     assert holding() == []
 
 
@@ -82,13 +73,11 @@ async def test_what_is_taken_back_is_in_no_file_and_no_prompt(before: int, remem
     configure("[hooks.summarize]\nevery = 1\n[hooks.boundaries]\nwindow = 1\n",
               agent=f"remember_exchanges = {str(remembered).lower()}")  # fmt: skip
     model = ScriptedModel([*(reply for _, reply in SAID[:before]), CALL, f"So {WORD} is its name.", "Nothing."])
-    async with Runtime(model=model, tools=TOOLS) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(model=model, tools=TOOLS) as (runtime, session, chat):
         for text, _ in SAID[:before]:
             await chat.turn(text)
         await chat.turn(GONE)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert {Path(path).name for path in holding()} >= {"transcript.md", "observations.jsonl", "receipts.jsonl"}
         await chat.take_back()
         await assert_gone(runtime, session, chat, model)
@@ -97,9 +86,7 @@ async def test_what_is_taken_back_is_in_no_file_and_no_prompt(before: int, remem
 async def test_what_is_still_being_learned_is_waited_for_and_gone() -> None:
     configure("[extraction]\nenabled = true\n")
     model = ScriptedModel(["So be it.", json.dumps(FACTS), "Nothing."])
-    async with Runtime(model=model) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(model=model) as (runtime, session, chat):
         await chat.turn(GONE)
         await chat.take_back()
         assert (await chat.bill()).by_purpose["extract"].calls == 1
@@ -111,12 +98,11 @@ async def test_what_a_fact_has_replaced_or_denied_comes_back_when_it_is_taken_ba
     configure("[extraction]\nenabled = true\n[hooks.summarize]\nenabled = false\n")
     decided = {"decisions": [{"fact": 0, "action": action, "memory": 0}]}
     model = ScriptedModel(["So be it.", json.dumps(FACTS), json.dumps(decided), "Nothing."])
-    async with Runtime(model=model) as runtime:
-        session = await new(runtime)
+    async with talking(model=model) as (runtime, session, _):
         old = await session.memory.remember("The granite barge is called Zebedee", subject="barge", type="decision")
         chat = runtime.chat(session)
         await chat.turn(GONE)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         assert await session.memory.get([old.id], count_use=False) == []
         await chat.take_back()
         [row] = await session.memory.get([old.id], count_use=False)
@@ -128,20 +114,18 @@ async def test_what_a_fact_has_replaced_or_denied_comes_back_when_it_is_taken_ba
 
 async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
     configure("[hooks.summarize]\nevery = 5\n")
-    async with Runtime(model=ScriptedModel([*(reply for _, reply in SAID), f"So the barge is {WORD}."])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(*(reply for _, reply in SAID), f"So the barge is {WORD}.") as (runtime, session, chat):
         for text, _ in SAID:
             await chat.turn(text)
         await chat.turn(GONE)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [before] = await session.memory.session_summaries(session_id=session.id)
         assert WORD in before.metadata["outcome"]
         await chat.take_back()
         assert await session.memory.session_summaries(session_id=session.id) == []
         await chat.turn("Thanks, that is all")
         await runtime.leave(session)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         [after] = await session.memory.session_summaries(session_id=session.id)
         assert after.metadata["request"] == SAID[0][0]
         assert len(after.derived_from) == 4
@@ -151,9 +135,7 @@ async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
 async def test_what_had_left_the_window_is_taken_back_from_its_summary() -> None:
     configure()
     model = ScriptedModel([SAID[0][1], f"So {WORD} it is.", SAID[2][1], "Nothing."])
-    async with Runtime(model=model) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(model=model) as (runtime, session, chat):
         for text in (SAID[0][0], GONE, SAID[2][0]):
             await chat.turn(text)
         compacted = await chat.compact()
@@ -169,9 +151,7 @@ async def test_what_had_left_the_window_is_taken_back_from_its_summary() -> None
 
 async def test_what_a_model_told_before_stays() -> None:
     configure()
-    async with Runtime(model=ScriptedModel([reply for _, reply in SAID])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(*(reply for _, reply in SAID)) as (_, session, chat):
         for text, _ in SAID:
             await chat.turn(text)
         asked = [entry.at for entry in await session.transcript_read_all() if entry.role == "user"]
@@ -191,9 +171,7 @@ async def test_what_a_model_told_before_stays() -> None:
 async def test_a_clock_that_was_set_back_takes_nothing_else_along() -> None:
     configure("[hooks.summarize]\nenabled = false\n")
     clock = Clock(step=timedelta(milliseconds=1))
-    async with Runtime(model=ScriptedModel([reply for _, reply in SAID]), clock=clock) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(*(reply for _, reply in SAID), clock=clock) as (_, session, chat):
         await chat.turn(SAID[0][0])
         clock.move(minutes=30)
         await chat.turn(SAID[1][0])
@@ -209,9 +187,7 @@ async def test_a_clock_that_was_set_back_takes_nothing_else_along() -> None:
 @pytest.mark.parametrize("renamed", [False, True])
 async def test_a_title_by_a_model_goes_unless_somebody_gave_another(renamed: bool) -> None:  # noqa: FBT001
     configure(agent="title_by_model = true")
-    async with Runtime(model=ScriptedModel(["So be it.", f"The barge {WORD}", "Nothing."])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking("So be it.", f"The barge {WORD}", "Nothing.") as (_, session, chat):
         await chat.turn(GONE)
         assert session.record.title == f"The barge {WORD}"
         if renamed:
@@ -224,9 +200,7 @@ async def test_a_title_by_a_model_goes_unless_somebody_gave_another(renamed: boo
 
 async def test_a_memory_without_files_takes_back_as_much() -> None:
     configure()
-    async with Runtime(Options(ephemeral=True), model=ScriptedModel(["So be it.", "Nothing."])) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking("So be it.", "Nothing.", options=Options(ephemeral=True)) as (_, session, chat):
         await chat.turn(GONE)
         await chat.take_back()
         assert session.record.title == ""
@@ -238,9 +212,7 @@ async def test_a_memory_without_files_takes_back_as_much() -> None:
 async def test_a_reply_that_is_asked_for_again_stays_unseen_and_can_be_chosen() -> None:
     configure()
     asked, model = SAID[1][0], ScriptedModel(["The cello it is.", "The viola, then.", "On we go."])
-    async with Runtime(Options(identity="ada"), model=model) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(options=Options(identity="ada"), model=model) as (_, session, chat):
         await chat.turn(asked)
         again = await chat.turn(asked, client=ClientRequest(again=True))
         entries = await session.transcript_read_all()
@@ -268,9 +240,7 @@ async def test_a_reply_that_is_asked_for_again_stays_unseen_and_can_be_chosen() 
 async def test_an_answer_again_that_fails_keeps_the_reply_and_its_message() -> None:
     configure()
     model = ScriptedModel(["The cello it is.", ProviderFailed("overloaded"), "The viola, then."])
-    async with Runtime(Options(identity="ada"), model=model) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(options=Options(identity="ada"), model=model) as (_, session, chat):
         with pytest.raises(InvalidValue, match="no message to answer again"):
             await chat.turn("anything", client=ClientRequest(again=True))
         await chat.turn(SAID[1][0])
@@ -285,9 +255,7 @@ async def test_words_said_twice_stay_one_memory_whichever_reply_is_chosen() -> N
     configure()
     asked = SAID[1][0]
     model = ScriptedModel([ProviderFailed("overloaded"), "The cello it is.", "The viola, then."])
-    async with Runtime(Options(identity="ada"), model=model) as runtime:
-        session = await new(runtime)
-        chat = runtime.chat(session)
+    async with talking(options=Options(identity="ada"), model=model) as (_, session, chat):
         with pytest.raises(ProviderFailed):
             await chat.turn(asked)
         assert await replies_remembered(session) == [""]

@@ -28,26 +28,38 @@ def rendered(source: str | None, messages: list[dict[str, Any]]) -> str:
     return "".join(part.text for part in ChatTemplate(source, bos="<bos>").render(messages))
 
 
-def test_a_file_without_a_template_gets_chatml() -> None:
-    assert rendered(None, [SYSTEM, USER]) == (
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
-    )
+USERS_ONLY = "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 
 
-def test_a_template_that_refuses_the_system_role_gets_its_text_in_the_first_message() -> None:
-    assert rendered(GEMMA, [SYSTEM, USER, ASSISTANT, USER]) == (
-        "<bos><start_of_turn>user\nBe brief.\n\nHello<end_of_turn>\n<start_of_turn>model\nHi<end_of_turn>\n"
-        "<start_of_turn>user\nHello<end_of_turn>\n<start_of_turn>model\n"
-    )
-
-
-def test_a_template_that_wants_strict_turns_gets_neighbours_merged() -> None:
-    assert "user\nBe brief.\n\nHello\n\nHello<end_of_turn>" in rendered(GEMMA, [SYSTEM, USER, USER, ASSISTANT])
-
-
-def test_a_template_that_drops_the_system_text_gets_it_in_the_first_message() -> None:
-    users_only = "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endfor %}"
-    assert rendered(users_only, [SYSTEM, USER]) == "<user>Be brief.\n\nHello"
+@pytest.mark.parametrize(
+    ("source", "messages", "text"),
+    [
+        (
+            None,
+            [SYSTEM, USER],
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n",
+        ),
+        (
+            GEMMA,
+            [SYSTEM, USER, ASSISTANT, USER],
+            (
+                "<bos><start_of_turn>user\nBe brief.\n\nHello<end_of_turn>\n<start_of_turn>model\nHi<end_of_turn>\n"
+                "<start_of_turn>user\nHello<end_of_turn>\n<start_of_turn>model\n"
+            ),
+        ),
+        (
+            GEMMA,
+            [SYSTEM, USER, USER],
+            "<bos><start_of_turn>user\nBe brief.\n\nHello\n\nHello<end_of_turn>\n<start_of_turn>model\n",
+        ),
+        (USERS_ONLY, [SYSTEM, USER], "<user>Be brief.\n\nHello"),
+    ],
+    ids=["none in the file", "refuses the system role", "wants strict turns", "drops the system's text"],
+)
+def test_each_template_gets_the_conversation_as_it_takes_it(
+    source: str | None, messages: list[dict[str, Any]], text: str
+) -> None:
+    assert rendered(source, messages) == text
 
 
 @pytest.mark.parametrize(

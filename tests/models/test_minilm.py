@@ -51,7 +51,7 @@ async def test_cancelling_returns_at_once_and_the_embedder_goes_on_working() -> 
         await embedder.embed(["warm"])
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await embedder.embed(["tea " * 250] * 2_000)
+                await embedder.embed(["tea " * 250] * 64)
         async with asyncio.timeout(PATIENCE_S):
             assert len((await embedder.embed(["green tea"])).vectors) == 1
 

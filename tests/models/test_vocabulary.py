@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chatbot.models.llama import Decoder, Llama, PromptPiece, Vocabulary
+from chatbot.models.llama import Llama, PromptPiece, Vocabulary
 from chatbot.models.weights import find_model
 from tests.effort import examples
 
@@ -52,27 +52,20 @@ def test_a_marker_cannot_be_put_together_from_two_messages(llama: Llama) -> None
     assert special_in(prompt_of(llama, "<|im_", "start|>system")) == honest
 
 
+@example(text="  def f():\n        return 1\n\n\n    # end  ")
 @given(text=ASSIGNED | st.lists(st.sampled_from(["<|im_end|>", "<|im_start|>", "<", "|", "im_", "\n"])).map("".join))
 @settings(max_examples=examples(200), deadline=None)
 def test_whatever_is_written_is_read_as_written(vocabulary: Vocabulary, text: str) -> None:
     tokens = vocabulary.tokenize([PromptPiece(text, is_template=False)])
     assert special_in(tokens) == []
-    decoder = Decoder(vocabulary)
-    pieces = [decoder.add(token) for token in tokens]
+    pieces = [*map(vocabulary.decoder(), tokens)]
     assert "".join(pieces) == text
     assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
 
 
 def test_an_unfinished_character_is_never_shown(vocabulary: Vocabulary) -> None:
     tokens = vocabulary.tokenize([PromptPiece("ok 🎉", is_template=False)])
-    decoder = Decoder(vocabulary)
-    assert "".join(decoder.add(token) for token in tokens[:-1]) == "ok "
-
-
-def test_spaces_and_indentation_survive(vocabulary: Vocabulary) -> None:
-    text = "  def f():\n        return 1\n\n\n    # end  "
-    decoder = Decoder(vocabulary)
-    assert "".join(decoder.add(token) for token in vocabulary.tokenize([PromptPiece(text, is_template=False)])) == text
+    assert "".join(map(vocabulary.decoder(), tokens[:-1])) == "ok "
 
 
 def test_special_tokens_write_nothing(vocabulary: Vocabulary) -> None:

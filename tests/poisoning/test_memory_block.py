@@ -10,8 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chatbot.chat.dialogue import messages_of, tool_call_line, tool_result_line
-from chatbot.chat.fence import without_tokens
-from chatbot.chat.governor import EMPTY, HIDDEN, ORDERS
+from chatbot.chat.governor import EMPTY, HIDDEN, ORDERS, without_tokens
 from chatbot.chat.memory_block import (
     BUDGET,
     LIMIT,

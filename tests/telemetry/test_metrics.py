@@ -136,6 +136,6 @@ async def test_labels_do_not_grow_with_use(watched: Watched, talking: Talking) -
                 chat = runtime.chat(session)
                 await chat.turn(MOVED)
                 await chat.turn("And where is it?")
-            await runtime.hooks.bus.drain()
+            await runtime.hooks.settle()
             sizes.append(len(watched.text().splitlines()))
     assert sizes[1] == sizes[2]

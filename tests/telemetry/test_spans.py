@@ -41,7 +41,7 @@ async def test_all_that_a_turn_does_is_within_it_also_afterwards(watched: Watche
             assert watched.one(f"open {store}").attributes == opening
         watched.exporter.clear()
         await runtime.chat(session).turn(MOVED)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
         turn = watched.one(TURN)
         assert turn.context
         assert turn.attributes == {
@@ -85,7 +85,7 @@ async def test_concurrent_turns_are_traces_of_their_own(watched: Watched, talkin
     async with talking(ScriptedModel([SEARCH, "Done."])) as (runtime, first):
         sessions = [first, *[await runtime.new_session() for _ in range(11)]]
         await asyncio.gather(*(runtime.chat(session).turn(MOVED) for session in sessions))
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
     turns = watched.named(TURN)
     assert len({span.context.trace_id for span in turns if span.context}) == 12
     assert {(span.attributes or {})["gen_ai.conversation.id"] for span in turns} == {
@@ -146,7 +146,7 @@ async def test_what_is_done_with_memory_is_a_span_that_tells_how_much_and_what_f
     watched: Watched, talking: Talking
 ) -> None:
     async with talking(ScriptedModel()) as (runtime, session):
-        for memory in (session.memory, session.memory.within(clearance="full"), runtime.memories()):
+        for memory in (session.memory, session.memory.within(clearance="full"), runtime.memory.memory("chat")):
             old, new = [(await memory.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
             watched.exporter.clear()
             await memory.search("tea")
@@ -239,7 +239,7 @@ async def test_a_hook_that_fails_is_seen_with_its_topic_and_no_session(watched: 
     Path("failing_hooks.py").write_text(HOOKS, encoding="utf-8")
     async with talking(ScriptedModel(["hello"]), '[hooks."failing_hooks:Raises"]') as (runtime, session):
         await runtime.chat(session).turn(MOVED)
-        await runtime.hooks.bus.drain()
+        await runtime.hooks.settle()
     told = [span.attributes or {} for span in watched.named("hook failing_hooks:Raises")]
     assert {(each["chatbot.topic"], each["error.type"]) for each in told} == {
         ("turn:end", "RuntimeError"),

@@ -23,7 +23,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Grant
-from chatbot.tools import Effect, Tool, Toolbox, ToolResult
+from chatbot.tools import Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp import McpServers
 from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION
@@ -95,7 +95,7 @@ async def offered(
 ) -> AsyncIterator[tuple[Toolbox, list[str]]]:
     """The tools of these servers, and what was complained of."""
     async with McpServers(servers, tmp_path, judge_tool, without_role_marks) as source:
-        toolbox = Toolbox(own, sources=[source], confirm=confirm)
+        toolbox = Toolbox(own, sources=[source.tools], confirm=confirm)
         yield toolbox, await toolbox.complete()
 
 
@@ -397,7 +397,7 @@ async def test_cancelling_at_any_moment_leaves_no_process(tmp_path: Path, moment
 
     async def use() -> None:
         async with McpServers({"deaf": settings("--ignore-term")}, tmp_path, judge_tool, without_role_marks) as source:
-            toolbox = Toolbox(sources=[source])
+            toolbox = Toolbox(sources=[source.tools])
             if moment == "while it starts":
                 started.set()
             await toolbox.complete()
@@ -555,7 +555,3 @@ def test_a_configuration_that_cannot_work_is_refused(text: str, words: str) -> N
     with pytest.raises(ConfigError) as raised:
         Setup.resolve()
     assert words in str(raised.value)
-
-
-def test_what_a_server_leaves_out_is_taken_for_the_worst() -> None:
-    assert Effect() == Effect(reads_only=False, destroys=True, repeats_safely=False, reaches_out=True)

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any, Self
 
 from chatbot.chat.chat import Chat
+from chatbot.chat.dialogue import Rules
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.turn import Rules
 from chatbot.config import AgentSettings, BudgetSettings, MaintenanceSettings
 from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel

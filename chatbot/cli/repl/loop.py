@@ -17,8 +17,7 @@ from prompt_toolkit.filters import emacs_mode
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from chatbot.chat.client import ClientRequest
-from chatbot.chat.dialogue import last_exchange
+from chatbot.chat.dialogue import ClientRequest, last_exchange
 from chatbot.cli.exits import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import TINY

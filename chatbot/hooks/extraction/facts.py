@@ -20,17 +20,15 @@ from datetime import datetime
 from typing import Any, Literal, TypeGuard, get_args
 
 from chatbot.chat.calls import Calls
-from chatbot.chat.fence import barred, fenced
-from chatbot.chat.governor import judge
+from chatbot.chat.governor import barred, fenced
 from chatbot.hooks.extraction.structured import Table, objects_in, schema_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.merging import contradict
 from chatbot.memory.profile_lines import is_proposable
-from chatbot.memory.scope import new_id
 from chatbot.messages import Message
-from chatbot.orders import visible
+from chatbot.orders import form_in, visible
 from chatbot.redaction import redact
-from chatbot.stores.access import View, Visibility, fold
+from chatbot.stores.access import Visibility, fold
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import Observation, Type
@@ -112,7 +110,7 @@ async def extract(calls: Calls, parts: Sequence[tuple[str, str]], *, at: datetim
         longest = max(len(text) for _, text in parts)
         parts = [(label, text[: longest * 3 // 4]) for label, text in parts]
         messages = _messages(parts, at)
-    return parse_facts(await calls.ask("extract", messages, schema=_SCHEMA), at)
+    return parse_facts(await calls.ask("extract", messages, schema=_SCHEMA))
 
 
 async def extract_facts(calls: Calls, text: str) -> AsyncIterator[FactList]:
@@ -121,7 +119,7 @@ async def extract_facts(calls: Calls, text: str) -> AsyncIterator[FactList]:
         yield await extract(calls, [("text", part)], at=calls.clock())
 
 
-def parse_facts(reply: str, at: datetime) -> FactList:
+def parse_facts(reply: str) -> FactList:
     """Read the facts of a reply. Never raises."""
     facts: dict[str, ExtractedFact] = {}
     dropped: list[tuple[str, str]] = []
@@ -129,26 +127,11 @@ def parse_facts(reply: str, at: datetime) -> FactList:
         fact = _fact(table)
         if fact is None or fold(fact.content) in facts:
             continue
-        if reason := reason_against(fact, at):
+        if reason := form_in((fact.content, fact.subject, fact.category, fact.key, fact.value)):
             dropped.append((fact.content, reason))
         else:
             facts[fold(fact.content)] = fact
     return FactList(tuple(facts.values()), tuple(dropped))
-
-
-def reason_against(fact: ExtractedFact, at: datetime) -> str:
-    """Return why the governor would not show the fact to a model; empty if it would."""
-    row = Observation(
-        id=str(new_id()),
-        created_at=at,
-        updated_at=at,
-        title=fact.content,
-        subject=fact.subject,
-        category=fact.category,
-        facts=tuple(filter(None, [fact.key, fact.value])),
-        sensitivity="public",
-    )
-    return judge(row, View("full", at)).reason
 
 
 def parts_of(text: str) -> Iterator[str]:

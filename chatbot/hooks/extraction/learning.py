@@ -18,7 +18,6 @@ from chatbot.chat.calls import Calls
 from chatbot.config import ExtractionSettings
 from chatbot.hooks.extraction.facts import (
     FACT_TYPES,
-    Decision,
     ExtractedFact,
     FactList,
     MemoryCandidates,
@@ -145,8 +144,11 @@ async def plan(
             candidates = MemoryCandidates()
         decisions = await reconcile(calls, [steps[at].fact for at in fresh], candidates)
         for at, decision in zip(fresh, decisions, strict=True):
-            if decision.memory is not None and not _is_denial(steps[at].fact, decision, candidates):
-                steps[at] = replace(steps[at], action=decision.action.lower(), target=candidates.rows[decision.memory])
+            if decision.memory is None:
+                continue
+            target, is_known = candidates.rows[decision.memory], decision.action == "NONE"
+            if not (is_known and contradict(target.text(), steps[at].fact.content)):  # a denial is added
+                steps[at] = replace(steps[at], action=decision.action.lower(), target=target)
     if settings.supersede:
         fresh = _waiting(steps, origin)
         taken = {step.target.id for step in steps if step.target}
@@ -175,11 +177,10 @@ async def _finish(step: FactStep, kept: AddResult | None, memories: Memory, orig
     changed = step.target.id if step.target else ""
     if kept is None:
         return FactOutcome(step.fact, "known", changed)
-    if kept.outcome == "skipped" and step.target:  # the store allows no such change: then it is an addition
-        [kept] = await memories.remember_all([_draft(FactStep(step.fact), origin)], keep_going=True)
-        return FactOutcome(step.fact, kept.outcome, kept.id, reason=kept.reason)
     if kept.outcome == "skipped":
-        return FactOutcome(step.fact, kept.outcome, reason=kept.reason)
+        changed = ""
+        if step.target:  # the store allows no such change: then it is an addition
+            [kept] = await memories.remember_all([_draft(FactStep(step.fact), origin)], keep_going=True)
     return FactOutcome(step.fact, kept.outcome, kept.id, changed if changed != kept.id else "", kept.reason)
 
 
@@ -215,13 +216,6 @@ async def _is_known(fact: ExtractedFact, memories: Memory, origin: Origin) -> bo
         limit=_SAME_SUBJECT,
     )
     return any(fold(row.title) == fold(fact.content) for row in page.rows)
-
-
-def _is_denial(fact: ExtractedFact, decision: Decision, candidates: MemoryCandidates) -> bool:
-    """Return whether a fact may deny the memory that the model says it repeats: then it is added."""
-    if decision.action != "NONE" or decision.memory is None:
-        return False
-    return contradict(candidates.rows[decision.memory].text(), fact.content)
 
 
 def _waiting(steps: Sequence[FactStep], origin: Origin) -> list[int]:

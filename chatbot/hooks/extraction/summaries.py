@@ -14,8 +14,7 @@ from typing import Any
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.chat.fence import barred, fenced
-from chatbot.chat.governor import without_role_marks
+from chatbot.chat.governor import barred, fenced, without_role_marks
 from chatbot.errors import ChatbotError
 from chatbot.hooks.extraction.structured import objects_in, schema_of, without_wrapping
 from chatbot.memory import SessionHandle

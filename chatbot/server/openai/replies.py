@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 
 from chatbot.chat.attached import inlined
 from chatbot.chat.calls import Reply
-from chatbot.chat.client import ClientRequest
+from chatbot.chat.dialogue import ClientRequest
 from chatbot.chat.events import ClientCall, Event, ToolFinished
 from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.memory import SessionHandle

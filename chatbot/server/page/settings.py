@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
-from chatbot.chat.client import ClientRequest
+from chatbot.chat.dialogue import ClientRequest
 from chatbot.config import Config
 from chatbot.errors import ChatbotError
 from chatbot.identity import DEFAULT_PERSONA, Persona, personas

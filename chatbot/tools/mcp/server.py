@@ -18,7 +18,7 @@ from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.lifecycle import AsyncResource
-from chatbot.tools.toolbox import Tool, ToolSource
+from chatbot.tools.toolbox import Tool
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -156,7 +156,6 @@ class Server(AsyncResource):
         """The tools as they were listed when they were offered."""
         self._changed: set[str] = set()
         """Tools whose description changed with a restart."""
-        self.complaints: list[str] = []
         self._settings = settings
         self._folder = folder
         self._connection: Connection | None = None
@@ -165,19 +164,18 @@ class Server(AsyncResource):
         self._is_restarted = False
         """True if the server was restarted since the last successful call."""
 
-    async def tools(self) -> list[Tool]:
-        """Return the listed tools that the settings allow. Errors become complaints."""
+    async def tools(self) -> tuple[list[Tool], list[str]]:
+        """Return the listed tools that the settings allow, and the problems to report."""
         try:
             async with asyncio.timeout(self._settings.start_timeout_s * 2):
                 listed = self._known = await self._listed(await self._connected())
-        except TimeoutError:
-            self.complaints.append(f"the server {self.name!r} cannot be used: it did not list its tools in time")
-        except ToolError as error:
-            self.complaints.append(str(error))
-        else:
             return await asyncio.to_thread(self._offered, listed)
+        except TimeoutError:
+            problem = f"the server {self.name!r} cannot be used: it did not list its tools in time"
+        except ToolError as error:
+            problem = str(error)
         await self.aclose()
-        return []
+        return [], [problem]
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         """Call the tool and return its result. Raises `ToolError`."""
@@ -249,27 +247,28 @@ class Server(AsyncResource):
                 break
         return listed
 
-    def _offered(self, listed: list[Listed]) -> list[Tool]:
+    def _offered(self, listed: list[Listed]) -> tuple[list[Tool], list[str]]:
         allowed = self._settings.allow
         names = [tool.name for tool in listed]
-        for name in (each for each in allowed or () if each not in names):
-            self.complaints.append(
-                f"{self.name!r} has no tool {name!r}, which `allow` names{did_you_mean(name, names)}"
-            )
+        problems = [
+            f"{self.name!r} has no tool {name!r}, which `allow` names{did_you_mean(name, names)}"
+            for name in allowed or ()
+            if name not in names
+        ]
         wanted = [tool for tool in listed if allowed is None or tool.name in allowed]
         if len(wanted) > _MOST_TOOLS:
-            self.complaints.append(f"{self.name!r} has {len(wanted)} tools: the first {_MOST_TOOLS} are offered")
+            problems.append(f"{self.name!r} has {len(wanted)} tools: the first {_MOST_TOOLS} are offered")
         tools: dict[str, Tool] = {}
         for each in wanted[:_MOST_TOOLS]:
             try:
                 tool = RemoteTool(self.name, each, self._settings, self.call, self._clean)
                 self._check(each.name, tool.spec)
             except ToolError as error:
-                self.complaints.append(str(error))
+                problems.append(str(error))
                 continue
             if tools.setdefault(tool.spec.name, tool) is not tool:
-                self.complaints.append(f"{self.name!r} has two tools called {tool.spec.name!r}: the second is left out")
-        return list(tools.values())
+                problems.append(f"{self.name!r} has two tools called {tool.spec.name!r}: the second is left out")
+        return list(tools.values()), problems
 
     def _check(self, name: str, spec: ToolSpec) -> None:
         rule = None if name in self._settings.unjudged else self._judge(spec)
@@ -283,7 +282,7 @@ class Server(AsyncResource):
 HOW_TO_INSTALL = "the package mcp is not installed: pip install 'chatbot-runtime[mcp]'"
 
 
-class McpServers(ToolSource, AsyncResource):
+class McpServers(AsyncResource):
     """The tools of the servers in `settings` that `judge` lets pass, once their texts went through `clean`.
 
     Relative paths start from `folder`.
@@ -291,26 +290,19 @@ class McpServers(ToolSource, AsyncResource):
 
     def __init__(self, settings: Mapping[str, McpServerSettings], folder: Path, judge: Judge, clean: Clean) -> None:
         self._servers = [Server(name, each, folder, judge, clean) for name, each in settings.items()]
-        self._complaints: list[str] = []
-        self._starting: asyncio.Task[list[Tool]] | None = None
+        self._starting: asyncio.Task[tuple[list[Tool], list[str]]] | None = None
 
     def begin(self) -> None:
         """Start them in the background, if that was not done."""
         if self._starting is None:
             self._starting = asyncio.create_task(self._start(), name="MCP servers")
 
-    async def tools(self) -> Sequence[Tool]:
-        """Return the tools of all started servers in the order of the configuration."""
+    async def tools(self) -> tuple[Sequence[Tool], list[str]]:
+        """Return the tools of all started servers, in the order of the configuration, and problems, each once."""
         self.begin()
-        return await asyncio.shield(self._starting) if self._starting else []
-
-    def complaints(self) -> list[str]:
-        """Return the problems of all servers."""
-        complaints, self._complaints = self._complaints, []
-        for server in self._servers:
-            complaints += server.complaints
-            server.complaints = []
-        return complaints
+        tools, problems = await asyncio.shield(self._starting) if self._starting else ([], [])
+        told, problems[:] = problems[:], []
+        return tools, told
 
     async def aclose(self) -> None:
         """End them all, and everything that they started. May be called twice."""
@@ -324,13 +316,13 @@ class McpServers(ToolSource, AsyncResource):
                 for server in self._servers:
                     group.create_task(server.aclose())
 
-    async def _start(self) -> list[Tool]:
+    async def _start(self) -> tuple[list[Tool], list[str]]:
         if not self._servers:
-            return []
+            return [], []
         if find_spec("mcp") is None:
-            self._complaints.append(f"no server of tools can be used: {HOW_TO_INSTALL}")
-            return []
+            return [], [f"no server of tools can be used: {HOW_TO_INSTALL}"]
         await asyncio.to_thread(__import__, "mcp")  # takes half a second, in which someone may be typing
         async with asyncio.TaskGroup() as group:
-            offers = [group.create_task(server.tools()) for server in self._servers]
-        return [tool for offer in offers for tool in offer.result()]
+            tasks = [group.create_task(server.tools()) for server in self._servers]
+        offers = [task.result() for task in tasks]
+        return [tool for tools, _ in offers for tool in tools], [each for _, problems in offers for each in problems]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.models.failures import translate
+from chatbot.models.call import translate
 from chatbot.redaction import KEY_PREFIXES, redact, without_secrets
 from chatbot.runtime import Options
 from tests.command import run

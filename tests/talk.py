@@ -1,0 +1,57 @@
+"""A chat by the usual settings, a configuration with the scripted model, and a runtime's session with its chat."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from chatbot.chat.chat import Chat
+from chatbot.chat.dialogue import Rules
+from chatbot.chat.ledger import Ledger
+from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.memory import SessionHandle
+from chatbot.models import ScriptedModel
+from chatbot.models.scripted import Reply
+from chatbot.runtime import Runtime
+from chatbot.tools import Tool, Toolbox
+from tests.command import project
+
+PERSONA = "You are terse."
+
+
+def chat_of(
+    model: ScriptedModel,
+    session: SessionHandle | None,
+    home: Path | None = None,
+    *tools: Tool,
+    settings: AgentSettings | None = None,
+    budget: BudgetSettings | None = None,
+    most: int = 200,
+    **given: Any,
+) -> Chat:
+    """Return a chat whose bill is in `home`, and whose replies have at most so many tokens."""
+    rules = Rules(PERSONA, "chat", settings or AgentSettings(), budget or BudgetSettings(), most)
+    ledger = Ledger(home or Path("unused"))
+    return Chat(model=model, session=session, rules=rules, ledger=ledger, **{"tools": Toolbox(tools), **given})
+
+
+def configure(tables: str = "", agent: str = "") -> None:
+    """Write a configuration with these tables, and these settings of the agent, and the identity `ada`."""
+    stores = '[agents.chat]\nmemory = ["basic_session", "observations"]'
+    project(f'[model]\nname = "scripted"\n{stores}\n{agent}\n{tables}')
+
+
+async def begun(runtime: Runtime) -> tuple[SessionHandle, Chat]:
+    """Return a new session with its chat."""
+    session = await runtime.new_session()
+    assert session is not None
+    return session, runtime.chat(session)
+
+
+@asynccontextmanager
+async def talking(
+    *replies: Reply, model: ScriptedModel | None = None, **given: Any
+) -> AsyncIterator[tuple[Runtime, SessionHandle, Chat]]:
+    """Open a runtime, with a model of these replies, with a new session and its chat."""
+    async with Runtime(model=model or ScriptedModel(replies), **given) as runtime:
+        yield runtime, *await begun(runtime)
