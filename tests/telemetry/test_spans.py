@@ -149,7 +149,7 @@ async def test_what_is_done_with_memory_is_a_span_that_tells_how_much_and_what_f
         for memory in (session.memory, session.memory.within(clearance="full"), runtime.memory.memory("chat")):
             old, new = [(await memory.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
             watched.exporter.clear()
-            await memory.search("tea", count_use=False)
+            await memory.search("tea")
             await memory.supersede(old, new)
             assert [span.name for span in watched.spans if span.parent is None] == ["memory search", "memory supersede"]
             used, changed = watched.named("commit observations")
