@@ -18,6 +18,8 @@ from datetime import datetime
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
+import msgspec
+
 from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import SessionRecord
@@ -99,7 +101,7 @@ def printable(text: str) -> str:
 
 def _as_json(value: Any, indent: int | None = None) -> str:
     """JSON with the characters escaped that `printable` replaces."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=msgspec.to_builtins)
     return text.translate({ord(char): _escape(char) for char in _steering(text)})
 
 
