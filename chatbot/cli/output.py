@@ -350,8 +350,8 @@ def _fitted(cell: str, width: int) -> str:
 
 def _width(cell: str) -> int:
     """Return the number of terminal cells that the text takes."""
-    if _is_plain(cell):
-        return len(cell)
+    if cell.isascii() and cell.isprintable():
+        return len(cell)  # without loading rich
     from rich.cells import cell_len
 
     return cell_len(cell)
@@ -359,13 +359,6 @@ def _width(cell: str) -> int:
 
 def _sized(cell: str, width: int) -> str:
     """The text, filled up or cut to that many cells."""
-    if _is_plain(cell):
-        return cell[:width].ljust(width)
-    from rich.cells import set_cell_size
-
-    return set_cell_size(cell, width)
-
-
-def _is_plain(cell: str) -> bool:
-    """Return True if each character takes one cell, which is checked without loading rich."""
-    return cell.isascii() and cell.isprintable()
+    while _width(cell) > width:
+        cell = cell[: min(width, len(cell) - 1)]
+    return cell + " " * (width - _width(cell))
