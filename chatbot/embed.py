@@ -27,7 +27,6 @@ from chatbot.chat.attached import ChatMessage, asked_in, spoken
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
-from chatbot.config import AgentSettings
 from chatbot.config_layers import FILE_NAME, Settings
 from chatbot.hooks.capture import ToolRun, exchange_gate, keep_run
 from chatbot.hooks.hook import plan_hook
@@ -159,8 +158,7 @@ class AgentMemory(Memory, AsyncResource):
         Of a `session` that `messages` continue, what the messages show anyway is left out. Writes nothing.
         """
         said = asked_in(messages)
-        settings = self._settings(recall_rows=rows, recall_tokens=tokens)
-        turn = TurnMemory(session.memory if session else self._placed, settings, self.scope.clock, session)
+        turn = self._turn(session, recall_rows=rows, recall_tokens=tokens)
         shown: list[TranscriptEntry] = []
         if session is not None and session.supports(TranscriptStore):
             shown = await session.transcript_read_last(1 if isinstance(messages, str) else len(messages))
@@ -188,8 +186,7 @@ class AgentMemory(Memory, AsyncResource):
         """
         at = at or self.scope.clock()
         self._check_past(at, "at")
-        memory = session.memory if session else self._placed
-        turn = TurnMemory(memory, self._settings(), self.scope.clock, session)
+        turn = self._turn(session)
         recalled = context.recalled if context else PromptMemory()
         results = [_result(each, number) for number, each in enumerate(tools)]
         if session is not None and session.supports(TranscriptStore):
@@ -197,7 +194,7 @@ class AgentMemory(Memory, AsyncResource):
         await turn.note_use(recalled)
         gate = self._gate
         kept = None if gate is None else await turn.keep(at, user, assistant, recalled, memorability=gate)
-        captured = tuple(await self._capture(memory, results, gate))
+        captured = tuple(await self._capture(session.memory if session else self._placed, results, gate))
         return RecordResult(None, captured) if kept is None else RecordResult(kept.id, captured, kept.redacted)
 
     async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:
@@ -214,7 +211,7 @@ class AgentMemory(Memory, AsyncResource):
         gate = self._gate
         if gate is None:
             return []
-        turn = TurnMemory(session.memory, self._settings(), self.scope.clock, session)
+        turn = self._turn(session)
         known = {each.number for each in exchanges_in(list(map(spoken, before)))}
         kept = []
         for each in exchanges_in(list(map(spoken, [*before, *new]))):
@@ -231,7 +228,7 @@ class AgentMemory(Memory, AsyncResource):
         rights = self.caller.rights & TOOL_RIGHTS
         system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
         if session is not None:
-            found = memory_tools(session.for_tools(), session.for_tools().confined(self.system))
+            found = memory_tools(session.for_tools(), self.system)
         else:
             found = offered_to_models(agent_context(system, self._setup.agent))
         box = Toolbox(found)
@@ -276,8 +273,9 @@ class AgentMemory(Memory, AsyncResource):
         setup = self._setup
         return exchange_gate(setup.config, setup.agent, beside=setup.settings.plugins_beside)
 
-    def _settings(self, **changes: Any) -> AgentSettings:
-        return replace(self._setup.agent_settings, **changes)
+    def _turn(self, session: SessionHandle | None, **changes: Any) -> TurnMemory:
+        memory = session.memory if session else self._placed
+        return TurnMemory(memory, replace(self._setup.agent_settings, **changes), self.scope.clock, session)
 
     async def _capture(self, memory: Memory, results: Sequence[ToolResult], gate: Memorability | None) -> list[str]:
         plan = plan_hook("capture", self._setup.config.hooks.get("capture"), beside=self._setup.settings.plugins_beside)

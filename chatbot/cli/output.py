@@ -18,6 +18,8 @@ from datetime import datetime
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
+import msgspec
+
 from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.records import SessionRecord
@@ -99,7 +101,7 @@ def printable(text: str) -> str:
 
 def _as_json(value: Any, indent: int | None = None) -> str:
     """JSON with the characters escaped that `printable` replaces."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=msgspec.to_builtins)
     return text.translate({ord(char): _escape(char) for char in _steering(text)})
 
 
@@ -343,8 +345,8 @@ def _fitted(cell: str, width: int) -> str:
 
 def _width(cell: str) -> int:
     """Return the number of terminal cells that the text takes."""
-    if _is_plain(cell):
-        return len(cell)
+    if cell.isascii() and cell.isprintable():
+        return len(cell)  # without loading rich
     from rich.cells import cell_len
 
     return cell_len(cell)
@@ -352,13 +354,6 @@ def _width(cell: str) -> int:
 
 def _sized(cell: str, width: int) -> str:
     """The text, filled up or cut to that many cells."""
-    if _is_plain(cell):
-        return cell[:width].ljust(width)
-    from rich.cells import set_cell_size
-
-    return set_cell_size(cell, width)
-
-
-def _is_plain(cell: str) -> bool:
-    """Return True if each character takes one cell, which is checked without loading rich."""
-    return cell.isascii() and cell.isprintable()
+    while _width(cell) > width:
+        cell = cell[: min(width, len(cell) - 1)]
+    return cell + " " * (width - _width(cell))

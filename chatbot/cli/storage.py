@@ -159,7 +159,7 @@ async def run_sync(args: argparse.Namespace) -> Exit:
             with progress(f"syncing with {text}", waits=True) as told:
                 reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=told))
     if args.json:
-        say_json([report.as_json() for report in reports])
+        say_json(reports)
     else:
         for report in reports:
             _show_sync(report, is_sealed=args.passphrase)

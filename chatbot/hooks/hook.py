@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache, partial
 from itertools import count, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -228,26 +229,23 @@ class HookPlan(Struct, frozen=True):
             raise ConfigError(f"the hook {self.name!r} cannot be made: {reason_of(error)}") from error
 
 
-def load(name: str, *, beside: Path | None = None) -> type[Hook]:
-    """Load the hook class of that name. Raises `ConfigError`."""
-    found = HOOKS.load(name, beside=beside)
-    if not (inspect.isclass(found) and issubclass(found, Hook)):
-        raise ConfigError(f"the hook {name!r} is {found!r:.80}: it should be a class that inherits chatbot.hooks.Hook")
-    if not isinstance(getattr(found, "topics", None), tuple):
-        raise ConfigError(f"the hook {name!r} has invalid topics: use a tuple of names")
-    return found
-
-
 def planned_hooks(tables: Mapping[str, Table], *, beside: Path | None = None) -> list[HookPlan]:
     """Return the built-in and the configured hooks, in the order in which they are called. Raises `ConfigError`."""
-    names = dict.fromkeys([*HOOKS.own, *tables])
-    plans = [plan_hook(name, tables.get(name), beside=beside) for name in names]
-    return sorted(plans, key=lambda each: (each.priority, each.name))
+    found = [(name, HOOKS.load(name, beside=beside)) for name in dict.fromkeys([*HOOKS.own, *tables])]
+    plans = (_planned(name, hook, tables.get(name)) for name, hook in found)
+    return sorted(plans, key=attrgetter("priority", "name"))
 
 
 def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> HookPlan:
     """Plan the hook of that name by its table in the configuration. Raises `ConfigError`."""
-    hook = load(name, beside=beside)
+    return _planned(name, HOOKS.load(name, beside=beside), table)
+
+
+def _planned(name: str, hook: object, table: Table | None) -> HookPlan:
+    if not (inspect.isclass(hook) and issubclass(hook, Hook)):
+        raise ConfigError(f"the hook {name!r} is {hook!r:.80}: it should be a class that inherits chatbot.hooks.Hook")
+    if not isinstance(getattr(hook, "topics", None), tuple):
+        raise ConfigError(f"the hook {name!r} has invalid topics: use a tuple of names")
     where = f"[hooks.{name}]"
     given = dict(table or {})
     for key in given:

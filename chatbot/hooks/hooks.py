@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -126,9 +127,9 @@ class Bus(Publisher):
         self._unreported: dict[str, list[str]] = {}
         """Notices that no event could carry yet, by session."""
 
-    def subscribe(self, subscription: Subscription) -> None:
-        """Call a hook for its topics from now on."""
-        self._subscriptions = sorted([*self._subscriptions, subscription], key=lambda each: (each.priority, each.name))
+    def subscribe(self, *subscriptions: Subscription) -> None:
+        """Call hooks for their topics from now on."""
+        self._subscriptions = sorted([*self._subscriptions, *subscriptions], key=attrgetter("priority", "name"))
 
     def listeners(self, topic: str) -> list[Subscription]:
         """Return the hooks that listen to the topic, in order, without those that called the present code."""
@@ -332,18 +333,18 @@ class Hooks(Bus, AsyncResource):
 
     def _open(self) -> list[tuple[str, str]]:
         """Make the hooks; return the names of those that could not be made, and why."""
-        self._hooks = []
-        failed = []
+        self._hooks, made, failed = [], list[tuple[HookPlan, Hook]](), []
         for plan in planned_hooks(self._context.config.hooks, beside=self._beside):
             try:
                 if plan.enabled:
-                    self._subscribe(plan, plan.make(self._context))
+                    made.append((plan, plan.make(self._context)))
             except ConfigError as error:
                 failed.append((plan.name, str(error)))
-        return failed
-
-    def _subscribe(self, plan: HookPlan, hook: Hook) -> None:
-        self._hooks = [*(self._hooks or []), (hook, plan.timeout_s)]
+        self._hooks = [(hook, plan.timeout_s) for plan, hook in made]
         self.subscribe(
-            Subscription(plan.name, hook.topics, hook.handle, plan.priority, plan.timeout_s, hook.background)
+            *(
+                Subscription(plan.name, hook.topics, hook.handle, plan.priority, plan.timeout_s, hook.background)
+                for plan, hook in made
+            )
         )
+        return failed

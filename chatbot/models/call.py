@@ -264,10 +264,10 @@ def _retry_after(error: Exception) -> float | None:
     """Return the seconds to wait that the provider asked for, as a number or by a date; None if it did not."""
     response = getattr(error, "response", None)
     headers: Any = getattr(response, "headers", None) or getattr(error, "litellm_response_headers", None) or {}
-    asked = headers.get("retry-after") if hasattr(headers, "get") else None
-    with suppress(TypeError, ValueError):
+    asked = str(headers.get("retry-after")) if hasattr(headers, "get") else ""
+    with suppress(ValueError):
         return float(asked)
-    with suppress(TypeError, ValueError):
+    with suppress(ValueError):
         return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
     return None
 

@@ -129,10 +129,9 @@ def _keyring() -> Any:
     if find_spec("keyring") is None:
         return None
     import keyring
-    from keyring.backends import fail, null
 
     backend = keyring.get_keyring()
-    return None if isinstance(backend, fail.Keyring | null.Keyring) else backend
+    return None if type(backend).__module__ in {"keyring.backends.fail", "keyring.backends.null"} else backend
 
 
 def _file() -> Path:

@@ -54,10 +54,11 @@ class Arguments:
         self._name = name
         self._parameters = {each.name: each for each in parameters}
 
-        def echo(**given: Any) -> dict[str, Any]:
+        def given(**given: Any) -> dict[str, Any]:
             return given
 
-        echo.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        echo: Any = given
+        echo.__signature__ = inspect.Signature(parameters)
         echo.__annotations__ = {each.name: each.annotation for each in parameters}
         self._checked: TypeAdapter[Any] = TypeAdapter(echo, config=ConfigDict(strict=True))  # a call checks and echoes
         self.spec = ToolSpec(name, about, _simplified(self._checked.json_schema(), described))

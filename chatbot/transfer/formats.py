@@ -134,17 +134,17 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
     """Return the conversation if it has an id and a text. Raises `_STRANGE`."""
     key, title, begun, used, leaf = (value.get(name) for name in _NAMES[kind][:-1])
     what = str(title or f"conversation {number}")
+    found: Mapping[Any, Any]
     if kind == CHATGPT:
-        found, parse = value["mapping"], _of_chatgpt
+        found = value["mapping"]
     else:
         found = {each.get("uuid") or at: each for at, each in enumerate(value["chat_messages"])}
-        parse = _of_claude
     if not isinstance(key := key or value.get("conversation_id"), str):
         return Skip(what, "no id")
     messages: dict[Any, _Message] = {}
     for each, said in found.items():
         try:
-            messages[each] = parse(said)
+            messages[each] = _of_chatgpt(said) if kind == CHATGPT else _of_claude(said)
         except _STRANGE:
             messages[each] = _Message(["unknown"])
     parents = {each: said.get(_NAMES[kind][-1]) if isinstance(said, dict) else None for each, said in found.items()}
@@ -188,7 +188,7 @@ def _of_chatgpt(node: Mapping[str, Any]) -> _Message:
         return _Message([str(kind)[:40]], at=at)
     said, left_out = [], []
     for part in content["parts"]:
-        if isinstance(part, dict) and (picture := _PICTURES.get(part.get("content_type"))):
+        if isinstance(part, dict) and (picture := _PICTURES.get(str(part.get("content_type")))):
             left_out.append(picture)
             said.append(f"[{picture}]")
         text = part.get("text") if isinstance(part, dict) else part  # of a transcription

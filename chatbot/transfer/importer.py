@@ -85,11 +85,6 @@ class ImportReport:
         """Report an item that is not imported."""
         self.skipped.append(Skip(what, why))
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        values: dict[str, Any] = msgspec.to_builtins(self)
-        return values
-
 
 class KnownRows:
     """Rows of earlier imports, of one kind and namespace, the newest first."""

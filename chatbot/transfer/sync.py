@@ -101,11 +101,6 @@ class SyncReport:
     """Sessions that were made because both sides went on with one."""
     aside: list[RefusedFile] = field(default_factory=list)
 
-    def as_json(self) -> dict[str, Any]:
-        """The report for programs."""
-        values: dict[str, Any] = msgspec.to_builtins(self)
-        return values
-
 
 def counted(counts: Mapping[str, int]) -> str:
     """Return what was taken or given in words."""

@@ -357,8 +357,8 @@ class SessionUnion:
         state, store = self._state.sessions[ref.id], self._storage.store
         ours: dict[str, Any] = {each.key: [each.value, format_time(each.at)] for each in await store.kv_entries(ref)}
         if given.own and given.own.choices and CHOICES not in ours:
-            value, at = given.own.choices
-            await store.kv_set(ref, KeyValue(CHOICES, value, parse_time(at)))
+            choices, chosen_at = given.own.choices
+            await store.kv_set(ref, KeyValue(CHOICES, choices, parse_time(chosen_at)))
         ours |= {key: [None, at] for key, at in state["dead"].items()}
         later = {
             key: (value, at)

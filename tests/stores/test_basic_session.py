@@ -4,8 +4,6 @@ import asyncio
 import json
 import logging
 import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
@@ -265,42 +263,6 @@ async def test_edits_by_hand_of_the_same_size_are_seen_however_fast_they_follow(
                 file.write(f"{number:03}".encode())
         assert await _said(store, session) == [f"version {number:03}"]
         assert await store.kv_get(session, "key") == f"version {number:03}"
-
-
-WRITER = """
-import asyncio, sys
-from datetime import UTC, datetime
-from pathlib import Path
-from chatbot.stores import KeyValue, SessionRef, TranscriptEntry
-from chatbot.stores.basic_session import BasicSessionStore
-
-async def main(folder):
-    store, session = BasicSessionStore(folder, transcript_cap=10), SessionRef("s", folder)
-    for line in sys.stdin:
-        await store.transcript_append(session, [TranscriptEntry("user", line.strip(), datetime.now(UTC))])
-        await store.kv_set(session, KeyValue("last", line.strip(), datetime.now(UTC)))
-        print("done", flush=True)
-
-asyncio.run(main(Path(sys.argv[1])))
-"""
-
-
-def test_what_another_process_wrote_is_read_at_once_and_the_other_way_round(
-    store: BasicSessionStore, session: SessionRef
-) -> None:
-    command = [sys.executable, "-c", WRITER, str(session.folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdin is not None
-        assert writer.stdout is not None
-        for number in range(0, 60, 2):
-            writer.stdin.write(f"{number}\n")
-            writer.stdin.flush()
-            assert writer.stdout.readline() == "done\n"
-            assert asyncio.run(_said(store, session, 1)) == [str(number)]
-            assert asyncio.run(store.kv_get(session, "last")) == str(number)
-            asyncio.run(store.transcript_append(session, [entry(str(number + 1))]))
-        writer.stdin.close()
-    assert [found.content for found in asyncio.run(store.transcript_read_all(session))] == [str(n) for n in range(60)]
 
 
 @pytest.mark.parametrize("name", [".lock", "the folder"])

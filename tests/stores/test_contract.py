@@ -13,9 +13,43 @@ from hypothesis import settings
 from chatbot.stores import SessionRef, TranscriptEntry, TranscriptStore
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.testing import KeyValueStoreContract, StoreMachine, TranscriptStoreContract
+from chatbot.stores.in_memory_backend import MemoryBackend
+from chatbot.stores.testing import (
+    BackendContract,
+    KeyValueStoreContract,
+    LogContract,
+    PlaceContract,
+    ShelfContract,
+    StoreMachine,
+    TranscriptStoreContract,
+)
 from chatbot.stores.testing.session_contract import SESSION
 from tests.effort import examples
+
+
+def memory_backend(_: Path) -> MemoryBackend:
+    return MemoryBackend()
+
+
+class TestFileBackend(BackendContract):
+    opener = "chatbot.stores.on_disk.place:FileBackend"
+
+
+class TestFilePlace(PlaceContract):
+    opener = "chatbot.stores.on_disk.place:FilePlace"
+
+
+class TestMemoryBackend(BackendContract):
+    opener = "tests.stores.test_contract:memory_backend"
+    processes = False
+
+
+class TestFileLog(LogContract):
+    opener = "chatbot.stores.observations.log:FileLog"
+
+
+class TestFolderShelf(ShelfContract):
+    opener = "chatbot.stores.cache:FolderShelf"
 
 
 class TestBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract):

@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import subprocess
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -19,7 +17,6 @@ from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
 from chatbot.stores.text.bm25 import Document
 from tests.disk import fill
-from tests.patience import PATIENCE_S
 from tests.stores import places
 from tests.stores.places import NOW, OWNER, Place, id_of, update
 
@@ -205,68 +202,3 @@ def test_a_full_disk_costs_the_file_alone(small_disk: Path, caplog: pytest.LogCa
     (small_disk / "ballast").unlink()
     place.run(found)
     assert len(place.files()) == 1
-
-
-PROCESS = """
-import asyncio, random, sys
-from pathlib import Path
-from chatbot.stores.files import Folder
-from chatbot.stores.observations.store import ObservationFileStore
-from tests.stores.test_short_processes import OWNER, adding, found
-
-async def main(root, first, rounds, each, stop):
-    for start in range(first, first + rounds * each, each):
-        async with ObservationFileStore(Path(root) / "memory", cache=root + "/cache") as store:
-            await store.commit(OWNER, [adding(number) for number in range(start, start + each)])
-            assert len(await found(store)) >= each
-
-if sys.argv[5]:
-    method = getattr(Folder, sys.argv[5])
-    def stopping(folder, name, *given, **more):
-        if name.startswith(".seg-"):
-            print("now", flush=True)
-            sys.stdin.read()
-        return method(folder, name, *given, **more)
-    setattr(Folder, sys.argv[5], stopping)
-asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]))
-"""
-
-
-def process(place: Short, first: int, *, rounds: int, each: int, stop: str = "") -> subprocess.Popen[str]:
-    """One that opens, adds, searches and closes several times, and stops at a method of `Folder` on the file."""
-    numbers = map(str, (first, rounds, each))
-    command = [sys.executable, "-c", PROCESS, str(place.root), *numbers, stop]
-    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-@pytest.mark.parametrize("moment", ["create", "rename"])
-def test_a_process_killed_while_it_writes_the_file_harms_nothing(place: Short, moment: str) -> None:
-    place.commit(*(adding(number, narrative="unmistakable") for number in range(1, 51)))
-    place.analyses()
-    [before] = [path.read_bytes() for path in place.files()]
-    with process(place, 51, rounds=1, each=50, stop=moment) as killed:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == "now\n"
-        killed.kill()
-    assert [path.read_bytes() for path in place.files()] == [before]
-    drafts = list((place.root / "cache").rglob(".seg-*"))
-    assert bool(drafts) == (moment == "rename")
-    assert place.analyses() == 50
-    assert list((place.root / "cache").rglob(".seg-*")) == []
-    assert place.analyses() == 0
-    place.run(lambda store: store.purge(OWNER, [id_of(number) for number in range(1, 51)]))
-    assert place.holding("unmistak") == []
-
-
-@pytest.mark.nightly
-def test_processes_that_close_at_once_leave_a_whole_index(place: Short, caplog: pytest.LogCaptureFixture) -> None:
-    place.commit(*(adding(number) for number in range(1, 101)))
-    processes = [process(place, 1000 * which, rounds=12, each=5) for which in range(1, 5)]
-    for each in processes:
-        with each:
-            each.communicate(timeout=PATIENCE_S)
-        assert each.returncode == 0
-    place.analyses()
-    assert place.analyses() < search.LEAST_ROWS
-    assert len(place.files()) < 8
-    assert caplog.text == ""

@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import struct
-import sys
 from operator import mul
 from pathlib import Path
 
@@ -114,16 +113,6 @@ async def test_a_byte_that_changed_in_one_part_leaves_the_others(tmp_path: Path)
         assert len(await missing(store)) == 4
 
 
-@pytest.mark.parametrize("damage", [b"", b"x" * 600, bytes(5000), 1, 300])
-async def test_a_file_that_is_cut_off_or_something_else_is_made_again(tmp_path: Path, damage: bytes | int) -> None:
-    path = await fill(tmp_path)
-    path.write_bytes(damage if isinstance(damage, bytes) else path.read_bytes()[:-damage])
-    async with open_store(tmp_path) as store:
-        assert await mend(store) == 4
-    async with open_store(tmp_path) as store:
-        assert await mend(store) == 0
-
-
 async def test_a_file_that_others_may_write_is_not_read(tmp_path: Path) -> None:
     path = await fill(tmp_path)
     path.chmod(0o666)
@@ -217,48 +206,6 @@ async def test_losing_the_cache_loses_vectors_and_no_answer_in_words(tmp_path: P
         assert await mend(store) == 4
         await store.reindex()
         assert await mend(store) == 0  # building an index again costs no calls
-
-
-WRITER = """
-import asyncio, sys
-from pathlib import Path
-from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.testing.observation_machine import OWNER, adding, observation
-
-async def main(home):
-    rows = [observation(number) for number in range(40)]
-    async with ObservationFileStore(home / "memory", cache=str(home / "cache")) as store:
-        await store.commit(OWNER, adding(*rows))
-        while True:
-            for row in await store.missing_vectors(OWNER, model="local/minilm", limit=3):
-                number = int(row.id[-2:], 16)
-                await store.put_vectors("local/minilm", [(row, [1.0, number] * 5000)])
-                print(number, flush=True)
-            if not await store.missing_vectors(OWNER, model="local/minilm"):
-                await store.forget_vectors()
-
-asyncio.run(main(Path(sys.argv[1])))
-"""
-
-
-@pytest.mark.parametrize("lines", [1, 7, 30, 55])
-async def test_a_process_killed_while_it_writes_leaves_only_sound_vectors(tmp_path: Path, lines: int) -> None:
-    writer = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", WRITER, str(tmp_path), stdout=asyncio.subprocess.PIPE
-    )
-    assert writer.stdout is not None
-    async with asyncio.timeout(PATIENCE_S):
-        for _ in range(lines):
-            assert await writer.stdout.readline()
-        writer.kill()
-        await writer.communicate()
-    async with open_store(tmp_path) as store:
-        left = await missing(store)
-        await store.put_vectors(MODEL, [(row, [1.0, int(row.id[-2:], 16)] * 5000) for row in left])
-        assert await missing(store) == []
-        for number in (0, 7, 39):
-            [best, *_] = await store.nearest(OWNER, [1.0, number] * 5000, Filter(), model=MODEL)
-            assert (best.id, best.score) == (observation(number).id, 1.0)
 
 
 async def test_many_small_additions_leave_few_parts(tmp_path: Path) -> None:

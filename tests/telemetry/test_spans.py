@@ -152,7 +152,10 @@ async def test_what_is_done_with_memory_is_a_span_that_tells_how_much_and_what_f
             await memory.search("tea")
             await memory.supersede(old, new)
             assert [span.name for span in watched.spans if span.parent is None] == ["memory search", "memory supersede"]
-            assert watched.above(watched.one("commit observations"))[-1] == "memory supersede"
+            used, changed = watched.named("commit observations")
+            assert [watched.above(each)[-1] for each in (used, changed)] == ["memory search", "memory supersede"]
+            assert (changed.attributes or {})["chatbot.changes"] == ("supersede",)
+            assert (watched.one("memory supersede").attributes or {})["chatbot.rows"] == 1
         with pytest.raises(UnknownObservation):
             await session.memory.history("plugh")
         await session.transcript_append("user", "The locker has the number 4711")
@@ -160,8 +163,6 @@ async def test_what_is_done_with_memory_is_a_span_that_tells_how_much_and_what_f
         await runtime.memory.fork_session(session.id)
         await runtime.memory.maintain()
         await runtime.memory.delete_session(session.id)
-    assert (watched.one("commit observations").attributes or {})["chatbot.changes"] == ("supersede",)
-    assert (watched.one("memory supersede").attributes or {})["chatbot.rows"] == 1
     failed = watched.one("memory history")
     assert failed.status.status_code is StatusCode.ERROR
     assert (failed.attributes or {})["error.type"] == "UnknownObservation"

@@ -88,10 +88,10 @@ async def test_a_session_comes_in_as_it_went_out_and_once(
     assert {row.title for row in rows} == {"Sam likes tea", "a private matter"}
     assert {row.source for row in rows} == {"import:bundle"}
     assert [fact.object for fact in await copy.memory.query_facts(subject="Sam")] == ["tea"]
-    for target, rows in ((memory, 3), (other, 2)):
+    for target, count in ((memory, 3), (other, 2)):
         again = await _import(target, path)
         assert (again.sessions, again.memories, again.facts) == ([], 0, 0)
-        assert len(await target.memory().every(ask=SENSITIVITIES)) == rows
+        assert len(await target.memory().every(ask=SENSITIVITIES)) == count
 
 
 async def test_an_id_that_is_taken_by_another_session_is_left_to_it(

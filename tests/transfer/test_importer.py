@@ -3,6 +3,7 @@
 import json
 import zipfile
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ async def test_a_dry_run_writes_nothing_and_says_the_same(
     for path in (conversations, _rows(tmp_path / "rows.jsonl", *facts)):
         told = []
         for dry_run in (True, False):
-            report = (await _import(memory, path, dry_run=dry_run, gate=Memorability())).as_json()
+            report = asdict(await _import(memory, path, dry_run=dry_run, gate=Memorability()))
             assert memory_home.exists() == (not dry_run or path != conversations)
             assert report.pop("dry_run") == dry_run
             told.append(report | {"sessions": [{**each, "id": ""} for each in report["sessions"]]})

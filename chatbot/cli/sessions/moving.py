@@ -75,7 +75,7 @@ async def import_(run: VerbRun) -> None:
             )
             reports.append(await importer.run(open_source(path.expanduser(), args.kind)))
     if args.json:
-        say_json([report.as_json() for report in reports])
+        say_json(reports)
         return
     for report in reports:
         _say_report(report)
