@@ -405,6 +405,7 @@ def bearer(text: str) -> dict[str, str]:
 
 async def test_over_http_a_token_host_and_origin_are_checked() -> None:
     add_setting('body_kb = 4\nallowed_hosts = ["memory.example.org"]')
+    command.ok("config", "trust")
     good, other = bearer(token("ada")), bearer(token("guarded"))
     async with listening() as url, httpx.AsyncClient() as web:
 
