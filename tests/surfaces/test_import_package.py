@@ -99,16 +99,21 @@ def _run(python: Path | str, *arguments: str, cwd: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_wheel_and_sdist_hold_one_import_package_with_every_module(archives: Path) -> None:
+def test_wheel_and_sdist_hold_one_import_package_with_every_file(archives: Path) -> None:
     (wheel,) = archives.glob("*.whl")
     (sdist,) = archives.glob("*.tar.gz")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     with tarfile.open(sdist) as archive:
         sources = {name.partition("/")[2] for name in archive.getnames()}
-    modules = {f"chatbot/{path.relative_to(ROOT)}" for path in (ROOT / "stores").rglob("*.py")}
-    assert modules <= held
+    files = {
+        f"chatbot/{path.relative_to(base)}"
+        for folder, base in ((ROOT / "chatbot", ROOT / "chatbot"), (ROOT / "stores", ROOT))
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert files <= held
     assert {name.partition("/")[0] for name in held} == {"chatbot"}
-    assert modules <= sources
+    assert files <= sources
     assert not {name for name in sources if name.startswith("stores/")}, "the stores are in the sdist once"
 
 
@@ -130,6 +135,7 @@ def test_outside_plug_ins_work_with_a_wheel(python: Path, tmp_path: Path) -> Non
     names = ("notes", "outside:Notes", "chatbot.stores.basic_session:BasicSessionStore")
     told = _run(python, "-c", USE, *names, cwd=tmp_path)
     assert told.splitlines() == [*(f"{name} ['hello']" for name in names), "[]"]
+    assert _run(python.with_name("chatbot"), "ask", "-m", "scripted", "hello", cwd=tmp_path) == "You said: hello\n"
 
 
 @pytest.mark.nightly
