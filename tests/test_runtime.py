@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from chatbot.config import ModelSettings
-from chatbot.errors import ConfigError, IdentityError, UnknownModel, WrongAgent
+from chatbot.errors import ConfigError, UnknownModel, WrongAgent
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.runtime import Options, Runtime
 
 OWN_STORE = """
 from chatbot.stores import TranscriptStore
@@ -160,19 +160,6 @@ async def test_an_ephemeral_run_leaves_nothing_but_its_cost() -> None:
     written = [path for path in Path("identities").rglob("*") if path.is_file()]
     assert sorted(path.name for path in written) == [".lock", "identity.toml", "identity.toml", "usage.jsonl"]
     assert not any(b"off the record" in path.read_bytes() for path in written)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        (Options(identity="gracee"), IdentityError, "did you mean 'grace'"),
-        (Options(agent="chatt"), ConfigError, "did you mean 'chat'"),
-        (Options(config=Path("nowhere.toml")), ConfigError, "nowhere"),
-    ],
-)
-def test_what_does_not_exist_is_named(options: Options, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        Setup.resolve(options)
 
 
 @pytest.mark.parametrize(

@@ -54,12 +54,6 @@ def test_asking_begins_a_session_unless_told_to_go_on() -> None:
     )
 
 
-def test_another_identity_knows_nothing() -> None:
-    ok("ask", "my secret")
-    assert from_json("sessions", "list", "-i", "grace") == []
-    assert run("ask", "-i", "grace", "-r", "my secret", "hi").returncode == 4
-
-
 def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
     assert ok("usage") == "No model calls yet\n"
     ok("ask", "alpha")
@@ -74,30 +68,6 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
     assert (done.returncode, done.stdout) == (6, "")
     assert "session_tokens = 10" in done.stderr
     assert from_json("usage")["calls"] == 0
-
-
-KEYS = """
-[providers.openai]
-api_key = "sk-secret"
-headers = { X-Team = "sk-secret" }
-[providers.mistral]
-api_key = "env:MISTRAL_KEY"
-[mcp.servers.here]
-command = "x"
-env = { TOKEN = "sk-secret" }
-[mcp.servers.there]
-url = "https://example.org"
-headers = { Authorization = "sk-secret" }
-"""
-
-
-@pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_no_key_is_shown_wherever_it_is_set(flags: list[str]) -> None:
-    Path("config.toml").write_text(KEYS, encoding="utf-8")
-    shown = ok("config", "--config", "config.toml", *flags)
-    assert "sk-secret" not in shown
-    assert shown.count("(set)") == 4
-    assert "env:MISTRAL_KEY" in shown
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from chatbot.models.provider import stored_key
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import answers, go, open_memory, say, slow
+from tests.surfaces.page.actions import answers, go, say, slow
 
 Tab = Callable[..., Page]
 
@@ -174,13 +174,10 @@ def test_tasks_have_dates(page: Page) -> None:
     expect(page.locator(".by-day")).to_have_text(list(due))
     page.get_by_role("button", name="Complete: task of Today").click()
     expect(page.locator(".by-day")).to_have_text(["Overdue", "Next 7 days", "Later"])
-
-
-def test_a_memory_is_opened_from_the_list_and_leads_to_its_session(page: Page) -> None:
-    say(page, "My locker at the gym has the number 4711")
-    open_memory(page, "My locker at the gym has the number 4711")
-    page.get_by_role("link", name="this session").click()
-    expect(page.locator(".question")).to_have_text(["My locker at the gym has the number 4711"])
+    page.get_by_role("link", name="Done").click()
+    expect(page.locator(".task a")).to_have_text(["task of Today"])
+    page.get_by_role("button", name="Reopen: task of Today").click()
+    expect(page.locator(".rows")).to_have_text("No completed tasks")
 
 
 def test_a_printed_conversation_holds_what_was_said_and_nothing_to_click(page: Page) -> None:
