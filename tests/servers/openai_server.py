@@ -55,11 +55,6 @@ async def says(request: web.Request, asked: Json) -> web.StreamResponse:
 
 
 @behaviour
-async def echoes(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stream(request, asked, _text(asked["messages"][-1]["content"]), _finish(), _usage())
-
-
-@behaviour
 async def says_without_usage(request: web.Request, asked: Json) -> web.StreamResponse:
     return await _stream(request, asked, *map(_text, WORDS), _finish())
 

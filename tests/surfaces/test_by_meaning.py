@@ -20,7 +20,7 @@ def _project() -> None:
 
 
 def test_what_is_added_by_one_command_is_found_in_other_words_by_the_next() -> None:
-    assert process.run("memory", "add", "Peanuts make my throat swell up").returncode == 0
+    ok("memory", "add", "Peanuts make my throat swell up")
     assert "Peanuts" in ok("memory", "search", "what am I allergic to?")
 
 

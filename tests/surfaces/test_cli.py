@@ -1,6 +1,7 @@
 """The command line as scripts use it: real processes, real files, exit codes."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -60,7 +61,10 @@ def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
     ok("ask", "beta")
     assert from_json("usage")["by_purpose"]["chat"]["calls"] == 2
     assert from_json("usage", "alpha")["calls"] == 1
-    assert "purpose" in ok("usage")
+    assert re.search(r"purpose.*tokens in 30 days: [\d,]+, most on", ok("usage"), re.DOTALL)
+    spent = from_json("usage", "--days", "2")
+    assert (len(spent["days"]), spent["days"][-1]["calls"], spent["calls"]) == (2, 2, 2)
+    assert run("usage", "--days", "0").returncode == 2
 
 
 def test_a_budget_refuses_before_anything_is_spent() -> None:

@@ -186,7 +186,7 @@ def test_code_is_coloured_escaped_and_complete() -> None:
     assert "span" not in highlighted("x = 1\n" * 10_000, "python")
 
 
-@pytest.mark.parametrize("language", by_day(["java", "perl", "csharp", "ruby", "scala", "xml", "bash"], "java", "perl"))
+@pytest.mark.parametrize("language", by_day(["java", "perl", "csharp", "ruby", "scala", "xml", "bash"], "java"))
 @pytest.mark.parametrize("piece", ["a ", "m{", "a.", "<a ", "$(("])
 def test_hostile_code_is_coloured_for_a_bounded_time_and_shown_whole(language: str, piece: str) -> None:
     code = piece * (19_000 // len(piece)) + "("

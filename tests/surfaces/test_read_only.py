@@ -94,7 +94,7 @@ def forget_caches(folder: Path) -> None:
     shutil.rmtree(os.environ["XDG_CACHE_HOME"])
 
 
-@pytest.mark.parametrize("is_bare", [False, True])
+@pytest.mark.parametrize("is_bare", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_every_read_answers_on_a_read_only_mount_as_on_a_writable_one(names: dict[str, str], *, is_bare: bool) -> None:
     folder = Path(names["folder"])
     if is_bare:

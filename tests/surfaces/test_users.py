@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from socket import create_connection
 from typing import Any
@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import LONGEST_LABEL, check_namespace, user_namespace, user_of
-from chatbot.memory.users import erase_user, export_user, users_in
+from chatbot.memory.users import erase_user, export_user
 from chatbot.messages import Message, ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
@@ -26,7 +26,7 @@ from chatbot.stores.observation import STATUSES
 from tests.command import fails, ok
 from tests.effort import NIGHTLY
 from tests.patience import PATIENCE_S
-from tests.servers.http_server import Serve, Served, http
+from tests.servers.http_server import Serve, http
 from tests.servers.memory_server import listening
 from tests.surfaces.test_mcp import call
 
@@ -377,16 +377,6 @@ def test_a_token_with_a_namespace_stays_in_it_whatever_a_request_says(http: Serv
         assert secret(3) not in client.get("/v1/users/export", params={"user": "alice"}).text
 
 
-def test_an_idempotency_key_is_each_users_own(http: Serve) -> None:
-    served = http()
-    with served.client(**{"Idempotency-Key": "the same"}) as client:
-        first, other = _say(client, said(1), user="alice"), _say(client, said(2), user="bob")
-        again = _say(client, said(1), user="alice")
-        assert first.json()["session_id"] != other.json()["session_id"]
-        assert again.json()["session_id"] == first.json()["session_id"]
-        assert again.headers["idempotency-replayed"] == "true"
-
-
 def test_a_user_may_keep_and_change_their_own_with_the_rights_of_the_token(http: Serve) -> None:
     served = http(tokens=True)
     with served.client(served.token("ada", rights=GUEST_RIGHTS), **{"X-Chatbot-User": "alice"}) as client:
@@ -408,31 +398,7 @@ def _kept_of(number: int) -> list[str]:
     return [str(path) for path, text in _texts_in(Path("identities")) if secret(number) in text]
 
 
-def _erase_over_http(served: Served) -> None:
-    with served.client() as client:
-        erased = client.delete("/v1/users", params={"user": "alice"}).json()
-        assert (len(erased["sessions"]), erased["memories"] >= 3, erased["requests"]) == (1, True, 1)
-        assert client.get("/v1/users/export", params={"user": "alice"}).json()["memories"] == []
-
-
-def _erase_on_the_command_line(_: Served) -> None:
-    fails(2, "--yes", "users", "erase", "alice")
-    assert _kept_of(0)
-    ok("users", "erase", "alice", "--yes")
-
-
-def _erase_by_the_library(_: Served) -> None:
-    async def erase() -> None:
-        async with MemorySystem(MEMORY) as system:
-            alice = system.cleared_for(namespace=user_namespace("alice"))
-            assert len((await erase_user(alice)).sessions) == 1
-            assert [each.user for each in await users_in(system)] == ["bob"]
-
-    asyncio.run(erase())
-
-
-@pytest.mark.parametrize("erase", [_erase_over_http, _erase_on_the_command_line, _erase_by_the_library])
-def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve, erase: Callable[[Served], None]) -> None:
+def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve) -> None:
     served = http()
     for number, label in enumerate(("alice", "bob")):
         with served.client(**{"X-Chatbot-User": label}) as client:
@@ -452,7 +418,9 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve, erase:
     assert "bob" in ok("users", "list")
     printed = json.loads(ok("users", "export", "alice"))
     assert {row["id"] for row in printed["memories"]} == {row["id"] for row in exported["memories"]}
-    erase(served)
+    fails(2, "--yes", "users", "erase", "alice")
+    assert _kept_of(0)
+    ok("users", "erase", "alice", "--yes")
     assert _kept_of(0) == []
     assert _kept_of(1)
     with served.client(**{"X-Chatbot-User": "bob"}) as client:

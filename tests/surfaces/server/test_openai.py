@@ -247,13 +247,6 @@ def test_the_longest_reply_that_is_wanted_is_passed_on(served: Served, client: o
     assert served.models["ada"].limits == [7, 9]
 
 
-def test_every_call_is_on_the_bill(served: Served, client: openai.OpenAI) -> None:
-    client.chat.completions.create(model="ada", messages=HELLO)
-    list(client.chat.completions.create(model="ada", messages=HELLO, stream=True))
-    lines = served.identities.setup.identity.memory.joinpath("usage.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 2
-
-
 def test_a_budget_refuses_with_a_status_that_is_not_tried_again(http: Serve) -> None:
     served = http(config="[budget]\nday_tokens = 20\n")
     with official(served, retries=2) as client, pytest.raises(openai.APIStatusError) as raised:

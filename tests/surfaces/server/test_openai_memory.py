@@ -59,18 +59,6 @@ def _prompt(served: Served) -> str:
     return "\n".join(message.content for message in served.models["ada"].prompts[-1])
 
 
-def test_a_conversation_that_is_sent_whole_stays_one_session(served: Served, client: httpx.Client) -> None:
-    said: list[Say] = []
-    for text in ("I play chess on Mondays.", "And go on Fridays.", "What do I play?"):
-        said.append(_user(text))
-        said.append(_reply(_chat(client, {"role": "system", "content": f"It is {text}"}, *said)))
-    [session] = _sessions(client)
-    assert [role for role, _ in _transcript(client, session["id"])] == ["user", "assistant"] * 3
-    prompt = served.models["ada"].prompts[-1]
-    assert prompt[0].content.startswith("It is What do I play?")
-    assert [each.content for each in prompt if each.role == "assistant"] == [said[1]["content"], said[3]["content"]]
-
-
 def test_outer_white_space_and_instructions_do_not_count(client: httpx.Client) -> None:
     first = _chat(client, _user("I play chess on Mondays."))
     told = {**_reply(first), "content": f"  {_reply(first)['content']}\n"}
