@@ -1,13 +1,11 @@
 """`chatbot hooks`, and what `chatbot doctor` says of failures in another process."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.command import project, run
-from tests.terminal import Terminal
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -62,13 +60,3 @@ def test_what_failed_in_one_process_is_shown_in_another() -> None:
     assert "own_hooks:Raises failed at turn:end" in doctor.stdout
     Path("identities/ada/memory/hook_failures.jsonl").unlink()
     assert "none failed" in run("doctor").stdout
-
-
-def test_what_failed_and_what_is_off_is_seen_in_a_narrow_terminal() -> None:
-    run("ask", "Is the herring of Gotland pickled?")
-    lines = Terminal("hooks", columns=40).ended().splitlines()
-    assert {len(line) <= 40 for line in lines} == {True}
-    assert [line.split()[1] for line in lines if line.startswith("capture ")] == ["off"]
-    assert [line.split()[1] for line in lines if line.startswith("inject ")] == ["on"]
-    told = " ".join(" ".join(lines).split())
-    assert re.search("own_hooks:Raises failed last at turn:end, .*: RuntimeError: the moon is full", told)

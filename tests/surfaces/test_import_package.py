@@ -1,7 +1,6 @@
 """One import package: `chatbot.stores` in a checkout, a wheel and an sdist, and for outside plug-ins."""
 
 import os
-import re
 import subprocess
 import sys
 import sysconfig
@@ -36,14 +35,6 @@ class Notes(TranscriptStore):
         self._kept.pop(session.id, None)
 """
 
-CONTRACT = """
-from chatbot.stores.testing import TranscriptStoreContract
-from outside import Notes
-
-class TestNotes(TranscriptStoreContract):
-    def open_store(self, home):
-        return Notes(home)
-"""
 
 USE = """
 import asyncio, sys
@@ -77,7 +68,6 @@ def python(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = archives.glob("*.whl")
     (place / "outside/outside.dist-info").mkdir(parents=True)
     (place / "outside/outside.py").write_text(PLUGIN, encoding="utf-8")
-    (place / "outside/test_outside.py").write_text(CONTRACT, encoding="utf-8")
     info = place / "outside/outside.dist-info"
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n", encoding="utf-8")
     points = "[chatbot.stores]\nnotes = outside:Notes\n"
@@ -136,15 +126,6 @@ def test_outside_plug_ins_work_with_a_wheel(python: Path, tmp_path: Path) -> Non
     told = _run(python, "-c", USE, *names, cwd=tmp_path)
     assert told.splitlines() == [*(f"{name} ['hello']" for name in names), "[]"]
     assert _run(python.with_name("chatbot"), "ask", "-m", "scripted", "hello", cwd=tmp_path) == "You said: hello\n"
-
-
-@pytest.mark.nightly
-def test_the_contract_kit_runs_from_an_outside_package(python: Path, tmp_path: Path) -> None:
-    suite = python.parents[2] / "outside/test_outside.py"
-    options = "-q -p no:cacheprovider -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function --rootdir"
-    told = _run(python, "-m", "pytest", *options.split(), str(tmp_path), str(suite), cwd=tmp_path)
-    assert re.search(r"\n[1-9]\d* passed[^\n]* in ", told), told
-    assert "failed" not in told
 
 
 def test_a_checkout_has_one_copy_of_each_module() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.stores.access import CLEARANCES, Clearance
+from chatbot.stores.access import CLEARANCES
 from tests.postgres import fresh_database
 from tests.surfaces.four_doors import AGENT, NAMES, Door, Mcp, Refusal, door, home
 
@@ -282,33 +282,17 @@ async def test_who_is_cleared_for_less_sees_less_through_every_door(name: str) -
         assert [row.visibility for row in await system.memory().get([found])] == ["social"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_a_session_is_open_to_who_is_cleared_for_as_much_as_who_began_it(name: str) -> None:
-    ids: dict[Clearance, str] = {}
+async def test_a_session_is_open_to_who_is_cleared_for_as_much_as_who_began_it() -> None:
     async with MemorySystem(home()) as system:
         for clearance in reversed(CLEARANCES):
-            session = await system.cleared_for(clearance).create_session(
-                ["basic_session", "observations"], AGENT, title=clearance
-            )
+            begun = system.cleared_for(clearance)
+            session = await begun.create_session(["basic_session", "observations"], AGENT, title=clearance)
             await session.transcript_append("user", f"a bicycle at {clearance}")
-            ids[clearance] = session.id
     for number, clearance in enumerate(CLEARANCES):
-        if name != "library" and clearance != "familiar":
-            continue  # a door passes the clearance on; the library decides
-        seen = list(CLEARANCES[number:])
-        async with door(name, clearance) as way_in:
+        async with door("library", clearance) as way_in:
+            seen = list(CLEARANCES[number:])
             assert await way_in.sessions() == seen
             assert {title for title, _ in await way_in.search_sessions("bicycle")} == set(seen)
-            for each, session_id in ids.items():
-                if each in seen:
-                    assert await way_in.read_session(session_id) == [("user", f"a bicycle at {each}")]
-                    continue
-                with pytest.raises(Refusal) as raised:
-                    await way_in.read_session(session_id)
-                assert (raised.value.kind or "SessionNotFound", raised.value.message) == (
-                    "SessionNotFound",
-                    f"no session has the id {session_id}",
-                )
 
 
 def _folder(path: Path) -> Path:

@@ -15,14 +15,13 @@ from mcp.client.streamable_http import streamable_http_client
 
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import LONGEST_LABEL, check_namespace, user_namespace, user_of
-from chatbot.memory.users import erase_user, export_user
+from chatbot.memory.users import erase_user
 from chatbot.messages import Message, ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES
+from chatbot.stores.access import GUEST_RIGHTS
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.fields import LONGEST_LINE
-from chatbot.stores.observation import STATUSES
 from tests.command import fails, ok
 from tests.effort import NIGHTLY
 from tests.patience import PATIENCE_S
@@ -216,44 +215,6 @@ async def test_users_of_the_mcp_server_are_apart() -> None:
         await asyncio.gather(*(play(url, number) for number in range(len(LABELS))))
         async with Client(url, read_timeout_seconds=60) as client:
             assert others_in(json.dumps(await call(client, "memory_list"))) == []
-
-
-async def test_users_of_the_library_are_apart() -> None:
-    async with MemorySystem(MEMORY) as system:
-        await system.memory().remember("The owner's garden gate has a secret word too")
-
-        async def play(number: int) -> None:
-            memory = system.cleared_for(namespace=user_namespace(LABELS[number]))
-            session = await system.cleared_for(namespace=memory.caller.namespace).create_session(
-                STORES, "chat", title=said(number)
-            )
-            await session.transcript_append("user", said(number))
-            await session.memory.remember(said(number), people=[f"Maria {secret(number)}"])
-            await session.memory.store_fact("gate", "opens with", secret(number))
-
-        await asyncio.gather(*map(play, range(len(LABELS))))
-        scores = set()
-        for number, label in enumerate(LABELS):
-            memory = system.cleared_for(namespace=user_namespace(label))
-            hits = await memory.memory().search("secret word garden")
-            scores.add(tuple(hit.parts["lexical"] for hit in hits))
-            stats = await memory.memory().stats(ask=SENSITIVITIES)
-            found = [
-                hits,
-                (await memory.memory().recall(ASKED)).considered,
-                await memory.memory().every(ask=SENSITIVITIES, statuses=STATUSES),
-                await memory.memory().people(),
-                await memory.memory().query_facts(),
-                await memory.list_sessions(),
-                await memory.search_sessions("secret word"),
-                await export_user(memory),
-            ]
-            assert all(secret(number) in repr(each) for each in found if each)
-            assert all(found)
-            assert others_in(repr(found), number) == []
-            assert sum(stats.by_status.values()) == 1
-        assert len(scores) == 1  # the same, whoever else says the same words
-        assert others_in(repr(await system.memory().every()) + repr(await system.list_sessions())) == []
 
 
 async def test_users_of_a_chat_are_apart() -> None:
