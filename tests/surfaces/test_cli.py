@@ -15,6 +15,7 @@ import pytest
 from chatbot.models import provider as keys
 from tests.command import fails, from_json, ok, project, run
 from tests.patience import PATIENCE_S
+from tests.surfaces.test_repl import ENDLESS
 
 CONFIG = """
 [model]
@@ -109,30 +110,21 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
 
 
 def test_ctrl_c_keeps_what_was_said() -> None:
-    Path("slow.py").write_text(
-        "import asyncio, sys\n"
-        "from chatbot.messages import TextDelta\n"
-        "from chatbot.models import ScriptedModel\n"
-        "import chatbot.models\n"
-        "async def endless():\n"
-        "    yield TextDelta('so far')\n"
-        "    await asyncio.Event().wait()\n"
-        "chatbot.models.open_model = lambda *_: ScriptedModel([endless])\n"
-        "from chatbot.cli.main import main\n"
-        "sys.exit(main(['ask', 'tell me']))\n",
-        encoding="utf-8",
-    )
+    Path("endless.py").write_text(ENDLESS, encoding="utf-8")
     with subprocess.Popen(
-        [sys.executable, "slow.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        [sys.executable, "endless.py", "ask", "tell me"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
     ) as asking:
         assert asking.stdout is not None
-        assert asking.stdout.read(6) == b"so far"
+        assert asking.stdout.read(14) == b"so far so good"
         asking.send_signal(signal.SIGINT)
         assert asking.wait(timeout=PATIENCE_S) == 130
     entries = from_json("sessions", "show", "tell me")["entries"]
     assert [(entry["role"], entry["content"]) for entry in entries] == [
         ("user", "tell me"),
-        ("assistant", "so far"),
+        ("assistant", "so far so good"),
         ("error", "stopped before the reply was complete"),
     ]
 

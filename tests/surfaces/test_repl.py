@@ -101,18 +101,21 @@ def test_what_was_typed_is_remembered_privately(start: Start) -> None:
 
 ENDLESS = """
 import asyncio, sys
+from pathlib import Path
 from chatbot.messages import TextDelta
 from chatbot.models import ScriptedModel
 import chatbot.models
 
 async def endless():
     yield TextDelta("so far so good")
-    await asyncio.Event().wait()
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
 
 chatbot.models.open_model = lambda *_: ScriptedModel([endless, "and on"])
 from chatbot.cli.main import main
-sys.exit(main([]))
+sys.exit(main(sys.argv[1:]))
 """
+"""A model whose first reply ends once there is a file `go`."""
 
 
 def test_ctrl_c_stops_a_reply_and_keeps_what_was_said_and_what_is_typed_meanwhile_moves_none_of_it(
@@ -140,24 +143,6 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said_and_what_is_typed_meanwhil
     ]
 
 
-SLOW = """
-import asyncio, sys
-from pathlib import Path
-from chatbot.messages import TextDelta
-from chatbot.models import ScriptedModel
-import chatbot.models
-
-async def slow():
-    yield TextDelta("so far so good")
-    while not Path("go").exists():
-        await asyncio.sleep(0.01)
-
-chatbot.models.open_model = lambda *_: ScriptedModel([slow])
-from chatbot.cli.main import main
-sys.exit(main([]))
-"""
-
-
 def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
     chat = start("-m", "local/nowhere.gguf")
     chat.say("hello")
@@ -169,8 +154,8 @@ def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
 
 
 def test_lines_typed_during_the_start_and_during_a_reply_are_sent_one_by_one(start: Start) -> None:
-    Path("slow.py").write_text(SLOW, encoding="utf-8")
-    chat = start(program="slow.py")
+    Path("endless.py").write_text(ENDLESS, encoding="utf-8")
+    chat = start(program="endless.py")
     chat.type("first\nsecond\n")
     chat.see("so far so good")
     chat.type("third\r/usage\rfourth")
