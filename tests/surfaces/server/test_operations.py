@@ -132,7 +132,7 @@ def test_each_route_needs_the_right_that_its_operation_declares() -> None:
 def test_every_verb_is_an_operation_or_says_why_not() -> None:
     verbs = {each.prog.removeprefix("chatbot ") for each in parsers(build_parser())}
     verbs = {verb for verb in verbs if verb.startswith(("memory ", "sessions ", "projects "))}
-    bound = {each.cli for each in OPERATIONS if each.cli} | {"memory correct"}  # another word for `memory edit`
+    bound = {each.cli for each in OPERATIONS if each.cli}
     own = {f"sessions {name}" for name in OF_SESSIONS} | {f"memory {name}" for name in OF_MEMORY}
     assert bound <= verbs
     assert own <= verbs
