@@ -162,19 +162,9 @@ async def test_an_ephemeral_run_leaves_nothing_but_its_cost() -> None:
     assert not any(b"off the record" in path.read_bytes() for path in written)
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ("[memory.basic_session]\nkv_kap = 1", "did you mean 'kv_cap'"),
-        ("[memory.basic_sesion]\nkv_cap = 1", "did you mean 'basic_session'"),
-        ("[agents.third]\nmemory = ['nope']", "no store is called 'nope'"),
-    ],
-)
-def test_a_store_that_is_wrong_is_found_before_anything_is_opened(
-    table: str, words: str, config_is_asked_for: None
-) -> None:
-    _configure(table)
-    with pytest.raises(ConfigError, match=words):
+def test_a_store_that_is_wrong_is_found_before_anything_is_opened(config_is_asked_for: None) -> None:
+    _configure("[agents.third]\nmemory = ['nope']")
+    with pytest.raises(ConfigError, match="no store is called 'nope'"):
         Runtime()
     assert not Path("identities/ada/memory").exists()
 

@@ -73,31 +73,6 @@ def test_a_picture_is_chosen_or_pasted_and_shown_under_its_message(page: Page, s
     assert len(served.models["ada"].prompts[-1][-1].images) == 2
 
 
-def test_what_was_remembered_is_opened_corrected_and_never_recalled_again(page: Page) -> None:
-    say(page, "My locker at the gym has the number 4711")
-    page.locator(".noted summary").click()
-    row = page.locator(".noted-rows li", has_text="4711")
-    row.get_by_role("link", name="Correct").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("4711")
-    expect(page.get_by_label("Message", exact=True)).to_be_focused()
-    page.get_by_label("Message", exact=True).fill("My locker at the gym has the number 4712")
-    page.get_by_label("It was wrong").check()
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("4712")
-    corrected = page.locator(".line li li", has_text="4712").first  # the reply came before it
-    expect(corrected.locator("del").first).to_contain_text("4711")
-    expect(corrected.locator("ins").first).to_contain_text("4712")
-    go(page, "New chat")
-    say(page, "Which number has my locker at the gym?")
-    page.locator(".noted summary").click()
-    row = page.locator(".noted-rows li", has_text="4712")
-    row.get_by_role("button", name="Never recall").click()
-    expect(row).to_contain_text("hidden, and not recalled any more")
-    go(page, "New chat")
-    say(page, "Once more: which number has my locker at the gym?")
-    assert "4712" not in page.locator("#log").inner_text()
-
-
 def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: Served) -> None:
     page.locator(".choices summary").click()
     sheet = page.locator(".choices .sheet")
