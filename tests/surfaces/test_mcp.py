@@ -329,17 +329,6 @@ def test_a_signal_ends_it_though_its_input_stays_open(talking: subprocess.Popen[
     assert talking.stderr.read() == b""
 
 
-async def test_a_killed_server_leaves_no_lock_behind(talking: subprocess.Popen[bytes]) -> None:
-    async with connected() as client:
-        await call(client, "memory_write", title="Before the end")
-    assert talking.poll() is None
-    talking.kill()
-    talking.wait()
-    async with connected() as client:
-        assert len((await call(client, "memory_search", query="end"))["hits"]) == 1
-        await call(client, "memory_write", title="After the end")
-
-
 JSON_HEADERS = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
