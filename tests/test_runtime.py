@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.config import ModelSettings
-from chatbot.errors import ConfigError, UnknownModel, WrongAgent
+from chatbot.errors import ConfigError, UnknownModel
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
@@ -42,15 +42,6 @@ def _configure(table: str) -> None:
         file.write(table)
 
 
-async def test_a_conversation_goes_on_in_another_run() -> None:
-    model = ScriptedModel(["hello", "still here"])
-    async with Runtime(model=model) as runtime:
-        await runtime.chat(await runtime.resume()).turn("first")
-    async with Runtime(model=model) as runtime:
-        await runtime.chat(await runtime.resume()).turn("second")
-    assert [message.content for message in model.prompts[1]] == ["You are ada.", "first", "hello", "second"]
-
-
 async def test_another_identity_knows_nothing_of_it() -> None:
     model = ScriptedModel(["ok"])
     async with Runtime(model=model) as runtime:
@@ -60,15 +51,6 @@ async def test_another_identity_knows_nothing_of_it() -> None:
         await runtime.chat(await runtime.resume()).turn("what do you know?")
         assert len(await runtime.memory.list_sessions()) == 1
     assert [message.content for message in model.prompts[1]] == ["You are grace.", "what do you know?"]
-
-
-async def test_a_session_of_another_agent_is_not_resumed() -> None:
-    async with Runtime() as runtime:
-        session = await runtime.new_session()
-        assert session is not None
-    async with Runtime(Options(agent="other")) as runtime:
-        with pytest.raises(WrongAgent):
-            await runtime.resume(session.id)
 
 
 @pytest.mark.parametrize("store", ["in_memory", "own_store:Own"])
@@ -112,15 +94,6 @@ async def test_the_tools_of_the_settings_are_made_for_each_session(
             assert (names[0], names[-1]) == ("memory_search", "whoami")
 
 
-async def test_a_model_that_takes_no_tools_is_offered_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Small(ScriptedModel):
-        supports_tools = False
-
-    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["observations"]')
-    async with Runtime(model=Small(["ok"])) as runtime:
-        assert runtime.tools(await runtime.new_session()).specs == ()
-
-
 async def test_tools_that_cannot_be_found_are_named_before_anything_is_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -151,15 +124,6 @@ async def test_a_relative_cache_is_in_the_folder_of_the_configuration(
         await runtime.memory.memory("chat").reindex()
     assert list((config.parent / "caches").rglob("table"))
     assert not list(tmp_path.iterdir())
-
-
-async def test_an_ephemeral_run_leaves_nothing_but_its_cost() -> None:
-    async with Runtime(Options(ephemeral=True)) as runtime:
-        assert runtime.store_types == ("in_memory",)
-        await runtime.chat(await runtime.new_session()).turn("off the record")
-    written = [path for path in Path("identities").rglob("*") if path.is_file()]
-    assert sorted(path.name for path in written) == [".lock", "identity.toml", "identity.toml", "usage.jsonl"]
-    assert not any(b"off the record" in path.read_bytes() for path in written)
 
 
 def test_a_store_that_is_wrong_is_found_before_anything_is_opened(config_is_asked_for: None) -> None:
