@@ -102,6 +102,10 @@ def test_a_response_follows_another_and_forks_where_the_session_went_on(served: 
     assert _roles(served, _session(again)) == ["user", "assistant"] * 2
     third = client.responses.create(model="ada", input="And dice.", previous_response_id=second.id)
     assert _session(third) == _session(first)
+    client.responses.create(model="ada", input="What do I play?", previous_response_id=first.id, store=False)
+    prompt = served.models["ada"].prompts[-1]
+    assert [each.content for each in prompt if each.role == "user"] == ["I play chess.", "What do I play?"]
+    assert _roles(served, _session(first)) == ["user", "assistant"] * 3
 
 
 def test_a_conversation_is_a_session(served: Served, client: openai.OpenAI) -> None:
@@ -152,15 +156,6 @@ def test_a_kept_response_can_be_read_again_as_long_as_it_was_not_taken_back(
         client.responses.retrieve(response.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.create(model="ada", input="And?", previous_response_id=response.id)
-
-
-def test_what_is_not_stored_follows_a_response_up_to_it(served: Served, client: openai.OpenAI) -> None:
-    first = client.responses.create(model="ada", input="I play chess.")
-    client.responses.create(model="ada", input="And go.", previous_response_id=first.id)
-    client.responses.create(model="ada", input="What do I play?", previous_response_id=first.id, store=False)
-    prompt = served.models["ada"].prompts[-1]
-    assert [each.content for each in prompt if each.role == "user"] == ["I play chess.", "What do I play?"]
-    assert _roles(served, _session(first)) == ["user", "assistant"] * 2
 
 
 def test_what_is_not_stored_answers_the_call_that_waits(http: Serve) -> None:
