@@ -156,7 +156,7 @@ class World(Doors):
     def made(self, route: Route, token: str) -> dict[str, str]:
         """Something new of that token's holder for a route to be about."""
         path = named(route) + "{session_id}" * (route[1] in IN_A_SESSION)
-        ids = self.ids(path, token) | {"identity": "ada"}
+        ids = self.ids(path, token, is_read=route[0] == "GET") | {"identity": "ada"}
         with self.served.client(token) as client:
             if "{session_id}" in path:
                 ids["at"] = client.get(f"/v1/sessions/{ids['session_id']}/messages").json()["data"][0]["at"]
