@@ -143,8 +143,7 @@ def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(serv
 
 def test_cost_is_shown_for_sessions_and_turns(http: Serve, tab: Tab) -> None:
     served = http()
-    page = tab(served.url)
-    page.goto("/i/ada")
+    page = tab(served.url, at="/i/ada")
     served.models["ada"]._price = Price(0.000001, 0.000002)
     say(page, "what do you cost?")
     page.get_by_role("link", name="Cost", exact=True).click()

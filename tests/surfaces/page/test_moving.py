@@ -29,9 +29,7 @@ def served(http: Serve) -> Served:
 @pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
 def page(request: pytest.FixtureRequest, served: Served, tab: Tab) -> Page:
     """The first page, as a user opens it; everything else is reached from there."""
-    page = tab(served.url, **request.param)
-    page.goto("/i/ada")
-    return page
+    return tab(served.url, **request.param, at="/i/ada")
 
 
 def width_of(page: Page) -> int:
