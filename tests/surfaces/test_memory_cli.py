@@ -332,8 +332,7 @@ def test_the_profile_is_shown_set_and_looked_back_at() -> None:
     assert "home: Berlin → home: Lisbon" in ok("history", line["id"])
     ok("profile", "forget", "home")
     assert "No profile yet" in ok("profile")
-    done = run("profile", "pin", "home")
-    assert (done.returncode, "the profile has no key 'home'" in done.stderr) == (4, True)
+    fails(4, "the profile has no key 'home'", "profile", "pin", "home")
     ok("profile", "set", "favourite tea", "sencha", "--sensitivity", "private")
     ok("profile", "set", "favourite tea", "oolong", "--also")
     shown = ok("profile")
@@ -432,8 +431,7 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
 
 @pytest.mark.parametrize(("typed", "meant"), [("rm", "'forget' or 'purge'"), ("serch", "'search'")])
 def test_a_verb_that_is_none_points_to_those_that_do_it(typed: str, meant: str) -> None:
-    done = run(typed, "tea")
-    assert (done.returncode, f"invalid choice '{typed}': did you mean {meant}?" in done.stderr) == (2, True)
+    fails(2, f"invalid choice '{typed}': did you mean {meant}?", typed, "tea")
 
 
 def test_what_cannot_be_done_to_a_memory_that_is_forgotten_is_said() -> None:
