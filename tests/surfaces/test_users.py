@@ -80,65 +80,45 @@ def _identity() -> None:
     Path("identities/ada/identity.toml").write_text('persona = "You are ada."\n', encoding="utf-8")
 
 
-async def test_users_of_completions_are_apart(http: Serve) -> None:
+async def test_users_of_completions_and_of_the_native_routes_are_apart(http: Serve) -> None:
     served = http()
     sessions: list[str] = [""] * len(LABELS)
 
     async def play(client: httpx.AsyncClient, number: int) -> None:
-        field = ("user", "safety_identifier")[number % 2]
-        named = {"model": "ada", field: LABELS[number]}
-        session = ""
-        for text in (said(number), ASKED):
-            body = {**named, "session_id": "new", "messages": [{"role": "user", "content": text}]}
-            answer = await client.post("/v1/chat/completions", json=body, headers={"Idempotency-Key": f"key {text}"})
+        async def tell(path: str, body: dict[str, object], headers: dict[bytes, bytes]) -> Any:
+            answer = await client.post(path, json=body, headers=headers)
             assert answer.is_success, answer.text
             assert others_in(answer.text, number) == []
-            session = answer.json()["session_id"]
-        sessions[number] = session
+            return answer
 
-    async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
-        await asyncio.gather(*(play(client, number) for number in range(len(LABELS))))
-        assert check_prompts(served.models["ada"].prompts) == len(LABELS)
-        before = len(served.models["ada"].prompts)
-        for number, label in enumerate(LABELS):
-            theirs = sessions[(number + 1) % len(LABELS)]
-            body = {
-                "model": "ada",
-                "user": label,
-                "session_id": theirs,
-                "messages": [{"role": "user", "content": "And?"}],
-            }
-            refused = await client.post("/v1/chat/completions", json=body)
-            assert (refused.status_code, others_in(refused.text)) == (404, [])
-        assert len(served.models["ada"].prompts) == before
-        await _look_around(client)
-
-
-async def test_users_of_the_native_routes_are_apart(http: Serve) -> None:
-    served = http()
-
-    async def play(client: httpx.AsyncClient, number: int) -> None:
-        headers = {b"X-Chatbot-User": LABELS[number].encode()}
+        named: dict[str, object] = {"model": "ada", ("user", "safety_identifier")[number % 2]: LABELS[number]}
+        user = {b"X-Chatbot-User": LABELS[number].encode()}
         for text in (said(number), ASKED):
-            session = (await client.post("/v1/sessions", json={}, headers=headers)).json()["id"]
-            body = {"text": text, "stream": number % 2 == 0}
-            answer = await client.post(f"/v1/sessions/{session}/chat", json=body, headers=headers)
-            assert others_in(answer.text, number) == []
-        bodies: dict[str, dict[str, object]] = {
+            body = {**named, "session_id": "new", "messages": [{"role": "user", "content": text}]}
+            answer = await tell("/v1/chat/completions", body, {b"Idempotency-Key": f"key {text}".encode()})
+            sessions[number] = answer.json()["session_id"]
+            session = (await tell("/v1/sessions", {}, user)).json()["id"]
+            await tell(f"/v1/sessions/{session}/chat", {"text": text, "stream": number % 2 == 0}, user)
+        kept: dict[str, dict[str, object]] = {
             "memories": {"title": said(number), "people": [f"Maria {secret(number)}"]},
             "tasks": {"title": f"Change {secret(number)}", "surface": "startup"},
             "facts": {"subject": "gate", "predicate": "opens with", "object": secret(number)},
             "people": {"name": "Maria", "alias": secret(number)},
         }
-        for path, given in bodies.items():
-            keyed = {**headers, b"Idempotency-Key": b"one key for all"} if path == "tasks" else headers
-            made = await client.post(f"/v1/{path}", json=given, headers=keyed)
-            assert made.is_success, made.text
-            assert others_in(made.text, number) == []
+        for kind, given in kept.items():
+            await tell(f"/v1/{kind}", given, user | ({b"Idempotency-Key": b"one for all"} if kind == "tasks" else {}))
 
     async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
         await asyncio.gather(*(play(client, number) for number in range(len(LABELS))))
-        assert check_prompts(served.models["ada"].prompts) == len(LABELS)
+        assert check_prompts(served.models["ada"].prompts) == 2 * len(LABELS)
+        before = len(served.models["ada"].prompts)
+        for number, label in enumerate(LABELS):
+            asked = [{"role": "user", "content": "And?"}]
+            theirs = sessions[(number + 1) % len(LABELS)]
+            body = {"model": "ada", "user": label, "session_id": theirs, "messages": asked}
+            refused = await client.post("/v1/chat/completions", json=body)
+            assert (refused.status_code, others_in(refused.text)) == (404, [])
+        assert len(served.models["ada"].prompts) == before
         await _look_around(client)
 
 
