@@ -38,7 +38,6 @@ _EVERYONE = [
 ]
 """Twenty, each of which something could take for another, for a path, or for nobody."""
 LABELS = _EVERYONE if NIGHTLY else [_EVERYONE[number] for number in (0, 1, 4, 9, 10, 12, 13)]
-STORES = ["basic_session", "observations"]
 MEMORY = Path("identities/ada/memory")
 CONFIG = '[model]\nname = "scripted"\n'
 
