@@ -460,13 +460,8 @@ def test_verify_names_a_flipped_byte_by_file_and_line(project: Path, name: str) 
         data = bytearray(first)
         data[place % len(data)] ^= 1
         file.write_bytes(b"\n".join([data, *others]))
-        told = [finding["message"] for finding in run_json("doctor", "--json", "--verify")]
+        told = [finding["message"] for finding in json.loads(run("doctor", "--json", "--verify").stdout)]
         assert any(str(file.absolute()) in message and "line 1: it" in message for message in told)
-
-
-def run_json(*arguments: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(run(*arguments).stdout)
-    return listed
 
 
 def test_a_line_that_its_owner_edited_is_kept_and_reported_and_accepted_when_asked() -> None:
