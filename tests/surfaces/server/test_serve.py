@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import stat
@@ -164,17 +163,6 @@ def test_without_the_extra_the_one_command_that_brings_it_is_told(package: str, 
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert f"pip install 'chatbot-runtime[{extra}]'" in done.stderr
-
-
-@pytest.mark.nightly
-def test_tokens_made_by_many_processes_at_once_are_all_kept() -> None:
-    makers = [
-        subprocess.Popen([sys.executable, "-m", "chatbot", "token", "add", f"n{n}", "--clearance", "public"],
-                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ.copy())
-        for n in range(6)
-    ]  # fmt: skip
-    assert [maker.wait(PATIENCE_S) for maker in makers] == [0] * 6
-    assert len(json.loads(_chatbot("token", "list", "--json"))) == 6
 
 
 class SlowModel(ScriptedModel):
