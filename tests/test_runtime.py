@@ -1,28 +1,13 @@
 """The composition root: what the configuration says is what runs."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from chatbot.config import ModelSettings
 from chatbot.errors import ConfigError, UnknownModel
-from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-
-OWN_STORE = """
-from chatbot.stores import TranscriptStore
-
-class Own(TranscriptStore):
-    keeps_files = False
-    said = []
-    async def transcript_append(self, session, entries):
-        self.said += entries
-    async def transcript_read_last(self, session, n):
-        return self.said[-n:] if n > 0 else []
-    async def forget_session(self, session): ...
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +38,8 @@ async def test_another_identity_knows_nothing_of_it() -> None:
     assert [message.content for message in model.prompts[1]] == ["You are grace.", "what do you know?"]
 
 
-@pytest.mark.parametrize("store", ["in_memory", "own_store:Own"])
-async def test_a_store_is_swapped_by_one_line_of_configuration(
-    store: str, config_is_asked_for: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("own_store.py").write_text(OWN_STORE, encoding="utf-8")
-    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", f'["{store}"]')
+async def test_a_store_is_swapped_by_one_line_of_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["in_memory"]')
     model = ScriptedModel(["ok"])
     async with Runtime(model=model) as runtime:
         chat = runtime.chat(await runtime.new_session())
@@ -66,32 +47,6 @@ async def test_a_store_is_swapped_by_one_line_of_configuration(
         await chat.turn("do you?")
     assert [message.content for message in model.prompts[1]][1:] == ["remember me", "ok", "do you?"]
     assert not list(Path("identities").rglob("transcript.md"))
-
-
-OWN_TOOLS = """
-def whose(context):
-    async def whoami() -> dict[str, str]:
-        \"\"\"Say whose session it is.\"\"\"
-        return {"agent": context.agent, "identity": context.identity, "session": context.session.id}
-    return [whoami]
-"""
-
-
-async def test_the_tools_of_the_settings_are_made_for_each_session(
-    config_is_asked_for: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("own_tools.py").write_text(OWN_TOOLS, encoding="utf-8")
-    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__TOOLS", '["memory", "own_tools:whose"]')
-    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["basic_session", "observations"]')
-    model = ScriptedModel([ToolCall("c", "whoami", ""), "I see"])
-    async with Runtime(model=model) as runtime:
-        for session in (await runtime.new_session(), await runtime.new_session()):
-            assert session is not None
-            await runtime.chat(session).turn("who are you?")
-            told = {"agent": "chat", "identity": "ada", "session": session.id}
-            assert json.loads(model.prompts[-1][-1].content) == told
-            names = [spec.name for spec in runtime.tools(session).specs]
-            assert (names[0], names[-1]) == ("memory_search", "whoami")
 
 
 async def test_tools_that_cannot_be_found_are_named_before_anything_is_opened(
