@@ -306,16 +306,13 @@ def test_a_bad_word_on_the_command_line_is_named(arguments: list[str], named: st
     fails(2, named, *arguments)
 
 
-def test_spans_reach_back_or_forth() -> None:
+def test_spans_reach_back_or_forth_and_metadata_is_json_or_text() -> None:
     now = datetime.now(UTC)
     assert abs(now - timedelta(weeks=2) - past("2w")) < timedelta(seconds=10)
     soon = future("12h")
     assert soon is not None
     assert abs(now + timedelta(hours=12) - soon) < timedelta(seconds=10)
     assert future("never") is None
-
-
-def test_metadata_is_json_or_text() -> None:
     assert [pair(text)[1] for text in ("a=1", 'a="1"', "a=x", "a=null", "a=NaN", "a=b=c")] == [
         *(1, "1", "x", None, "NaN", "b=c")
     ]

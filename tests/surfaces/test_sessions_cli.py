@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.cli import arguments
 from chatbot.cli.sessions import grammar
 from chatbot.memory import MemorySystem
 from chatbot.transfer import KINDS
@@ -241,8 +240,6 @@ def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> Non
 def test_what_the_grammar_offers_is_what_there_is() -> None:
     assert grammar.SOURCES == KINDS
     assert tuple(SUFFIXES) == grammar.EXPORTS
-    help_text = arguments.build_parser().format_help()
-    assert "sessions" in help_text
 
 
 def test_what_the_grammar_refuses_is_told_in_json_where_that_is_asked_for() -> None:
