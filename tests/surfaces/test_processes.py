@@ -117,7 +117,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     **{_command(line): (code, line) for code, text in LINES.items() for line in map(str.strip, text.split(";"))},
 }
 """The same by the name of the command."""
-BY_DAY = ("", "ask", "prompt", "memory add", "models", "doctor", "mcp", "serve", "init")
+BY_DAY = ("", "ask", "memory add", "doctor", "mcp", "serve")
 """Ways of starting and ending: with a model and without, with input, in JSON, with an error of either kind."""
 
 
