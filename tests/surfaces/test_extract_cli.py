@@ -60,4 +60,6 @@ def test_what_reads_like_an_instruction_is_named_and_left_out() -> None:
 )
 def test_what_cannot_be_done_is_said(arguments: list[str], stdin: bytes, code: int, words: str) -> None:
     _configure(REPLIES["valid"])
-    command.fails(code, words, "memory", "extract", *arguments, stdin=stdin)
+    done = command.run("memory", "extract", *arguments, stdin=stdin)
+    assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
