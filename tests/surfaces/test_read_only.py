@@ -21,7 +21,7 @@ def _lines(text: str) -> list[str]:
 
 READS = _lines("""
     sessions list; sessions show {first}; sessions show {second} --json; sessions search bicycle;
-    sessions search Norway --json; sessions compare {first} {second}; sessions export {first} -o -; memory list;
+    sessions search Norway --json; sessions export {first} -o -; memory list;
     memory list --json; memory search stamps; memory timeline {row}; memory history {row}; memory get {row};
     memory people; memory tasks; memory facts; memory stats; memory export -o -; why --session {first};
     prompt --dry-run stamps; usage; doctor; stores; config --json
