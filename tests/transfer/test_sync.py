@@ -448,7 +448,9 @@ async def test_a_place_leads_nowhere_else_and_its_files_are_private(pair: Pair, 
     assert len([*(tmp_path / "elsewhere").iterdir()]) == 1
 
 
-async def test_a_file_that_was_lost_is_given_again(pair: Pair) -> None:
+async def test_a_file_that_was_lost_is_given_again_but_none_on_a_stick_that_is_found_elsewhere(
+    pair: Pair, tmp_path: Path
+) -> None:
     here, there, place = pair
     row_id = await _remembered(here, "Ada keeps bees")
     await here.sync(place)
@@ -457,12 +459,6 @@ async def test_a_file_that_was_lost_is_given_again(pair: Pair) -> None:
     await here.sync(place)
     await there.sync(place)
     assert (await there.rows()).keys() == {row_id}
-
-
-async def test_a_stick_that_is_found_elsewhere_is_the_same_place(pair: Pair, tmp_path: Path) -> None:
-    here, _, place = pair
-    await _remembered(here, "Ada keeps bees")
-    await here.sync(place)
     moved = place.rename(tmp_path / "elsewhere")
     report = await here.sync(moved)
     assert not any([*report.taken.values(), *report.given.values()])
