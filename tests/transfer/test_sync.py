@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -17,7 +18,7 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import CHOICES
 from chatbot.stores.errors import UnsafePath
-from chatbot.transfer.backups import backup, restore
+from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, sealed
 from tests.clock import Clock
@@ -431,6 +432,27 @@ async def test_what_a_machine_cannot_read_stops_no_sync_and_is_given_once_it_is_
     await _both(pair)
     async with there.opened() as memory:
         assert {*await (await memory.load_session(session_id, any_agent=True)).attachments()} == {*names}
+
+
+async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_read(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    async with MemorySystem(source) as memory:
+        session, damaged, huge = [await memory.create_session(["basic_session"], "chat") for _ in range(3)]
+        names = await session.attach([(b"one", ".png"), (b"two", ".png"), (b"three", ".png")])
+        await huge.transcript_append("user", "hello")
+    attachments = source / "sessions" / session.id / "attachments"
+    (attachments / names[0]).write_bytes(b"another")
+    os.truncate(attachments / names[1], 40 << 30)
+    (source / "sessions" / damaged.id / "kv.json").write_text("{nonsense", encoding="utf-8")
+    os.truncate(source / "sessions" / huge.id / "transcript.md", 40 << 30)
+    done, again = await copy_storage(source, target), await copy_storage(source, target)
+    assert (done.sessions, again.sessions, again.digest) == (1, 0, done.digest)
+    for what in (names[0], names[1], damaged.id, huge.id):
+        assert any(what in each for each in done.left_out), what
+    async with MemorySystem(target) as memory:
+        [kept] = [await memory.load_session(each.id, "chat") for each in await memory.list_sessions()]
+        assert [*await kept.attachments()] == [names[2]]
+        assert await kept.attachment(names[2]) == b"three"
 
 
 async def test_a_place_leads_nowhere_else_and_its_files_are_private(pair: Pair, tmp_path: Path) -> None:
