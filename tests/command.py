@@ -61,9 +61,9 @@ def from_json(*arguments: str, stdin: str | bytes = "", **environment: str) -> A
     return json.loads(ok(*arguments, "--json", stdin=stdin, **environment))
 
 
-def fails(code: int, words: str, *arguments: str) -> None:
+def fails(code: int, words: str, *arguments: str, stdin: str | bytes = "", **environment: str) -> None:
     """Check that it ends with this code and prints nothing but an error with these words."""
-    done = run(*arguments)
+    done = run(*arguments, stdin=stdin, **environment)
     assert (done.returncode, done.stdout) == (code, ""), done.stdout
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -43,7 +43,7 @@ _NUMBERS = count()
 SLOW = (
     "tests/surfaces/page/",
     "tests/surfaces/server/test_document.py",
-    "tests/surfaces/test_installed.py",
+    "tests/surfaces/test_import_package.py",
     "tests/memory/test_crashes.py",
     "tests/models/test_local_model.py",
     "tests/stores/test_observation_processes.py",

@@ -70,16 +70,17 @@ class Terminal:
         """Wait for an empty prompt."""
         self._until(lambda: self.text.splitlines()[-1:] == ["❯"], "an empty prompt")
 
-    def type(self, keys: str) -> None:
-        """Press keys."""
+    def type(self, keys: str, wanted: str = "") -> str:
+        """Press keys, and wait to see what they bring."""
         self._process.send(keys)
+        return self.see(wanted)
 
-    def say(self, line: str) -> None:
-        """Wait for the prompt, type a line and press Enter."""
+    def say(self, line: str, wanted: str = "") -> str:
+        """Wait for the prompt, type a line, press Enter, and wait to see what it brings."""
         self.prompt()
         self._process.send(line)
         self._until(lambda: line[-20:] in self.text.splitlines()[-1] or "\n" in line or line[-20:] in self.text, line)
-        self._process.send("\r")
+        return self.type("\r", wanted)
 
     def leave(self) -> str:
         """Leave with Ctrl-D, and return everything that was shown."""

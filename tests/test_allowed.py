@@ -28,6 +28,7 @@ from chatbot.stores.errors import UnknownStore
 from chatbot.stores.plugins import STORES, load, settings_of
 from tests import process
 from tests.command import ok, project, run
+from tests.effort import by_day
 from tests.patience import PATIENCE_S
 
 EVIL = """
@@ -274,7 +275,6 @@ def test_so_is_an_identity_even_beside_a_chosen_configuration(text: str, config_
         ConfigError, match=r"identity\.toml(: an identity cannot set| is not trusted: it sets |: .* not found)"
     ):
         load_identity(Path("identities"), "ada")
-    assert call("ask", "hi") == 3
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_so_is_an_identity_even_beside_a_chosen_configuration(text: str, config_
         ('huggingface]\napi_key = "k"', "huggingface/gpt", False),
     ],
 )
-@pytest.mark.parametrize("setting", ["model.name", "embedding.model", "extraction.model"])
+@pytest.mark.parametrize("setting", by_day(["model.name", "embedding.model", "extraction.model"], "embedding.model"))
 @pytest.mark.usefixtures("with_encoders")
 def test_an_identity_may_name_a_model_of_a_provider_that_the_owner_has_set_up(
     table: str, model: str, *, is_accepted: bool, setting: str
@@ -321,20 +321,15 @@ def test_a_file_that_is_asked_for_or_the_users_own_needs_no_trust(monkeypatch: p
     assert settings().path == Path("config.toml")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[model]\nnmae = 1", "did you mean 'name'"),
-        ("[memory.observations]\nttl_day = 1", "did you mean 'ttl_days'"),
-        ("[hooks.inject]\npriorty = 1", "did you mean 'priority'"),
+def test_a_mistake_in_a_found_file_is_named_as_one() -> None:
+    for text, words in (
         ("[memory.basic_sesion]\nkv_cap = 1", r"memory.basic_sesion.kv_cap: did you mean 'basic_session'\?"),
+        ("[hooks.inject]\npriorty = 1", "did you mean 'priority'"),
         ("[hooks.injct]\nenabled = true", r"it sets hooks.injct.enabled: did you mean 'inject'\? review it"),
-    ],
-)
-def test_a_mistake_in_a_found_file_is_named_as_one(text: str, words: str) -> None:
-    Path("config.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=words):
-        settings()
+    ):
+        Path("config.toml").write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError, match=words):
+            settings()
 
 
 def test_what_was_allowed_holds_for_those_values_in_that_place_alone() -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -181,43 +180,11 @@ def in_force(config: Config) -> dict[tuple[str, ...], Any]:
 
 
 DEFAULTS = in_force(Config())
-VALUES = (
-    True,
-    False,
-    1,
-    3,
-    0.5,
-    0.25,
-    "shared",
-    "on",
-    "x",
-    "https://example.org",
-    ["x"],
-    [1, 2, 3, 4],
-    ["note"],
-    {"x": "y"},
-    {"note": 3},
-    64,
-    [{"max_rows": 1}],
-    [{"name": "home"}],
-)
 
 
 def _nested(place: tuple[str, ...], value: object) -> dict[str, Any]:
     key, *rest = place
     return {key: _nested(tuple(rest), value) if rest else value}
-
-
-def _another(place: tuple[str, ...]) -> Any:
-    """Some value that the setting may have, and does not have by default."""
-    for value in VALUES:
-        with suppress(ConfigError, StoreError):
-            found = in_force(
-                Settings(None, {}, {}, {}).with_identity(_nested(place, value), Path("identity.toml")).combined()
-            )
-            if found.get(place, DEFAULTS[place]) != DEFAULTS[place] or place not in found:
-                return value
-    raise AssertionError(place)
 
 
 WILD = (math.inf, -math.inf, math.nan, 1e23, -1e23, 10**23, -(10**23))
@@ -253,31 +220,6 @@ def test_a_file_that_no_program_should_take_is_refused_by_its_name(text: str) ->
         path.write_text(text)
         with pytest.raises(ConfigError, match=name):
             read_toml(path)
-
-
-WITH_FREE_NAMES = {("mcp", "servers"), ("providers",)}
-
-
-def test_setting_one_key_leaves_every_other_at_its_default() -> None:
-    """From the file, from an identity and from the environment, at every depth."""
-    for place in [place for place in DEFAULTS if place not in WITH_FREE_NAMES]:
-        value = _another(place)
-        shown = f"value = {json.dumps(value)}" if isinstance(value, list) else ""
-        text = (
-            shown.removeprefix("value = ") if shown else str(value).lower() if isinstance(value, bool) else str(value)
-        )
-        layers = [
-            Settings(None, _nested(place, value), {}, {}).combined(),
-            Settings(None, {}, {}, {}).with_identity(_nested(place, value), Path("identity.toml")).combined(),
-        ]
-        if not isinstance(value, dict) and "{" not in text:
-            variable = "CHATBOT_" + "__".join(place).upper()
-            layers.append(Settings.read(environ={variable: text}).combined())
-        for config in layers:
-            found = in_force(config)
-            others = {at: each for at, each in DEFAULTS.items() if at[: len(place)] != place}
-            assert {at: each for at, each in found.items() if at[: len(place)] != place} == others, place
-            assert found != DEFAULTS
 
 
 def test_an_agent_a_server_or_a_provider_of_ones_own_leaves_the_default_agent_as_it_is() -> None:

@@ -23,22 +23,14 @@ def _test_names() -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_test_that_is_named_exists(page: str) -> None:
-    named = {text for text in _quoted(page) if re.fullmatch(r"test_\w+", text)}
-    assert named - _test_names() == set()
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_file_that_is_named_exists(page: str) -> None:
+def test_every_test_file_and_module_that_is_named_exists(page: str) -> None:
+    quoted = list(_quoted(page))
+    assert {text for text in quoted if re.fullmatch(r"test_\w+", text)} - _test_names() == set()
     tops = "chatbot|stores|docs|tests|benchmarks|[.]ci"
-    named = [text for text in _quoted(page) if re.fullmatch(rf"(?:{tops})/[\w./-]*", text)]
-    assert named
-    assert [text for text in named if not (ROOT / text).exists()] == []
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_every_module_and_name_in_one_exists(page: str) -> None:
-    named = [text for text in _quoted(page) if re.fullmatch(r"(?:chatbot|stores)(?:\.\w+)+", text)]
+    files = [text for text in quoted if re.fullmatch(rf"(?:{tops})/[\w./-]*", text)]
+    assert files
+    assert [text for text in files if not (ROOT / text).exists()] == []
+    named = [text for text in quoted if re.fullmatch(r"(?:chatbot|stores)(?:\.\w+)+", text)]
     groups = {"chatbot.stores", "chatbot.hooks", "chatbot.tools"}  # entry points
     assert [text for text in named if text not in groups and not _is_there(text)] == []
 

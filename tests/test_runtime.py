@@ -1,28 +1,13 @@
 """The composition root: what the configuration says is what runs."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from chatbot.config import ModelSettings
-from chatbot.errors import ConfigError, IdentityError, UnknownModel, WrongAgent
-from chatbot.messages import ToolCall
+from chatbot.errors import ConfigError, UnknownModel
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime, Setup
-
-OWN_STORE = """
-from chatbot.stores import TranscriptStore
-
-class Own(TranscriptStore):
-    keeps_files = False
-    said = []
-    async def transcript_append(self, session, entries):
-        self.said += entries
-    async def transcript_read_last(self, session, n):
-        return self.said[-n:] if n > 0 else []
-    async def forget_session(self, session): ...
-"""
+from chatbot.runtime import Options, Runtime
 
 
 @pytest.fixture(autouse=True)
@@ -42,15 +27,6 @@ def _configure(table: str) -> None:
         file.write(table)
 
 
-async def test_a_conversation_goes_on_in_another_run() -> None:
-    model = ScriptedModel(["hello", "still here"])
-    async with Runtime(model=model) as runtime:
-        await runtime.chat(await runtime.resume()).turn("first")
-    async with Runtime(model=model) as runtime:
-        await runtime.chat(await runtime.resume()).turn("second")
-    assert [message.content for message in model.prompts[1]] == ["You are ada.", "first", "hello", "second"]
-
-
 async def test_another_identity_knows_nothing_of_it() -> None:
     model = ScriptedModel(["ok"])
     async with Runtime(model=model) as runtime:
@@ -62,21 +38,8 @@ async def test_another_identity_knows_nothing_of_it() -> None:
     assert [message.content for message in model.prompts[1]] == ["You are grace.", "what do you know?"]
 
 
-async def test_a_session_of_another_agent_is_not_resumed() -> None:
-    async with Runtime() as runtime:
-        session = await runtime.new_session()
-        assert session is not None
-    async with Runtime(Options(agent="other")) as runtime:
-        with pytest.raises(WrongAgent):
-            await runtime.resume(session.id)
-
-
-@pytest.mark.parametrize("store", ["in_memory", "own_store:Own"])
-async def test_a_store_is_swapped_by_one_line_of_configuration(
-    store: str, config_is_asked_for: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("own_store.py").write_text(OWN_STORE, encoding="utf-8")
-    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", f'["{store}"]')
+async def test_a_store_is_swapped_by_one_line_of_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["in_memory"]')
     model = ScriptedModel(["ok"])
     async with Runtime(model=model) as runtime:
         chat = runtime.chat(await runtime.new_session())
@@ -84,41 +47,6 @@ async def test_a_store_is_swapped_by_one_line_of_configuration(
         await chat.turn("do you?")
     assert [message.content for message in model.prompts[1]][1:] == ["remember me", "ok", "do you?"]
     assert not list(Path("identities").rglob("transcript.md"))
-
-
-OWN_TOOLS = """
-def whose(context):
-    async def whoami() -> dict[str, str]:
-        \"\"\"Say whose session it is.\"\"\"
-        return {"agent": context.agent, "identity": context.identity, "session": context.session.id}
-    return [whoami]
-"""
-
-
-async def test_the_tools_of_the_settings_are_made_for_each_session(
-    config_is_asked_for: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("own_tools.py").write_text(OWN_TOOLS, encoding="utf-8")
-    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__TOOLS", '["memory", "own_tools:whose"]')
-    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["basic_session", "observations"]')
-    model = ScriptedModel([ToolCall("c", "whoami", ""), "I see"])
-    async with Runtime(model=model) as runtime:
-        for session in (await runtime.new_session(), await runtime.new_session()):
-            assert session is not None
-            await runtime.chat(session).turn("who are you?")
-            told = {"agent": "chat", "identity": "ada", "session": session.id}
-            assert json.loads(model.prompts[-1][-1].content) == told
-            names = [spec.name for spec in runtime.tools(session).specs]
-            assert (names[0], names[-1]) == ("memory_search", "whoami")
-
-
-async def test_a_model_that_takes_no_tools_is_offered_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Small(ScriptedModel):
-        supports_tools = False
-
-    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["observations"]')
-    async with Runtime(model=Small(["ok"])) as runtime:
-        assert runtime.tools(await runtime.new_session()).specs == ()
 
 
 async def test_tools_that_cannot_be_found_are_named_before_anything_is_opened(
@@ -153,41 +81,9 @@ async def test_a_relative_cache_is_in_the_folder_of_the_configuration(
     assert not list(tmp_path.iterdir())
 
 
-async def test_an_ephemeral_run_leaves_nothing_but_its_cost() -> None:
-    async with Runtime(Options(ephemeral=True)) as runtime:
-        assert runtime.store_types == ("in_memory",)
-        await runtime.chat(await runtime.new_session()).turn("off the record")
-    written = [path for path in Path("identities").rglob("*") if path.is_file()]
-    assert sorted(path.name for path in written) == [".lock", "identity.toml", "identity.toml", "usage.jsonl"]
-    assert not any(b"off the record" in path.read_bytes() for path in written)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        (Options(identity="gracee"), IdentityError, "did you mean 'grace'"),
-        (Options(agent="chatt"), ConfigError, "did you mean 'chat'"),
-        (Options(config=Path("nowhere.toml")), ConfigError, "nowhere"),
-    ],
-)
-def test_what_does_not_exist_is_named(options: Options, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        Setup.resolve(options)
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ("[memory.basic_session]\nkv_kap = 1", "did you mean 'kv_cap'"),
-        ("[memory.basic_sesion]\nkv_cap = 1", "did you mean 'basic_session'"),
-        ("[agents.third]\nmemory = ['nope']", "no store is called 'nope'"),
-    ],
-)
-def test_a_store_that_is_wrong_is_found_before_anything_is_opened(
-    table: str, words: str, config_is_asked_for: None
-) -> None:
-    _configure(table)
-    with pytest.raises(ConfigError, match=words):
+def test_a_store_that_is_wrong_is_found_before_anything_is_opened(config_is_asked_for: None) -> None:
+    _configure("[agents.third]\nmemory = ['nope']")
+    with pytest.raises(ConfigError, match="no store is called 'nope'"):
         Runtime()
     assert not Path("identities/ada/memory").exists()
 

@@ -14,6 +14,8 @@ from chatbot.stores.observations.table import Table
 from chatbot.stores.query import EMPTY, FILTERED, MISSING, Filter, Labelled, Order, passes, tests_of, written
 from chatbot.stores.records import micros
 
+Range = tuple[Sequence[float], Callable[[Any, float], Any], float]
+"""A column, how its numbers are compared, and with which number."""
 _EMPTY = frozenset(label_of(name, "") for name in EMPTY)
 """Filter value for rows without a value."""
 
@@ -68,16 +70,17 @@ def predicate(table: Table, wanted: Filter, *, without_ranges: bool = False) -> 
 
     `without_ranges` leaves out comparisons that can be made with a whole column at once.
     """
-    found = () if without_ranges else ranges(table, wanted)
-    checks = [*(partial(_in_range, *each) for each in found), *_checks(table, wanted)]
+    found = [] if without_ranges else ranges(table, wanted)
+    checks: list[Callable[[int], bool]] = [partial(_in_range, each) for each in found]
+    checks += _checks(table, wanted)
     if len(checks) < 2:
         return checks[0] if checks else always
     return lambda number: all(check(number) for check in checks)
 
 
-def ranges(table: Table, wanted: Filter) -> list[tuple[Sequence[float], Callable[[Any, float], Any], float]]:
-    """Return the comparisons of whole columns: a column, how its numbers are compared, and with which."""
-    found: list[tuple[Sequence[float], Callable[[Any, float], Any], float]] = []
+def ranges(table: Table, wanted: Filter) -> list[Range]:
+    """Return the comparisons of whole columns."""
+    found: list[Range] = []
     if wanted.after is not None:
         found.append((table.created_at, ge, micros(wanted.after)))
     if wanted.before is not None:
@@ -87,7 +90,8 @@ def ranges(table: Table, wanted: Filter) -> list[tuple[Sequence[float], Callable
     return found
 
 
-def _in_range(column: Sequence[float], compare: Callable[[Any, float], Any], bound: float, number: int) -> bool:
+def _in_range(wanted: Range, number: int) -> bool:
+    column, compare, bound = wanted
     return bool(compare(column[number], bound))
 
 

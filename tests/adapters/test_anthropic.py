@@ -1,23 +1,15 @@
 """Anthropic's memory tool over memories: the commands as Claude calls them, through the SDK's own dispatch."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from anthropic.lib.tools import ToolError
 
 from chatbot.adapters.anthropic import MemoryFiles
-from chatbot.embed import AgentMemory, open_memory
+from chatbot.embed import AgentMemory
 from tests.adapters.poisoned import ATTACKS, assert_inside
 
 pytestmark = pytest.mark.nightly
-
-
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[AgentMemory]:
-    async with open_memory(tmp_path, user="ada") as opened:
-        yield opened
 
 
 async def run(memory: AgentMemory, command: str, **given: Any) -> str:

@@ -1,6 +1,5 @@
 """The adapter of the OpenAI Agents SDK, with the SDK's own runner and a model that answers by script."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ class Scripted(Model):
 
     def stream_response(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
-
-
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[AgentMemory]:
-    async with open_memory(tmp_path, user="ada") as opened:
-        yield opened
 
 
 def config(memory: AgentMemory) -> RunConfig:

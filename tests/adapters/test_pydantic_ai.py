@@ -1,6 +1,5 @@
 """The adapter of pydantic-ai, with the package's own agent and a model that answers by function."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,6 @@ from chatbot.embed import AgentMemory, open_memory
 from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 
 pytestmark = pytest.mark.nightly
-
-
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[AgentMemory]:
-    async with open_memory(tmp_path, user="ada") as opened:
-        yield opened
 
 
 class Asked:

@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
 from chatbot.runtime import Options, Runtime
-from chatbot.server.callers import Grant, Remembers, Users
+from chatbot.server.callers import Grant
 from chatbot.server.identities import Identities
 from chatbot.server.serve import listening, server_of
 from chatbot.stores.access import RIGHTS, Clearance, Right
@@ -58,22 +58,10 @@ class Served:
         clearance: Clearance = "full",
         rate: int = 100_000,
         rights: Collection[Right] = RIGHTS,
-        namespace: str = "",
-        project: str | None = None,
-        users: Users = "apart",
-        memory: Remembers = "off",
+        **more: Any,
     ) -> str:
         """A new token, with every right unless others are named."""
-        grant = Grant(
-            identities,
-            clearance,
-            rate_per_minute=rate,
-            rights=frozenset(rights),
-            namespace=namespace,
-            project=project,
-            users=users,
-            memory=memory,
-        )
+        grant = Grant(identities, clearance, rate_per_minute=rate, rights=frozenset(rights), **more)
         return self.identities.tokens.add(uuid4().hex, grant)[0]
 
 

@@ -10,8 +10,9 @@ import asyncio
 import json
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -33,245 +34,11 @@ USAGE: Json = {
 }
 WORDS = ("Hello", ", ", "wörld", " 🎉", ".")
 
-BEHAVIOURS: dict[str, Behaviour] = {}
-"""By the name of the model; any other says hello."""
-
 _hung_up: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 _asked_slowly: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 _released: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 _asked: defaultdict[str, list[Json]] = defaultdict(list)
 """The requests, by the address that they came to."""
-
-
-def behaviour(function: Behaviour) -> Behaviour:
-    """Serve this function as the model of its name, underscores written as dashes."""
-    BEHAVIOURS[function.__name__.replace("_", "-")] = function
-    return function
-
-
-@behaviour
-async def says(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stream(request, asked, *map(_text, WORDS), _finish(), _usage())
-
-
-@behaviour
-async def echoes(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stream(request, asked, _text(asked["messages"][-1]["content"]), _finish(), _usage())
-
-
-@behaviour
-async def says_without_usage(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stream(request, asked, *map(_text, WORDS), _finish())
-
-
-@behaviour
-async def calls_tools(request: web.Request, asked: Json) -> web.StreamResponse:
-    deltas = [
-        _text("Let me look. "),
-        _tool(0, id="call_a", name="search", arguments=""),
-        _tool(0, arguments='{"query": '),
-        _tool(0, arguments='"sea otters"}'),
-        _tool(1, id="call_b", name="clock", arguments="{}"),
-    ]
-    return await _stream(request, asked, *deltas, _finish("tool_calls"), _usage())
-
-
-@behaviour
-async def runs_out_of_tokens(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stream(request, asked, _text("It goes"), _finish("length"), _usage())
-
-
-@behaviour
-async def is_filtered(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stream(request, asked, _text("I"), _finish("content_filter"), _usage())
-
-
-@behaviour
-async def says_nothing(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stream(request, asked, _finish(), _usage())
-
-
-@behaviour
-async def slows_down_once(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await (says if _is_repeated(request) else slows_down)(request, asked)
-
-
-@behaviour
-async def slows_down(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(429, "Rate limit reached for requests", headers={"Retry-After": "0.2"})
-
-
-@behaviour
-async def has_no_credit(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(402, "Insufficient balance")
-
-
-@behaviour
-async def has_no_quota(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(429, "You exceeded your current quota", code="insufficient_quota")
-
-
-@behaviour
-async def slows_down_for_an_hour(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(429, "Rate limit reached for tokens", headers={"Retry-After": "3600"})
-
-
-@behaviour
-async def fails_once(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await (says if _is_repeated(request) else fails)(request, asked)
-
-
-@behaviour
-async def fails(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(500, "The server had an error while processing your request")
-
-
-@behaviour
-async def fails_at_length(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(500, "\n".join(f"{name}: {text}" for name, text in request.headers.items()) * 100)
-
-
-@behaviour
-async def is_overloaded(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(503, "The engine is currently overloaded")
-
-
-@behaviour
-async def denies(request: web.Request, asked: Json) -> web.StreamResponse:
-    key = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    return _error(401, f"Incorrect API key provided: {key}. See https://me:hunter2@example.com", code="invalid_api_key")
-
-
-@behaviour
-async def repeats_keys(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(401, f"These keys are wrong: {', '.join(KEY_FORMS.values())}", code="invalid_api_key")
-
-
-@behaviour
-async def forbids(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(403, "Your project may not use this model")
-
-
-@behaviour
-async def is_unknown(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(404, "The model does not exist", code="model_not_found")
-
-
-@behaviour
-async def refuses(request: web.Request, asked: Json) -> web.StreamResponse:
-    return _error(400, "Invalid value: 'messages[0].role'")
-
-
-@behaviour
-async def is_too_small(request: web.Request, asked: Json) -> web.StreamResponse:
-    message = "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens."
-    return _error(400, message, code="context_length_exceeded")
-
-
-@behaviour
-async def drops_at_once(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _drop(request, asked)
-
-
-@behaviour
-async def drops_later(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _drop(request, asked, _text("Half a"), _text(" sentence"))
-
-
-@behaviour
-async def never_answers(request: web.Request, asked: Json) -> web.StreamResponse:
-    await asyncio.Event().wait()
-    raise AssertionError
-
-
-@behaviour
-async def opens_and_stalls(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stall(request, asked)
-
-
-@behaviour
-async def stalls_later(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stall(request, asked, _text("Wait"), _text(" a"))
-
-
-@behaviour
-async def ends_without_finishing(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stream(request, asked, _text("Half a"), _text(" sentence"))
-
-
-@behaviour
-async def stammers(request: web.Request, asked: Json) -> web.StreamResponse:
-    response = await _open(request, asked, _text("Half"))
-    await response.write(b'data: {"id": "x", "choices": [{"index": 0, "del\n\n')
-    await response.write_eof()
-    return response
-
-
-@behaviour
-async def fails_midway(request: web.Request, asked: Json) -> web.StreamResponse:
-    response = await _open(request, asked, _text("Half"))
-    error = {"error": {"message": "The server had an error", "type": "server_error", "code": 500}}
-    await response.write(f"data: {json.dumps(error)}\n\n".encode())
-    await response.write_eof()
-    return response
-
-
-@behaviour
-async def embeds(request: web.Request, asked: Json) -> web.StreamResponse:
-    texts: list[str] = asked["input"]
-    length = asked.get("dimensions") or 4
-    rows: list[Json] = [
-        {"object": "embedding", "index": index, "embedding": _vector_of(text, length)}
-        for index, text in enumerate(texts)
-    ]
-    usage = {"prompt_tokens": 3 * len(texts), "total_tokens": 3 * len(texts)}
-    return web.json_response({"object": "list", "data": rows[::-1], "model": asked["model"], "usage": usage})
-
-
-@behaviour
-async def embeds_after_failing_twice(request: web.Request, asked: Json) -> web.StreamResponse:
-    is_third = len(_asked[request.match_info["client"]]) > 2
-    return await (embeds if is_third else fails)(request, asked)
-
-
-@behaviour
-async def embeds_without_usage(request: web.Request, asked: Json) -> web.StreamResponse:
-    row = {"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}
-    return web.json_response({"object": "list", "data": [row], "model": asked["model"]})
-
-
-@behaviour
-async def embeds_too_little(request: web.Request, asked: Json) -> web.StreamResponse:
-    row = {"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}
-    return web.json_response({"object": "list", "data": [row], "model": asked["model"], "usage": USAGE})
-
-
-@behaviour
-async def embeds_nonsense(request: web.Request, asked: Json) -> web.StreamResponse:
-    nonsense = [request.headers["Authorization"], None]
-    return web.json_response({"object": "list", "data": [{"index": 0, "embedding": nonsense}], "model": "m"})
-
-
-@behaviour
-async def takes_facts(request: web.Request, asked: Json) -> web.StreamResponse:
-    return await _stream(request, asked, _text(work_of(asked["messages"])), _finish(), _usage())
-
-
-@behaviour
-async def takes_facts_slowly(request: web.Request, asked: Json) -> web.StreamResponse:
-    _asked_slowly[request.match_info["client"]].set()
-    await _released[request.match_info["client"]].wait()
-    return await takes_facts(request, asked)
-
-
-def _replies(text: str) -> Behaviour:
-    async def reply(request: web.Request, asked: Json) -> web.StreamResponse:
-        return await _stream(request, asked, _text(text), _finish(), _usage())
-
-    return reply
-
-
-BEHAVIOURS |= {f"extracts-{name}": _replies(text) for name, text in REPLIES.items()}
 
 
 def _vector_of(text: str, length: int) -> list[float]:
@@ -316,37 +83,189 @@ async def _open(request: web.Request, asked: Json, *chunks: Json) -> web.StreamR
     return response
 
 
-async def _stream(request: web.Request, asked: Json, *chunks: Json) -> web.StreamResponse:
+async def _send(
+    finish: Callable[[web.Request, web.StreamResponse], Awaitable[None]],
+    chunks: Sequence[Json],
+    request: web.Request,
+    asked: Json,
+) -> web.StreamResponse:
     response = await _open(request, asked, *chunks)
+    await finish(request, response)
+    return response
+
+
+async def _end(_: web.Request, response: web.StreamResponse) -> None:
     await response.write(b"data: [DONE]\n\n")
     await response.write_eof()
-    return response
 
 
-async def _drop(request: web.Request, asked: Json, *chunks: Json) -> web.StreamResponse:
-    response = await _open(request, asked, *chunks)
+async def _drop(request: web.Request, _: web.StreamResponse) -> None:
     assert request.transport is not None
     request.transport.abort()
-    return response
 
 
-async def _stall(request: web.Request, asked: Json, *chunks: Json) -> web.StreamResponse:
-    response = await _open(request, asked, *chunks)
+async def _stall(request: web.Request, _: web.StreamResponse) -> None:
     try:
         await asyncio.Event().wait()
     finally:
         _hung_up[request.match_info["client"]].set()
+
+
+def _streams(*chunks: Json) -> Behaviour:
+    """A reply of these chunks, which comes to its end."""
+    return partial(_send, _end, chunks)
+
+
+def _drops(*chunks: Json) -> Behaviour:
+    """The connection breaks after these chunks."""
+    return partial(_send, _drop, chunks)
+
+
+def _stalls(*chunks: Json) -> Behaviour:
+    """Nothing comes after these chunks."""
+    return partial(_send, _stall, chunks)
+
+
+def _fails(status: int, message: str, *, code: str = "", headers: dict[str, str] | None = None) -> Behaviour:
+    async def fail(request: web.Request, asked: Json) -> web.StreamResponse:
+        return _error(status, message, code=code, headers=headers)
+
+    return fail
+
+
+def _later(first: Behaviour, then: Behaviour, *, times: int = 1) -> Behaviour:
+    """The first behaviour so many times, and then the other one."""
+
+    async def either(request: web.Request, asked: Json) -> web.StreamResponse:
+        is_later = len(_asked[request.match_info["client"]]) > times
+        return await (then if is_later else first)(request, asked)
+
+    return either
+
+
+async def fails_at_length(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(500, "\n".join(f"{name}: {text}" for name, text in request.headers.items()) * 100)
+
+
+async def denies(request: web.Request, asked: Json) -> web.StreamResponse:
+    key = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return _error(401, f"Incorrect API key provided: {key}. See https://me:hunter2@example.com", code="invalid_api_key")
+
+
+async def never_answers(request: web.Request, asked: Json) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def stammers(request: web.Request, asked: Json) -> web.StreamResponse:
+    response = await _open(request, asked, _text("Half"))
+    await response.write(b'data: {"id": "x", "choices": [{"index": 0, "del\n\n')
+    await response.write_eof()
     return response
 
 
-def _is_repeated(request: web.Request) -> bool:
-    return len(_asked[request.match_info["client"]]) > 1
+async def fails_midway(request: web.Request, asked: Json) -> web.StreamResponse:
+    response = await _open(request, asked, _text("Half"))
+    error = {"error": {"message": "The server had an error", "type": "server_error", "code": 500}}
+    await response.write(f"data: {json.dumps(error)}\n\n".encode())
+    await response.write_eof()
+    return response
+
+
+async def embeds(request: web.Request, asked: Json) -> web.StreamResponse:
+    texts: list[str] = asked["input"]
+    length = asked.get("dimensions") or 4
+    rows: list[Json] = [
+        {"object": "embedding", "index": index, "embedding": _vector_of(text, length)}
+        for index, text in enumerate(texts)
+    ]
+    usage = {"prompt_tokens": 3 * len(texts), "total_tokens": 3 * len(texts)}
+    return web.json_response({"object": "list", "data": rows[::-1], "model": asked["model"], "usage": usage})
+
+
+async def embeds_without_usage(request: web.Request, asked: Json) -> web.StreamResponse:
+    row = {"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}
+    return web.json_response({"object": "list", "data": [row], "model": asked["model"]})
+
+
+async def embeds_too_little(request: web.Request, asked: Json) -> web.StreamResponse:
+    row = {"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}
+    return web.json_response({"object": "list", "data": [row], "model": asked["model"], "usage": USAGE})
+
+
+async def embeds_nonsense(request: web.Request, asked: Json) -> web.StreamResponse:
+    nonsense = [request.headers["Authorization"], None]
+    return web.json_response({"object": "list", "data": [{"index": 0, "embedding": nonsense}], "model": "m"})
+
+
+async def takes_facts(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _streams(_text(work_of(asked["messages"])), _finish(), _usage())(request, asked)
+
+
+async def takes_facts_slowly(request: web.Request, asked: Json) -> web.StreamResponse:
+    _asked_slowly[request.match_info["client"]].set()
+    await _released[request.match_info["client"]].wait()
+    return await takes_facts(request, asked)
+
+
+SAYS = _streams(*map(_text, WORDS), _finish(), _usage())
+FAILS = _fails(500, "The server had an error while processing your request")
+SLOWS_DOWN = _fails(429, "Rate limit reached for requests", headers={"Retry-After": "0.2"})
+TOO_LONG = "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens."
+BEHAVIOURS: dict[str, Behaviour] = {
+    "says": SAYS,
+    "says-without-usage": _streams(*map(_text, WORDS), _finish()),
+    "calls-tools": _streams(
+        _text("Let me look. "),
+        _tool(0, id="call_a", name="search", arguments=""),
+        _tool(0, arguments='{"query": '),
+        _tool(0, arguments='"sea otters"}'),
+        _tool(1, id="call_b", name="clock", arguments="{}"),
+        _finish("tool_calls"),
+        _usage(),
+    ),
+    "runs-out-of-tokens": _streams(_text("It goes"), _finish("length"), _usage()),
+    "is-filtered": _streams(_text("I"), _finish("content_filter"), _usage()),
+    "says-nothing": _streams(_finish(), _usage()),
+    "ends-without-finishing": _streams(_text("Half a"), _text(" sentence")),
+    "drops-at-once": _drops(),
+    "drops-later": _drops(_text("Half a"), _text(" sentence")),
+    "never-answers": never_answers,
+    "opens-and-stalls": _stalls(),
+    "stalls-later": _stalls(_text("Wait"), _text(" a")),
+    "stammers": stammers,
+    "fails-midway": fails_midway,
+    "slows-down": SLOWS_DOWN,
+    "slows-down-once": _later(SLOWS_DOWN, SAYS),
+    "slows-down-for-an-hour": _fails(429, "Rate limit reached for tokens", headers={"Retry-After": "3600"}),
+    "has-no-credit": _fails(402, "Insufficient balance"),
+    "has-no-quota": _fails(429, "You exceeded your current quota", code="insufficient_quota"),
+    "fails": FAILS,
+    "fails-once": _later(FAILS, SAYS),
+    "fails-at-length": fails_at_length,
+    "is-overloaded": _fails(503, "The engine is currently overloaded"),
+    "denies": denies,
+    "repeats-keys": _fails(401, f"These keys are wrong: {', '.join(KEY_FORMS.values())}", code="invalid_api_key"),
+    "forbids": _fails(403, "Your project may not use this model"),
+    "is-unknown": _fails(404, "The model does not exist", code="model_not_found"),
+    "refuses": _fails(400, "Invalid value: 'messages[0].role'"),
+    "is-too-small": _fails(400, TOO_LONG, code="context_length_exceeded"),
+    "embeds": embeds,
+    "embeds-after-failing-twice": _later(FAILS, embeds, times=2),
+    "embeds-without-usage": embeds_without_usage,
+    "embeds-too-little": embeds_too_little,
+    "embeds-nonsense": embeds_nonsense,
+    "takes-facts": takes_facts,
+    "takes-facts-slowly": takes_facts_slowly,
+    **{f"extracts-{name}": _streams(_text(text), _finish(), _usage()) for name, text in REPLIES.items()},
+}
+"""By the name of the model; any other says hello."""
 
 
 async def _complete(request: web.Request) -> web.StreamResponse:
     asked = await request.json()
     _asked[request.match_info["client"]].append({"headers": dict(request.headers), "body": asked})
-    return await BEHAVIOURS.get(asked["model"], says)(request, asked)
+    return await BEHAVIOURS.get(asked["model"], SAYS)(request, asked)
 
 
 async def _requests(request: web.Request) -> web.Response:

@@ -5,11 +5,9 @@ import subprocess
 import sys
 from functools import cached_property
 from pathlib import Path
-from uuid import uuid4
 
 import httpx
 
-from tests.command import run
 from tests.patience import PATIENCE_S
 
 SLOWLY = """
@@ -51,8 +49,3 @@ class ServerProcess:
         self.process.wait(PATIENCE_S)
         assert self.process.stdout is not None
         self.process.stdout.close()
-
-
-def new_token(label: str, *, rate: int) -> str:
-    """A token with every right, made by the command line in the current folder."""
-    return run("token", "add", f"{label}-{uuid4().hex}", "--clearance", "full", "--rate", str(rate)).stdout.strip()

@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 
 from tests.servers.in_thread import answering
 
-SHAPES = ("openai", "anthropic", "ollama", "gemini")
-
 
 def answer_to(prompt: str) -> str:
     """Return what a model would make of the last note that names a home, for the later of two is true now."""

@@ -83,33 +83,14 @@ class Door(ABC):
         [row] = answer if isinstance(answer, list) else [answer]
         return row["title"], row.get("type", "note")
 
-    async def edit(self, observation_id: str, **fields: Any) -> str:
-        """The outcome."""
-        return str((await self.run("change_memory", memory_id=observation_id, **fields))["outcome"])
-
-    async def confirm(self, observation_id: str) -> None:
-        await self.run("confirm_memory", ids=[observation_id])
-
-    async def purge(self, observation_id: str) -> None:
-        await self.run("purge_memories", ids=[observation_id])
-
     async def timeline(self, observation_id: str) -> list[str]:
         """Ids."""
         return [row["id"] for row in _rows(await self.run("get_timeline", anchor=observation_id))]
-
-    async def supersede(self, old: str, new: str) -> None:
-        await self.run("supersede_memory", old=old, new=new)
 
     async def history(self, observation_id: str) -> list[tuple[str, str]]:
         """Ids and statuses."""
         line = map(_row, _rows(await self.run("get_history", observation_id=observation_id)))
         return [(row["id"], row.get("status", "active")) for row in line]
-
-    async def forget(self, observation_id: str) -> None:
-        await self.run("forget_memory", ids=[observation_id])
-
-    async def restore(self, observation_id: str) -> None:
-        await self.run("restore_memory", ids=[observation_id])
 
     async def people(self) -> list[tuple[str, int]]:
         """Names and mentions."""
@@ -120,15 +101,9 @@ class Door(ABC):
         answer = await self.run("add_task", title=title)
         return str(answer.get("task", answer)["id"])
 
-    async def finish_task(self, task_id: str) -> None:
-        await self.run("change_task", task_id=task_id, status="completed")
-
     async def tasks(self) -> list[str]:
         """Titles of those that are open."""
         return [task["title"] for task in _rows(await self.run("list_tasks"))]
-
-    async def finish(self, task_id: str) -> None:
-        await self.run("change_task", task_id=task_id, status="completed")
 
     async def facts(self, subject: str, **wanted: str) -> list[str]:
         found = _rows(await self.run("list_facts", subject=subject, **wanted))
@@ -138,12 +113,6 @@ class Door(ABC):
         """Its id."""
         answer = await self.run("state_fact", subject=subject, predicate=predicate, object=object_)
         return str(answer.get("fact", answer)["id"])
-
-    async def take_back(self, fact_id: str) -> None:
-        await self.run("retract_fact", fact_id=fact_id)
-
-    async def add_alias(self, name: str, alias: str) -> None:
-        await self.run("add_alias", name=name, alias=alias)
 
     async def propose(self, key: str, value: str) -> str:
         """The outcome of a proposal for the profile, which a caller makes who may not chat, such as a tool."""
@@ -167,12 +136,6 @@ class Door(ABC):
         """Ids and titles, newest first."""
         return [(row["id"], row["title"]) for row in (await self.run("show_profile"))["proposals"]]
 
-    async def accept(self, proposal_id: str) -> None:
-        await self.run("accept_proposal", proposal_id=proposal_id)
-
-    async def reject(self, proposal_id: str) -> None:
-        await self.run("reject_proposal", proposal_id=proposal_id)
-
     async def sessions(self) -> list[str]:
         """Titles, the one used last first."""
         return [session["title"] for session in _rows(await self.run("list_sessions"))]
@@ -191,16 +154,10 @@ class Door(ABC):
         """The copy's id."""
         return str((await self.run("fork_session", session_id=session_id, title=title))["id"])
 
-    async def rename(self, session_id: str, title: str) -> None:
-        await self.run("rename_session", session_id=session_id, title=title)
-
     async def projects(self, **wanted: str) -> list[tuple[str, int, int]]:
         """Names, sessions and memories."""
         found = _rows(await self.run("list_projects", **wanted))
         return [(each["name"], each["sessions"], each["memories"]) for each in found]
-
-    async def delete_session(self, session_id: str) -> None:
-        await self.run("delete_session", session_id=session_id)
 
 
 def _rows(answer: Any) -> list[dict[str, Any]]:
@@ -238,10 +195,19 @@ class Library(Door):
         return [(entry.role, entry.content) for entry in await session.transcript_read_all()]
 
 
+_OWN_VERBS = {
+    "change_task": "memory tasks done {task_id}",
+    "delete_session": "sessions delete {session_id} --with-memory --yes",
+}
+"""What the command line has in place of some operations."""
+
+
 class Cli(Door):
     """`chatbot … --json`, run for each question."""
 
     async def run(self, name: str, /, **given: Any) -> Any:
+        if name in _OWN_VERBS:
+            return self._ask(*(word.format(**given) for word in _OWN_VERBS[name].split()))
         operation = OPERATIONS[name]
         words: list[str] = []
         for called, each in operation.at("cli").items():
@@ -253,9 +219,6 @@ class Cli(Door):
                 for part in ([] if each.is_positional else [f"--{called.replace('_', '-')}"]) + [str(value)]
             ]
         return self._ask(*operation.cli.split(), *words, *(["--yes"] if operation.effect == "destroys" else []))
-
-    async def finish_task(self, task_id: str) -> None:
-        await self.run("finish_task", task_id=task_id)
 
     async def state_of_me(self, key: str, value: str) -> None:
         self._ask("memory", "profile", "set", key, value)
@@ -271,28 +234,6 @@ class Cli(Door):
         shown = run("memory", "profile").stdout  # which names them for a person to judge
         found = re.findall(r"^(.*) \(memory profile accept ([0-9a-f-]+), or reject\)$", shown, re.MULTILINE)
         return [(proposal_id, title) for title, proposal_id in found]
-
-    async def finish(self, task_id: str) -> None:
-        self._ask("memory", "tasks", "done", task_id)
-
-    async def accept(self, proposal_id: str) -> None:
-        self._ask("memory", "profile", "accept", proposal_id)
-
-    async def reject(self, proposal_id: str) -> None:
-        self._ask("memory", "profile", "reject", proposal_id)
-
-    async def sessions(self) -> list[str]:
-        return [session["title"] for session in self._ask("sessions", "list")]
-
-    async def search_sessions(self, text: str) -> list[tuple[str, str]]:
-        return [(hit["session"]["title"], hit["line"]) for hit in self._ask("sessions", "search", text)]
-
-    async def read_session(self, session_id: str) -> list[tuple[str, str]]:
-        shown = self._ask("sessions", "show", session_id)
-        return [(entry["role"], entry["content"]) for entry in shown["entries"]]
-
-    async def delete_session(self, session_id: str) -> None:
-        self._ask("sessions", "delete", session_id, "--with-memory", "--yes")
 
     def _ask(self, *arguments: str) -> Any:
         done = run(*arguments, "--json")
@@ -322,6 +263,8 @@ class Http(Door):
         self._principal = principal
 
     async def run(self, name: str, /, **given: Any) -> Any:
+        if name == "purge_memories":  # of one memory
+            name, given = "forget_memory", given | {"purge": True}
         operation = OPERATIONS[name]
         method, path = operation.http.split()
         sent = {called: given[each.name] for called, each in operation.at("http").items() if each.name in given}
@@ -339,9 +282,6 @@ class Http(Door):
 
     async def profile_history(self, key: str) -> list[tuple[str, str]]:
         return _lines(await self._ask("GET", f"/v1/profile/{key}/history"))
-
-    async def purge(self, observation_id: str) -> None:
-        await self.run("forget_memory", ids=[observation_id], purge=True)
 
     async def read_session(self, session_id: str) -> list[tuple[str, str]]:
         entries = await self._ask("GET", f"/v1/sessions/{session_id}/messages")

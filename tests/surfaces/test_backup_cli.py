@@ -147,8 +147,8 @@ def test_a_place_that_is_no_folder_is_refused() -> None:
 @pytest.mark.parametrize("after_s", share([0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3], of="killed syncs"))
 def test_a_sync_that_is_killed_is_simply_done_again(after_s: float) -> None:
     assert run("sync").returncode == 0
-    for number in range(30):
-        ok("memory", "add", f"Ada saw {number} bees")
+    Path("bees.md").write_text("".join(f"# Day {number}\n\nAda saw {number} bees.\n\n" for number in range(30)))
+    assert "30 memories imported" in ok("memory", "import", "bees.md")
     for identity in ("ada", "bo"):
         sync = subprocess.Popen([sys.executable, "-m", "chatbot", "sync", "-i", identity], stderr=subprocess.DEVNULL)
         with suppress(subprocess.TimeoutExpired):

@@ -9,6 +9,7 @@ import pytest
 
 from chatbot.cli.arguments import build_parser
 from tests.command import from_json, ok
+from tests.effort import by_day
 from tests.patience import PATIENCE_S
 from tests.programs import found_or_installed
 from tests.terminal import Terminal
@@ -23,32 +24,6 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
-def completed(*words: str) -> set[str]:
-    """Return what bash offers for the last word, asked as it asks: through the function that `complete` registered."""
-    done = subprocess.run(
-        ["bash", "-c", ASK, "bash", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-    )
-    assert done.stderr == ""
-    return set(done.stdout.split())
-
-
-@pytest.fixture
-def script() -> None:
-    Path("chatbot.bash").write_text(ok("completion", "bash"), encoding="utf-8")
-
-
-def test_bash_completes_commands_actions_options_and_values(script: None) -> None:
-    assert completed("chatbot", "mem") == {"memory"}
-    assert {"search", "people", "stats"} <= completed("chatbot", "memory", "")
-    assert completed("chatbot", "memory", "tasks", "ca") == {"cancel"}
-    assert completed("chatbot", "--json", "doctor", "--f") == {"--fix"}
-    assert completed("chatbot", "completion", "") >= {"bash", "zsh", "fish"}
-    assert completed("chatbot", "memory", "add", "x", "--visibility", "") == {"private", "shared", "social"}
-    assert completed("chatbot", "sessions", "export", "x", "-o", "chat") == {"chatbot.bash"}
-    assert completed("chatbot", "usage", "--days", "") == set()
-    assert completed("chatbot", "nonsense", "mem") == {"memory"}
-
-
 def shell_of(name: str) -> str:
     """The path of a shell. Skips where there is none."""
     path = found_or_installed(name, name)
@@ -57,28 +32,34 @@ def shell_of(name: str) -> str:
     return path
 
 
-@pytest.mark.nightly
-def test_fish_completes_commands_actions_options_and_values() -> None:
-    fish = shell_of("fish")
-    Path("chatbot.fish").write_text(ok("completion", "fish"), encoding="utf-8")
+def offered(shell: str, line: str) -> set[str]:
+    """Return what a shell offers for the last word; bash is asked through the function that `complete` registered."""
+    asked = {
+        "bash": ["-c", ASK, "bash", *line.split(" ")],
+        "fish": ["--no-config", "-c", "source chatbot.fish; complete -C $argv[1]", line],
+    }
+    done = subprocess.run(
+        [shell_of(shell), *asked[shell]], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    assert done.stderr == ""
+    return {each.partition("\t")[0] for each in done.stdout.splitlines()} - {""}
 
-    def offered(line: str) -> set[str]:
-        ask = ["source chatbot.fish; complete -C $argv[1]", line]
-        done = subprocess.run(
-            [fish, "--no-config", "-c", *ask], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-        )
-        assert done.stderr == ""
-        return {each.partition("\t")[0] for each in done.stdout.splitlines()}
 
-    assert offered("chatbot mem") == {"memory"}
-    assert {"search", "people", "stats"} <= offered("chatbot memory ")
-    assert offered("chatbot memory tasks ca") == {"cancel"}
-    assert offered("chatbot --json doctor --f") == {"--fix"}
-    assert offered("chatbot completion ") >= {"bash", "zsh", "fish"}
-    assert offered("chatbot memory add x --visibility ") == {"private", "shared", "social"}
-    assert offered("chatbot sessions export x -o chat") == {"chatbot.fish"}
-    assert offered("chatbot usage --days ") == set()
-    assert offered("chatbot -i grace sessions li") == {"list"}
+@pytest.mark.parametrize("shell", by_day(["bash", "fish"], "bash"))
+def test_a_shell_completes_commands_actions_options_and_values(shell: str) -> None:
+    Path(f"chatbot.{shell}").write_text(ok("completion", shell), encoding="utf-8")
+    assert {"search", "people", "stats"} <= offered(shell, "chatbot memory ")
+    assert offered(shell, "chatbot completion ") >= {"bash", "zsh", "fish"}
+    for line, words in {
+        "chatbot mem": {"memory"},
+        "chatbot memory tasks ca": {"cancel"},
+        "chatbot --json doctor --f": {"--fix"},
+        "chatbot memory add x --visibility ": {"private", "shared", "social"},
+        "chatbot sessions export x -o chat": {f"chatbot.{shell}"},
+        "chatbot usage --days ": set(),
+        "chatbot -i grace sessions li": {"list"},
+    }.items():
+        assert offered(shell, line) == words, line
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Grant
 from tests import process
 from tests.command import from_json, ok, run
+from tests.effort import by_day
 from tests.telemetry.collector import collecting
 from tests.terminal import Terminal
 
@@ -81,29 +82,30 @@ def tokens() -> Path:
 
 
 Damage = Callable[[Path], object]
-DAMAGES: list[tuple[str, Damage, str]] = [
-    ("kv", lambda session: add(session / "kv.json", b'{"cap": 1, "ent'), "kv.json is damaged"),
-    ("zeros", lambda session: add(session / "transcript.md", b"\0" * 500), "transcript.md is damaged"),
-    ("bytes", lambda session: add(session / "transcript.md", b"a\xff\xfeb\n\n"), "not UTF-8"),
-    ("record", lambda session: (session / "session.json").write_bytes(b"{"), "session.json is damaged"),
-    ("no record", lambda session: (session / "session.json").unlink(), "has no session.json"),
-    ("receipt", lambda session: add(session / "receipts.jsonl", b'{"half'), "damaged lines"),
-    ("journal", lambda _: cut(MEMORY / "observations.jsonl", 9), "damaged lines"),
-    ("bill", lambda _: add(MEMORY / "usage.jsonl", b'{"at": 7}\n'), "damaged lines"),
-    ("reserved", lambda _: add(MEMORY / "reservations.json", b'{"half'), "reservations.json is damaged"),
-    ("index", lambda _: (MEMORY / "sessions.json").write_bytes(b'{"version": 1'), "sessions.json"),
-    ("modes", lambda session: (session / "transcript.md").chmod(0o644), "is readable by other users"),
-    ("tokens", lambda _: tokens().chmod(0o644), "tokens.json"),
-    ("identities", lambda _: Path("identities").chmod(0o777), "is writable by other users"),
-    ("persona", lambda _: Path("identities/ada/identity.toml").chmod(0o666), "is writable by other users"),
-    ("stray", lambda session: (MEMORY / "sessions" / "old things").mkdir(mode=0o700), "not a session id"),
-    ("pipe", lambda _: os.mkfifo(MEMORY / ".trash" / "pipe", 0o600), "only partly deleted"),
-    ("trash", lambda session: shutil.copytree(session, MEMORY / ".trash" / session.name), "only partly deleted"),
-]
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "kv": (lambda session: add(session / "kv.json", b'{"cap": 1, "ent'), "kv.json is damaged"),
+    "zeros": (lambda session: add(session / "transcript.md", b"\0" * 500), "transcript.md is damaged"),
+    "bytes": (lambda session: add(session / "transcript.md", b"a\xff\xfeb\n\n"), "not UTF-8"),
+    "record": (lambda session: (session / "session.json").write_bytes(b"{"), "session.json is damaged"),
+    "no record": (lambda session: (session / "session.json").unlink(), "has no session.json"),
+    "receipt": (lambda session: add(session / "receipts.jsonl", b'{"half'), "damaged lines"),
+    "journal": (lambda _: cut(MEMORY / "observations.jsonl", 9), "damaged lines"),
+    "bill": (lambda _: add(MEMORY / "usage.jsonl", b'{"at": 7}\n'), "damaged lines"),
+    "reserved": (lambda _: add(MEMORY / "reservations.json", b'{"half'), "reservations.json is damaged"),
+    "index": (lambda _: (MEMORY / "sessions.json").write_bytes(b'{"version": 1'), "sessions.json"),
+    "modes": (lambda session: (session / "transcript.md").chmod(0o644), "is readable by other users"),
+    "tokens": (lambda _: tokens().chmod(0o644), "tokens.json"),
+    "identities": (lambda _: Path("identities").chmod(0o777), "is writable by other users"),
+    "persona": (lambda _: Path("identities/ada/identity.toml").chmod(0o666), "is writable by other users"),
+    "stray": (lambda session: (MEMORY / "sessions" / "old things").mkdir(mode=0o700), "not a session id"),
+    "pipe": (lambda _: os.mkfifo(MEMORY / ".trash" / "pipe", 0o600), "only partly deleted"),
+    "trash": (lambda session: shutil.copytree(session, MEMORY / ".trash" / session.name), "only partly deleted"),
+}
 
 
-@pytest.mark.parametrize(("damage", "named"), [each[1:] for each in DAMAGES], ids=[each[0] for each in DAMAGES])
-def test_damage_is_found_and_mended_and_nothing_is_lost(project: Path, damage: Damage, named: str) -> None:
+@pytest.mark.parametrize("kind", by_day(DAMAGES, "kv", "zeros", "record", "journal", "index", "modes", "pipe", "trash"))
+def test_damage_is_found_and_mended_and_nothing_is_lost(project: Path, kind: str) -> None:
+    damage, named = DAMAGES[kind]
     damage(project)
     before = bytes_of(MEMORY)
     (found,) = [finding for finding in findings(code=1) if finding["state"] == "bad"]
@@ -123,7 +125,7 @@ def test_damage_is_found_and_mended_and_nothing_is_lost(project: Path, damage: D
     assert "blue stamps" in shown
 
 
-@pytest.mark.parametrize("place", ["sessions/ID", "sessions", ".drafts", ".trash", ""])
+@pytest.mark.parametrize("place", by_day(["sessions/ID", "sessions", ".drafts", ".trash", ""], "sessions/ID", ""))
 def test_a_file_in_the_place_of_a_folder_is_named_and_is_neither_missing_nor_empty(project: Path, place: str) -> None:
     path = MEMORY / place.replace("ID", project.name)
     shutil.rmtree(path)
@@ -268,12 +270,8 @@ def test_a_format_of_a_later_release_is_left_alone(project: Path) -> None:
 
 MISTAKES = [
     ("config.toml", "[modle]\n", "did you mean 'model'"),
-    ("config.toml", "[model]\nname = \n", "not valid TOML"),
     ("config.toml", '[model]\nname = "nosuch"\n', "no provider is known"),
     ("identities/ada/identity.toml", 'clearence = "full"\n', "did you mean 'clearance'"),
-    ("identities/ada/identity.toml", 'clearance = "fll"\n', "did you mean 'full'"),
-    ("identities/ada/identity.toml", "[budget]\nday_usd = -1\n", "day_usd"),
-    ("identities/ada/identity.toml", "[hooks.inject]\npriorty = 1\n", "did you mean 'priority'"),
     ("identities/ada/identity.toml", '[model]\nname = "nosuch"\n', "no provider is known"),
 ]
 
@@ -290,8 +288,6 @@ def test_a_mistake_in_a_file_is_named_with_the_command_that_opens_that_file() ->
 
 MISTAKEN = [
     ("CHATBOT_MODLE__NAME", "x", "unset CHATBOT_MODLE__NAME"),
-    ("CHATBOT_BUDGET__DAY_USD", "much", "unset CHATBOT_BUDGET__DAY_USD"),
-    ("CHATBOT_AGENTS", "{", "unset CHATBOT_AGENTS"),
     ("CHATBOT_AGENTS__CHAT__MEMORY", '["nope"]', "unset CHATBOT_AGENTS__CHAT__MEMORY"),
     ("CHATBOT_MODEL__NAME", "nosuch", "unset CHATBOT_MODEL__NAME"),
     ("CHATBOT_MODEL__NAME", "openai/gpt-4o", "chatbot keys set openai"),
@@ -367,24 +363,10 @@ def test_what_keeps_telemetry_from_arriving_is_told_with_what_mends_it() -> None
     with collecting() as collector:
         collector.status = 401
         refused = found_of_telemetry("--network", ENDPOINT=collector.url.replace("//", "//user:hunter2@"))
-    away = found_of_telemetry("--network", ENDPOINT="http://127.0.0.1:9", TIMEOUT_S="2")
     unset = found_of_telemetry(ENDPOINT="http://127.0.0.1:9", HEADERS__AUTHORIZATION="env:PLUGH")
     assert (refused["state"], "did not accept data: 401 Unauthorized" in refused["message"]) == ("bad", True)
     assert "hunter2" not in str(refused)
-    assert (away["message"], away["command"]) == (
-        "http://127.0.0.1:9 did not accept data: Connection refused",
-        "unset CHATBOT_TELEMETRY__ENDPOINT",
-    )
     assert (unset["state"], unset["command"]) == ("bad", "export PLUGH=…")
-
-
-def test_telemetry_without_its_extra_is_told_with_what_brings_it(tmp_path: Path) -> None:
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.sdk'] = None\n", encoding="utf-8")
-    done = process.run("doctor", "--json", CHATBOT_TELEMETRY__PROMETHEUS="true", PYTHONPATH=str(hidden))
-    (found,) = [found for found in json.loads(done.stdout) if found["subject"] == "telemetry"]
-    assert (found["state"], found["command"]) == ("bad", "pip install 'chatbot-runtime[otel]'")
 
 
 def test_paths_and_commands_stand_whole_however_narrow_the_terminal_is() -> None:
@@ -468,20 +450,6 @@ def test_what_is_configured_and_cannot_work_is_found_without_calling_anybody() -
         assert bytes_of(MEMORY) == before
 
 
-@pytest.mark.usefixtures("config_is_asked_for")
-def test_what_can_work_is_left_alone() -> None:
-    for text in (
-        '[embedding]\nmodel = "openai/x"\n[providers.openai]\napi_key = "k"',
-        '[extraction]\nmodel = "openai/gpt-4o"',
-        '[mcp.servers.files]\ncommand = "sh"',
-        '[memory.observations]\ncache = "caches"',
-    ):
-        Path("config.toml").write_text(f'[model]\nname = "scripted"\n{text}\n')
-        Path("config.toml").chmod(0o600)
-        assert bad_here() == []
-    assert not Path("caches").exists()
-
-
 @pytest.mark.parametrize("name", ["observations.jsonl", "usage.jsonl", "sessions/{}/receipts.jsonl"])
 def test_verify_names_a_flipped_byte_by_file_and_line(project: Path, name: str) -> None:
     ok("ask", "-c", "My brother Tom collects old maps of Iceland.")
@@ -492,13 +460,8 @@ def test_verify_names_a_flipped_byte_by_file_and_line(project: Path, name: str) 
         data = bytearray(first)
         data[place % len(data)] ^= 1
         file.write_bytes(b"\n".join([data, *others]))
-        told = [finding["message"] for finding in run_json("doctor", "--json", "--verify")]
+        told = [finding["message"] for finding in json.loads(run("doctor", "--json", "--verify").stdout)]
         assert any(str(file.absolute()) in message and "line 1: it" in message for message in told)
-
-
-def run_json(*arguments: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(run(*arguments).stdout)
-    return listed
 
 
 def test_a_line_that_its_owner_edited_is_kept_and_reported_and_accepted_when_asked() -> None:
@@ -515,18 +478,6 @@ def test_a_line_that_its_owner_edited_is_kept_and_reported_and_accepted_when_ask
     assert {finding["state"] for finding in findings("--verify")} <= {"ok", "note"}
     assert not [finding for finding in findings("--verify") if "was changed" in finding["message"]]
     assert "green stamps" in ok("memory", "search", "stamps")
-
-
-def test_a_line_that_was_added_by_hand_is_kept_and_reported() -> None:
-    file = MEMORY / "usage.jsonl"
-    first = json.loads(file.read_bytes().splitlines()[0])
-    del first["sum"]
-    add(file, json.dumps(first).encode() + b"\n")
-    (note,) = [finding for finding in findings("--verify") if finding["state"] != "ok"]
-    assert "line 2: it has no checksum" in note["message"]
-    assert (note["subject"], note["state"]) == ("bill", "note")
-    findings("--verify", "--fix")
-    assert not [finding for finding in findings("--verify") if "was changed" in finding["message"]]
 
 
 def test_a_database_that_does_not_answer_is_one_finding_among_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,9 +63,3 @@ def test_what_cannot_be_done_is_said(arguments: list[str], stdin: bytes, code: i
     done = command.run("memory", "extract", *arguments, stdin=stdin)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_budget_refuses_the_call() -> None:
-    _configure(REPLIES["valid"], "[budget]\nday_tokens = 50\n")
-    done = command.run("memory", "extract", "notes.txt")
-    assert (done.returncode, "day_tokens = 50 tokens" in done.stderr) == (6, True)

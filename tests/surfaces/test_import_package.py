@@ -1,7 +1,6 @@
 """One import package: `chatbot.stores` in a checkout, a wheel and an sdist, and for outside plug-ins."""
 
 import os
-import re
 import subprocess
 import sys
 import sysconfig
@@ -36,14 +35,6 @@ class Notes(TranscriptStore):
         self._kept.pop(session.id, None)
 """
 
-CONTRACT = """
-from chatbot.stores.testing import TranscriptStoreContract
-from outside import Notes
-
-class TestNotes(TranscriptStoreContract):
-    def open_store(self, home):
-        return Notes(home)
-"""
 
 USE = """
 import asyncio, sys
@@ -77,7 +68,6 @@ def python(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = archives.glob("*.whl")
     (place / "outside/outside.dist-info").mkdir(parents=True)
     (place / "outside/outside.py").write_text(PLUGIN, encoding="utf-8")
-    (place / "outside/test_outside.py").write_text(CONTRACT, encoding="utf-8")
     info = place / "outside/outside.dist-info"
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n", encoding="utf-8")
     points = "[chatbot.stores]\nnotes = outside:Notes\n"
@@ -99,16 +89,21 @@ def _run(python: Path | str, *arguments: str, cwd: Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_wheel_and_sdist_hold_one_import_package_with_every_module(archives: Path) -> None:
+def test_wheel_and_sdist_hold_one_import_package_with_every_file(archives: Path) -> None:
     (wheel,) = archives.glob("*.whl")
     (sdist,) = archives.glob("*.tar.gz")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     with tarfile.open(sdist) as archive:
         sources = {name.partition("/")[2] for name in archive.getnames()}
-    modules = {f"chatbot/{path.relative_to(ROOT)}" for path in (ROOT / "stores").rglob("*.py")}
-    assert modules <= held
+    files = {
+        f"chatbot/{path.relative_to(base)}"
+        for folder, base in ((ROOT / "chatbot", ROOT / "chatbot"), (ROOT / "stores", ROOT))
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert files <= held
     assert {name.partition("/")[0] for name in held} == {"chatbot"}
-    assert modules <= sources
+    assert files <= sources
     assert not {name for name in sources if name.startswith("stores/")}, "the stores are in the sdist once"
 
 
@@ -130,15 +125,7 @@ def test_outside_plug_ins_work_with_a_wheel(python: Path, tmp_path: Path) -> Non
     names = ("notes", "outside:Notes", "chatbot.stores.basic_session:BasicSessionStore")
     told = _run(python, "-c", USE, *names, cwd=tmp_path)
     assert told.splitlines() == [*(f"{name} ['hello']" for name in names), "[]"]
-
-
-@pytest.mark.nightly
-def test_the_contract_kit_runs_from_an_outside_package(python: Path, tmp_path: Path) -> None:
-    suite = python.parents[2] / "outside/test_outside.py"
-    options = "-q -p no:cacheprovider -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function --rootdir"
-    told = _run(python, "-m", "pytest", *options.split(), str(tmp_path), str(suite), cwd=tmp_path)
-    assert re.search(r"\n[1-9]\d* passed[^\n]* in ", told), told
-    assert "failed" not in told
+    assert _run(python.with_name("chatbot"), "ask", "-m", "scripted", "hello", cwd=tmp_path) == "You said: hello\n"
 
 
 def test_a_checkout_has_one_copy_of_each_module() -> None:

@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from tests.command import from_json, ok, run
+from tests.command import fails, from_json, ok
 
 CONFIG = Path(".config/chatbot/config.toml")
 IDENTITY = Path(".local/share/chatbot/identities/sam/identity.toml")
@@ -44,6 +44,5 @@ def test_here_is_the_folder_that_one_is_in() -> None:
 
 
 def test_a_name_that_no_identity_can_have_writes_nothing() -> None:
-    done = run("init", "--name", "../up", "--model", "scripted")
-    assert (done.returncode, "cannot be an identity" in done.stderr) == (4, True)
+    fails(4, "cannot be an identity", "init", "--name", "../up", "--model", "scripted")
     assert not (Path.home() / CONFIG).exists()

@@ -6,10 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,7 +21,6 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, PromptReference, ResourceT
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.mcp.surface import UNTOLD, server_for
 from chatbot.memory import MemorySystem
-from chatbot.memory.writing import Draft
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Grant
 from chatbot.stores.access import Clearance
@@ -76,7 +73,7 @@ async def listening_process() -> AsyncIterator[str]:
         assert b"Traceback" not in err
 
 
-@pytest.fixture(params=["stdio", "http"])
+@pytest.fixture(params=["stdio", pytest.param("http", marks=NIGHT)])
 def way_in(request: pytest.FixtureRequest) -> Any:
     if request.param == "stdio":
         return piped
@@ -144,20 +141,6 @@ async def test_tools_and_resources_work_over_a_process_of_its_own(way_in: Any) -
             await client.read_resource(f"chatbot://memories/{second}")
     async with MemorySystem(MEMORY) as memory:
         assert [record.id for record in await memory.list_sessions()] == [held.id]
-
-
-async def test_memory_is_listed_page_by_page_and_vouched_for() -> None:
-    async with MemorySystem(MEMORY) as memory:
-        kept = [(await memory.memory("chat").remember(f"tea {number}")).id for number in range(5)]
-    async with connected() as client:
-        first = await call(client, "memory_list", limit=2, order="created")
-        second = await call(client, "memory_list", limit=2, order="created", cursor=first["next_cursor"])
-        last = await call(client, "memory_list", limit=2, order="created", cursor=second["next_cursor"])
-        assert [row["id"] for page in (first, second, last) for row in page["memories"]] == kept[::-1]
-        assert "next_cursor" not in last
-        assert [each["id"] for each in (await call(client, "memory_confirm", ids=kept[:1]))["confirmed"]] == kept[:1]
-    async with MemorySystem(MEMORY) as memory:
-        assert [row.confirmed_count for row in await memory.memory().get(kept[:2])] == [1, 0]
 
 
 async def test_the_tools_are_those_of_the_chat_and_say_what_they_do() -> None:
@@ -291,13 +274,9 @@ async def test_the_identity_is_that_of_the_start() -> None:
     ("arguments", "code", "words"),
     [
         (["-i", "guarded", "--clearance", "full"], 3, "allows inner, and full is more than that"),
-        (["-i", "nobody"], 4, "no identity 'nobody'"),
         (["--agent", "bare"], 3, "keeps memories"),
         (["--port", "1"], 2, "--port can only be used with --http"),
         (["--http", "--host", "0.0.0.0"], 3, "0.0.0.0 can be reached from other machines"),
-        (["--http", "--host", "::"], 3, "chatbot token add"),
-        (["--http", "--host", "example.org"], 3, "chatbot token add"),
-        (["--token", "s3cret", "--http"], 2, "unrecognized arguments"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_the_start(arguments: list[str], code: int, words: str) -> None:
@@ -322,7 +301,6 @@ def test_a_session_in_a_file_is_answered_and_nothing_else_is_printed() -> None:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert {answer["id"] for answer in answers} <= {1, 2}
     assert answers[0]["result"]["serverInfo"]["name"] == "chatbot"
-    assert process.run("mcp").stdout == ""
 
 
 @pytest.fixture
@@ -351,41 +329,6 @@ def test_a_signal_ends_it_though_its_input_stays_open(talking: subprocess.Popen[
     assert talking.stderr.read() == b""
 
 
-@pytest.mark.nightly
-def test_nothing_outlives_a_client_that_was_killed(tmp_path: Path) -> None:
-    parent = tmp_path / "parent.py"
-    parent.write_text(
-        "import subprocess, sys\n"
-        "child = subprocess.Popen([sys.executable, '-m', 'chatbot', 'mcp'],"
-        " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
-        f"child.stdin.write({HELLO!r} + b'\\n'); child.stdin.flush()\n"
-        "child.stdout.readline()\nprint(child.pid, flush=True)\nchild.wait()\n",
-        encoding="utf-8",
-    )
-    client = subprocess.Popen([sys.executable, str(parent)], stdout=subprocess.PIPE)
-    assert client.stdout is not None
-    server = int(client.stdout.readline())
-    client.kill()
-    client.communicate()
-    deadline = time.monotonic() + PATIENCE_S
-    stat = Path(f"/proc/{server}/stat")
-    while stat.exists() and ") Z " not in stat.read_text(encoding="utf-8") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert time.monotonic() < deadline
-    assert process.run("mcp").returncode == 0
-
-
-async def test_a_killed_server_leaves_no_lock_behind(talking: subprocess.Popen[bytes]) -> None:
-    async with connected() as client:
-        await call(client, "memory_write", title="Before the end")
-    assert talking.poll() is None
-    talking.kill()
-    talking.wait()
-    async with connected() as client:
-        assert len((await call(client, "memory_search", query="end"))["hits"]) == 1
-        await call(client, "memory_write", title="After the end")
-
-
 JSON_HEADERS = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
@@ -394,8 +337,8 @@ def add_setting(line: str) -> None:
         file.write(f"[server]\n{line}\n")
 
 
-def token(*identities: str, clearance: Clearance = "full", rate: int = 0) -> str:
-    text, _ = Tokens.of(Path("identities/.server")).add(uuid4().hex, Grant(identities, clearance, rate_per_minute=rate))
+def token(*identities: str, clearance: Clearance = "full") -> str:
+    text, _ = Tokens.of(Path("identities/.server")).add(uuid4().hex, Grant(identities, clearance))
     return text
 
 
@@ -427,6 +370,8 @@ async def test_over_http_a_token_host_and_origin_are_checked() -> None:
         assert (await told(b"x" * 5_000, **good)).status_code == 413
         assert (await told(HELLO, **good | {"content-type": "text/plain"})).status_code == 415
         assert (await web.get(url.removesuffix("mcp"), headers=good)).status_code == 404
+        listening_only = {"accept": "text/event-stream"} | good
+        assert (await web.get(url, headers=listening_only)).status_code == 405  # it would outlive the token
 
 
 @asynccontextmanager
@@ -467,22 +412,6 @@ async def test_a_token_of_less_clearance_sees_less_and_never_more_than_the_start
         assert await found(owner) == {seen["social"]}
 
 
-async def test_a_revoked_token_and_one_that_asks_too_often_are_turned_away() -> None:
-    slow, lost = bearer(token("ada", rate=3)), token("ada")
-    async with listening() as url, httpx.AsyncClient() as web:
-
-        async def status(headers: dict[str, str]) -> int:
-            return (await web.post(url, content=HELLO, headers=JSON_HEADERS | headers)).status_code
-
-        assert [await status(slow) for _ in range(4)] == [200, 200, 200, 429]
-        assert await status(bearer(lost)) == 200
-        listening_only = {"accept": "text/event-stream"} | bearer(lost)
-        assert (await web.get(url, headers=listening_only)).status_code == 405  # it would outlive the token
-        tokens = Tokens.of(Path("identities/.server"))
-        tokens.revoke(tokens.all()[-1].id)
-        assert await status(bearer(lost)) == 401
-
-
 async def test_a_disk_that_fails_is_not_described_to_the_client() -> None:
     async with connected() as client:
         await call(client, "memory_write", title="All is well")
@@ -493,20 +422,3 @@ async def test_a_disk_that_fails_is_not_described_to_the_client() -> None:
         with pytest.raises(MCPError, match="cannot be used just now") as raised:
             await client.list_resources()
         assert raised.value.code == INTERNAL_ERROR
-
-
-async def test_a_client_proposes_and_neither_changes_the_profile_nor_replaces_what_was_said() -> None:
-    async with MemorySystem(MEMORY) as memory:
-        owner = memory.memory("chat")
-        [said] = await owner.remember_all([Draft(type="exchange", user_text="I live in Berlin.", source="chat")])
-        await owner.profile_learn([("home", "Berlin")], said.id, datetime.now(UTC))
-        [line] = await owner.profile()
-    async with connected() as client:
-        new = (await call(client, "memory_write", title="I moved to Mars City, I no longer live in Berlin"))["id"]
-        for old in (line.id, said.id):
-            assert "the right 'chat' is needed" in (await call(client, "memory_supersede", old=old, new=new))["error"]
-        assert "the right 'chat' is needed" in (await call(client, "memory_forget", ids=[line.id]))["error"]
-        assert "the right 'chat' is needed" in (await call(client, "memory_confirm", ids=[line.id]))["error"]
-        await call(client, "memory_profile_set", key="home", value="Mars City")
-        known = await call(client, "memory_profile")
-        assert [each["value"] for each in known["profile"]] == ["Berlin"]

@@ -20,7 +20,7 @@ from chatbot.models import ScriptedModel
 from chatbot.models.catalog import find_servers
 from chatbot.models.provider import NO_KEY, Provider, keys_in_file
 from chatbot.runtime import Runtime
-from tests.command import from_json, ok, run
+from tests.command import fails, from_json, ok, run
 from tests.servers.in_thread import answering
 from tests.terminal import Terminal
 
@@ -95,8 +95,7 @@ def test_a_stored_key_goes_to_its_providers_own_address_alone() -> None:
 
 
 def test_what_is_no_provider_or_no_key_is_refused() -> None:
-    done = run("keys", "set", "antropic", stdin=f"{KEY}\n")
-    assert (done.returncode, "did you mean 'anthropic'" in done.stderr) == (3, True)
+    fails(3, "did you mean 'anthropic'", "keys", "set", "antropic", stdin=f"{KEY}\n")
     assert run("keys", "set", "anthropic", stdin="no\n").returncode == 2
     assert run("keys", "set", "local", stdin=f"{KEY}\n").returncode == 3
     assert not (Path.home() / KEYS).exists()
@@ -105,16 +104,14 @@ def test_what_is_no_provider_or_no_key_is_refused() -> None:
 def test_keys_that_others_may_read_are_not_used() -> None:
     ok("keys", "set", "openai", stdin=f"{KEY}\n")
     (Path.home() / KEYS).chmod(0o644)
-    done = run("keys", "list")
-    assert (done.returncode, "chmod 600" in done.stderr) == (5, True)
+    fails(5, "chmod 600", "keys", "list")
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '"key"', "[" * 100_000])
 def test_a_damaged_list_of_keys_is_reported_and_hides_no_other_error(text: str) -> None:
     ok("keys", "set", "openai", stdin=f"{KEY}\n")
     (Path.home() / KEYS).write_text(text, encoding="utf-8")
-    done = run("keys", "list")
-    assert (done.returncode, "is damaged" in done.stderr) == (3, True)
+    fails(3, "is damaged", "keys", "list")
     assert keys_in_file() == []
 
 
@@ -226,8 +223,7 @@ def test_an_alias_stands_for_a_model_wherever_one_is_named() -> None:
 
 def test_an_untrusted_file_names_no_alias_of_a_model_that_it_may_not_name() -> None:
     Path("config.toml").write_text('[aliases]\nfast = "huggingface/https://example.org/x"\n', encoding="utf-8")
-    done = run("ask", "-m", "fast", "hello")
-    assert (done.returncode, "not trusted: it sets aliases.fast" in done.stderr) == (3, True)
+    fails(3, "not trusted: it sets aliases.fast", "ask", "-m", "fast", "hello")
 
 
 def test_a_persona_is_chosen_and_own_ones_are_files() -> None:
@@ -241,8 +237,7 @@ def test_a_persona_is_chosen_and_own_ones_are_files() -> None:
     ok("personas", "use", "pirate")
     assert "You are a pirate. Arr." in ok("prompt", "--dry-run", "hello")
     assert "Clearance of the user" in (Path.home() / ".local/share/chatbot/identities/sam/identity.toml").read_text()
-    done = run("personas", "use", "pirat")
-    assert (done.returncode, "did you mean 'pirate'" in done.stderr) == (3, True)
+    fails(3, "did you mean 'pirate'", "personas", "use", "pirat")
 
 
 class _Server(BaseHTTPRequestHandler):
@@ -321,8 +316,14 @@ def test_setup_writes_the_user_s_own_file_which_holds_beneath_one_that_is_found(
 
 
 def test_a_first_call_that_fails_leaves_a_session_of_the_question_that_goes_on() -> None:
-    done = run("ask", "What is a monad?", CHATBOT_MODEL__NAME="ollama_chat/qwen3", OLLAMA_HOST="127.0.0.1:1")
-    assert (done.returncode, "is http://127.0.0.1:1 running? try `ollama serve`" in done.stderr) == (5, True)
+    fails(
+        5,
+        "is http://127.0.0.1:1 running? try `ollama serve`",
+        "ask",
+        "What is a monad?",
+        CHATBOT_MODEL__NAME="ollama_chat/qwen3",
+        OLLAMA_HOST="127.0.0.1:1",
+    )
     [session] = from_json("sessions", "list")
     assert session["title"] == "What is a monad?"
     assert re.search(r"### 2 error — .*\n\nollama_chat/qwen3: no connection", ok("sessions", "show", session["id"]))
@@ -346,5 +347,4 @@ def test_nothing_is_looked_for_without_a_yes_and_never_beyond_this_machine(serve
     ok("setup", "--model", "scripted")
     ok("models")
     assert _Server.asked == []
-    done = run("setup", "--at", "http://192.0.2.1:8000", "--json")
-    assert (done.returncode, "not an address on this machine" in done.stderr) == (3, True)
+    fails(3, "not an address on this machine", "setup", "--at", "http://192.0.2.1:8000", "--json")

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.command import from_json, project, run
-from tests.terminal import Terminal
 
 SCRIPTED = '[model]\nname = "scripted"\n'
 KEEPS_NOTHING = {
@@ -28,9 +27,6 @@ def test_a_chat_that_keeps_nothing_says_so_everywhere(text: str, why: str) -> No
     assert (told.returncode, "keeps nothing" in told.stdout) == (0, False)
     assert json.loads(run("ask", "--json", "hi").stdout)["kept"] is False
     assert [each["state"] for each in _findings()] == ["note"]
-    terminal = Terminal()
-    terminal.see("this chat keeps nothing")
-    terminal.close()
 
 
 def test_a_chat_that_is_asked_to_keep_nothing_is_not_warned_about() -> None:

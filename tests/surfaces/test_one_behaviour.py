@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.stores.access import CLEARANCES, Clearance
+from chatbot.stores.access import CLEARANCES
 from tests.postgres import fresh_database
 from tests.surfaces.four_doors import AGENT, NAMES, Door, Mcp, Refusal, door, home
 
@@ -90,29 +90,31 @@ async def _scenario(way_in: Door, session: str) -> Answers:
     }
     await keep("coffee", "Sam drinks coffee now")
     by_name |= {name: each for each, name in ids.items()}
-    await way_in.supersede(by_name["tea"], by_name["coffee"])
+    await way_in.run("supersede_memory", old=by_name["tea"], new=by_name["coffee"])
     told["history"] = [(ids[each], status) for each, status in await way_in.history(by_name["tea"])]
     told["superseded"] = sorted(ids[each] for each, _ in await way_in.search("Sam drinks"))
-    await way_in.forget(by_name["car"])
+    await way_in.run("forget_memory", ids=[by_name["car"]])
     told["forgotten"] = [ids[each] for each, _ in await way_in.search("car yard")]
-    await way_in.restore(by_name["car"])
+    await way_in.run("restore_memory", ids=[by_name["car"]])
     told["restored"] = [ids[each] for each, _ in await way_in.search("car yard")]
-    told["corrected"] = await way_in.edit(by_name["car"], title="The car is parked in the street")
-    told["nothing changed"] = await way_in.edit(by_name["car"], title="The car is parked in the street")
+    moved = {"memory_id": by_name["car"], "title": "The car is parked in the street"}
+    told["corrected"], told["nothing changed"] = [
+        (await way_in.run("change_memory", **moved))["outcome"] for _ in range(2)
+    ]
     told["correct"] = await way_in.get(by_name["car"])
-    await way_in.confirm(by_name["cat"])
-    await way_in.purge(by_name["car"])
+    await way_in.run("confirm_memory", ids=[by_name["cat"]])
+    await way_in.run("purge_memories", ids=[by_name["car"]])
     told["purged"] = (await _refused(way_in, lambda door: door.get(by_name["car"]))).message == _missing(by_name["car"])
     fact = await way_in.state_fact("Sam", "drives", "a car")
     told["stated"] = sorted(await way_in.facts("Sam"))
-    await way_in.take_back(fact)
+    await way_in.run("retract_fact", fact_id=fact)
     told["stated by then"] = await way_in.facts("Sam", as_of="2020-01-01")
     told["taken back"] = await way_in.facts("Sam")
-    await way_in.add_alias("Sam", "Sammy")
+    await way_in.run("add_alias", name="Sam", alias="Sammy")
     told["alias"] = await way_in.people()
     task = await way_in.add_task("Book the service")
     told["tasks"] = await way_in.tasks()
-    await way_in.finish_task(task)
+    await way_in.run("change_task", task_id=task, status="completed")
     told["tasks left"] = await way_in.tasks()
     told |= await _of_the_profile(way_in)
     told["sessions"] = await way_in.sessions()
@@ -121,9 +123,9 @@ async def _scenario(way_in: Door, session: str) -> Answers:
     told["read"] = await way_in.read_session(session)
     copy = await way_in.fork(session, "A copy")
     told["forked"] = await way_in.read_session(copy)
-    await way_in.rename(copy, "Another name")
+    await way_in.run("rename_session", session_id=copy, title="Another name")
     told["renamed"] = await way_in.sessions()
-    await way_in.delete_session(copy)
+    await way_in.run("delete_session", session_id=copy)
     told["deleted"] = await way_in.sessions()
     return told | await _of_projects(way_in, session)
 
@@ -158,11 +160,11 @@ async def _of_the_profile(way_in: Door) -> Answers:
     told: Answers = {"proposal": await way_in.propose("home", "Rome")}
     [(rome, title)] = await way_in.proposals()
     told |= {"proposed": title, "not yet": await way_in.profile()}
-    await way_in.reject(rome)
+    await way_in.run("reject_proposal", proposal_id=rome)
     told["rejected"] = await way_in.proposals()
     await way_in.propose("home", "Lisbon")
     [(lisbon, _)] = await way_in.proposals()
-    await way_in.accept(lisbon)
+    await way_in.run("accept_proposal", proposal_id=lisbon)
     told |= {"accepted": await way_in.profile(), "none left": await way_in.proposals()}
     await way_in.state_of_me("home", "Porto")
     told |= {"moved": await way_in.profile(), "homes": await way_in.profile_history("home")}
@@ -185,20 +187,20 @@ UNKNOWN: list[tuple[str, Ask]] = [
     ("get", lambda way_in: way_in.get(NO_ID)),
     ("timeline", lambda way_in: way_in.timeline(NO_ID)),
     ("history", lambda way_in: way_in.history(NO_ID)),
-    ("edit", lambda way_in: way_in.edit(NO_ID, title="x")),
-    ("confirm", lambda way_in: way_in.confirm(NO_ID)),
-    ("forget", lambda way_in: way_in.forget(NO_ID)),
-    ("restore", lambda way_in: way_in.restore(NO_ID)),
-    ("purge", lambda way_in: way_in.purge(NO_ID)),
-    ("supersede", lambda way_in: way_in.supersede(NO_ID, NO_ID)),
-    ("accept a proposal", lambda way_in: way_in.accept(NO_ID)),
-    ("reject a proposal", lambda way_in: way_in.reject(NO_ID)),
-    ("finish a task", lambda way_in: way_in.finish(NO_ID)),
-    ("take a fact back", lambda way_in: way_in.take_back(NO_ID)),
+    ("edit", lambda way_in: way_in.run("change_memory", memory_id=NO_ID, title="x")),
+    ("confirm", lambda way_in: way_in.run("confirm_memory", ids=[NO_ID])),
+    ("forget", lambda way_in: way_in.run("forget_memory", ids=[NO_ID])),
+    ("restore", lambda way_in: way_in.run("restore_memory", ids=[NO_ID])),
+    ("purge", lambda way_in: way_in.run("purge_memories", ids=[NO_ID])),
+    ("supersede", lambda way_in: way_in.run("supersede_memory", old=NO_ID, new=NO_ID)),
+    ("accept a proposal", lambda way_in: way_in.run("accept_proposal", proposal_id=NO_ID)),
+    ("reject a proposal", lambda way_in: way_in.run("reject_proposal", proposal_id=NO_ID)),
+    ("finish a task", lambda way_in: way_in.run("change_task", task_id=NO_ID, status="completed")),
+    ("take a fact back", lambda way_in: way_in.run("retract_fact", fact_id=NO_ID)),
     ("read a session", lambda way_in: way_in.read_session(NO_ID)),
     ("fork a session", lambda way_in: way_in.fork(NO_ID, "x")),
-    ("rename a session", lambda way_in: way_in.rename(NO_ID, "x")),
-    ("delete a session", lambda way_in: way_in.delete_session(NO_ID)),
+    ("rename a session", lambda way_in: way_in.run("rename_session", session_id=NO_ID, title="x")),
+    ("delete a session", lambda way_in: way_in.run("delete_session", session_id=NO_ID)),
 ]
 """Requests for something that is not there: the same kind of error in the same words."""
 WRONG: list[tuple[str, str, Ask]] = [
@@ -257,10 +259,14 @@ async def test_who_is_cleared_for_less_sees_less_through_every_door(name: str) -
         for visibility in ("private", "shared", "social"):
             rows[visibility] = (await system.memory(AGENT).remember(f"a {visibility} tea", visibility=visibility)).id
     async with door(name, "familiar") as way_in:
+
+        async def forget(observation_id: str) -> Any:
+            return await way_in.run("forget_memory", ids=[observation_id])
+
         assert [each for each, _ in await way_in.search("tea")] == [rows["social"]]
         assert await way_in.timeline(rows["social"]) == [rows["social"]]
         for visibility in ("private", "shared"):
-            for ask in (way_in.get, way_in.timeline, way_in.history, way_in.forget):
+            for ask in (way_in.get, way_in.timeline, way_in.history, forget):
                 with pytest.raises(Refusal) as raised:
                     await ask(rows[visibility])
                 assert raised.value.message == f"no memory has the id {rows[visibility]}"
@@ -276,33 +282,17 @@ async def test_who_is_cleared_for_less_sees_less_through_every_door(name: str) -
         assert [row.visibility for row in await system.memory().get([found])] == ["social"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_a_session_is_open_to_who_is_cleared_for_as_much_as_who_began_it(name: str) -> None:
-    ids: dict[Clearance, str] = {}
+async def test_a_session_is_open_to_who_is_cleared_for_as_much_as_who_began_it() -> None:
     async with MemorySystem(home()) as system:
         for clearance in reversed(CLEARANCES):
-            session = await system.cleared_for(clearance).create_session(
-                ["basic_session", "observations"], AGENT, title=clearance
-            )
+            begun = system.cleared_for(clearance)
+            session = await begun.create_session(["basic_session", "observations"], AGENT, title=clearance)
             await session.transcript_append("user", f"a bicycle at {clearance}")
-            ids[clearance] = session.id
     for number, clearance in enumerate(CLEARANCES):
-        if name != "library" and clearance != "familiar":
-            continue  # a door passes the clearance on; the library decides
-        seen = list(CLEARANCES[number:])
-        async with door(name, clearance) as way_in:
+        async with door("library", clearance) as way_in:
+            seen = list(CLEARANCES[number:])
             assert await way_in.sessions() == seen
             assert {title for title, _ in await way_in.search_sessions("bicycle")} == set(seen)
-            for each, session_id in ids.items():
-                if each in seen:
-                    assert await way_in.read_session(session_id) == [("user", f"a bicycle at {each}")]
-                    continue
-                with pytest.raises(Refusal) as raised:
-                    await way_in.read_session(session_id)
-                assert (raised.value.kind or "SessionNotFound", raised.value.message) == (
-                    "SessionNotFound",
-                    f"no session has the id {session_id}",
-                )
 
 
 def _folder(path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -13,9 +12,7 @@ import pytest
 
 from chatbot.memory import MemorySystem
 from chatbot.server.page import settings
-from chatbot.server.page.markdown import highlighted, rendered
 from chatbot.stores.errors import StoreFailed
-from tests.effort import by_day
 from tests.servers.http_server import Served, serving
 
 FILE = Path("identities/ada/identity.toml")
@@ -160,40 +157,6 @@ def test_a_part_of_a_conversation_holds_whole_exchanges_and_says_what_comes_befo
     since = client.get(f"/i/ada/c/{session}/since", params={"after": at}, headers={"HX-Request": "true"}).text
     assert at
     assert "<html" not in since
-
-
-@pytest.mark.parametrize(
-    ("text", "html"),
-    [
-        ("- [ ] a\n- [x] b", '<span class="box">☐</span> a'),
-        ("\\(a_b\\)", "<msub><mi>a</mi><mi>b</mi></msub>"),
-        ("|a|b|\n|--:|:-:|\n|1|2|", '<td class="right">1</td>\n<td class="center">2</td>'),
-        ("```python\nx = 1\n```", '<span>python</span><button type="button" class="copy">Copy</button>'),
-        ("\\*plain\\*", "<p>*plain*</p>"),
-        ("C:\\(x", "C:\\(x"),
-    ],
-)
-def test_replies_keep_what_their_writer_meant(text: str, html: str) -> None:
-    assert html in rendered(text)
-
-
-def test_code_is_coloured_escaped_and_complete() -> None:
-    code = 'if x < 1:\n    print("<b>")  # &\n'
-    html = highlighted(code, "python")
-    assert '<span class="k">if</span>' in html
-    assert "<b>" not in html
-    assert highlighted(code, "no-such-language") == "if x &lt; 1:\n    print(&quot;&lt;b&gt;&quot;)  # &amp;\n"
-    assert "span" not in highlighted("x = 1\n" * 10_000, "python")
-
-
-@pytest.mark.parametrize("language", by_day(["java", "perl", "csharp", "ruby", "scala", "xml", "bash"], "java", "perl"))
-@pytest.mark.parametrize("piece", ["a ", "m{", "a.", "<a ", "$(("])
-def test_hostile_code_is_coloured_for_a_bounded_time_and_shown_whole(language: str, piece: str) -> None:
-    code = piece * (19_000 // len(piece)) + "("
-    begun = time.thread_time()
-    html = highlighted(code, language)
-    assert time.thread_time() - begun < 2  # the lexers alone take up to 15 s
-    assert unescape(re.sub(r"</?span[^>]*>", "", html)) == code
 
 
 @pytest.mark.nightly  # it imports LiteLLM

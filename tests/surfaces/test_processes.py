@@ -1,6 +1,5 @@
 """Every command as a process of its own: it starts, prints and ends as it does in process, where other tests run it."""
 
-import argparse
 import asyncio
 import logging
 import os
@@ -16,6 +15,7 @@ import pytest
 from chatbot.cli.arguments import build_parser
 from tests import command, process
 from tests.effort import by_day
+from tests.surfaces.test_help import parsers
 
 SAID = "The bicycle has a flat tyre"
 CONFIG = """
@@ -102,15 +102,7 @@ def _id_in(told: str) -> str:
     return found[0]
 
 
-def _names(parser: argparse.ArgumentParser) -> Iterator[str]:
-    yield parser.prog
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                yield from _names(child)
-
-
-NAMES = {each.removeprefix("chatbot").strip() for each in _names(build_parser())}
+NAMES = {each.prog.removeprefix("chatbot").strip() for each in parsers(build_parser())}
 
 
 def _command(line: str) -> str:
@@ -124,7 +116,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     **{_command(line): (code, line) for code, text in LINES.items() for line in map(str.strip, text.split(";"))},
 }
 """The same by the name of the command."""
-BY_DAY = ("", "ask", "prompt", "memory add", "models", "doctor", "mcp", "serve", "init")
+BY_DAY = ("", "ask", "memory add", "doctor", "mcp", "serve")
 """Ways of starting and ending: with a model and without, with input, in JSON, with an error of either kind."""
 
 

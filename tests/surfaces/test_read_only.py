@@ -21,7 +21,7 @@ def _lines(text: str) -> list[str]:
 
 READS = _lines("""
     sessions list; sessions show {first}; sessions show {second} --json; sessions search bicycle;
-    sessions search Norway --json; sessions compare {first} {second}; sessions export {first} -o -; memory list;
+    sessions search Norway --json; sessions export {first} -o -; memory list;
     memory list --json; memory search stamps; memory timeline {row}; memory history {row}; memory get {row};
     memory people; memory tasks; memory facts; memory stats; memory export -o -; why --session {first};
     prompt --dry-run stamps; usage; doctor; stores; config --json
@@ -94,7 +94,7 @@ def forget_caches(folder: Path) -> None:
     shutil.rmtree(os.environ["XDG_CACHE_HOME"])
 
 
-@pytest.mark.parametrize("is_bare", [False, True])
+@pytest.mark.parametrize("is_bare", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_every_read_answers_on_a_read_only_mount_as_on_a_writable_one(names: dict[str, str], *, is_bare: bool) -> None:
     folder = Path(names["folder"])
     if is_bare:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.cli import arguments, verbs
+from chatbot.cli import verbs
 from chatbot.memory import MemorySystem
 from chatbot.transfer import KINDS
 from chatbot.transfer.exports import SUFFIXES
 from tests import command
+from tests.effort import by_day
 from tests.terminal import Terminal
 from tests.transfer import exports
 
@@ -185,22 +186,6 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     assert not list(Path().glob(".*.tmp"))
 
 
-def test_a_bundle_that_was_cut_behind_any_of_its_lines_is_refused_whole() -> None:
-    make("one", "two")
-    command.ok("memory", "add", "The shed is green")
-    command.ok("memory", "add", "The gate is red")
-    ok("export", "--all", "-o", "all.jsonl")
-    ok("delete", "--all", "--keep-memory", "--yes")
-    lines = Path("all.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    for end in range(1, len(lines)):
-        Path("cut.jsonl").write_text("".join(lines[:end]), encoding="utf-8")
-        fails(7, "complete", "import", "cut.jsonl")
-    assert titles("list") == []
-    lines[-2:] = [lines[-2].replace("red", "blue"), '{"kind": "end"}\n']  # whoever changes a text need not count anew
-    Path("all.jsonl").write_text("".join([*lines, *lines]), encoding="utf-8")
-    assert len(from_json("import", "all.jsonl")[0]["sessions"]) == 2
-
-
 def test_a_bundle_brings_sessions_back() -> None:
     [session, *_] = make("one", "two", days_ago=3)
     ok("export", "--all", "-o", "all.jsonl")
@@ -227,8 +212,9 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
     fails(2, "--from", "import", "odd.json")
 
 
-@pytest.mark.parametrize(("answer", "code", "left"), [("yes\n", 0, 0), ("y\n", 2, 1), ("\x04", 2, 1), ("\x03", 130, 1)])
-def test_a_question_takes_a_plain_yes_and_ctrl_c_and_ctrl_d_for_no(answer: str, code: int, left: int) -> None:
+@pytest.mark.parametrize("answer", by_day(["yes\n", "y\n", "\x04", "\x03"], "yes\n", "y\n"))
+def test_a_question_takes_a_plain_yes_and_ctrl_c_and_ctrl_d_for_no(answer: str) -> None:
+    code, left = {"yes\n": (0, 0), "\x03": (130, 1)}.get(answer, (2, 1))
     make("one")
     asking = terminal("delete", "one")
     asking.see(r"delete permanently\? type yes:")
@@ -252,8 +238,6 @@ def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> Non
 def test_what_the_grammar_offers_is_what_there_is() -> None:
     assert verbs.SOURCES == KINDS
     assert tuple(SUFFIXES) == verbs.EXPORTS
-    help_text = arguments.build_parser().format_help()
-    assert "sessions" in help_text
 
 
 def test_what_the_grammar_refuses_is_told_in_json_where_that_is_asked_for() -> None:

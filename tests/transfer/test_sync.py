@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -17,7 +18,7 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import CHOICES
 from chatbot.stores.errors import UnsafePath
-from chatbot.transfer.backups import backup, restore
+from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, sealed
 from tests.clock import Clock
@@ -433,6 +434,27 @@ async def test_what_a_machine_cannot_read_stops_no_sync_and_is_given_once_it_is_
         assert {*await (await memory.load_session(session_id, any_agent=True)).attachments()} == {*names}
 
 
+async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_read(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    async with MemorySystem(source) as memory:
+        session, damaged, huge = [await memory.create_session(["basic_session"], "chat") for _ in range(3)]
+        names = await session.attach([(b"one", ".png"), (b"two", ".png"), (b"three", ".png")])
+        await huge.transcript_append("user", "hello")
+    attachments = source / "sessions" / session.id / "attachments"
+    (attachments / names[0]).write_bytes(b"another")
+    os.truncate(attachments / names[1], 40 << 30)
+    (source / "sessions" / damaged.id / "kv.json").write_text("{nonsense", encoding="utf-8")
+    os.truncate(source / "sessions" / huge.id / "transcript.md", 40 << 30)
+    done, again = await copy_storage(source, target), await copy_storage(source, target)
+    assert (done.sessions, again.sessions, again.digest) == (1, 0, done.digest)
+    for what in (names[0], names[1], damaged.id, huge.id):
+        assert any(what in each for each in done.left_out), what
+    async with MemorySystem(target) as memory:
+        [kept] = [await memory.load_session(each.id, "chat") for each in await memory.list_sessions()]
+        assert [*await kept.attachments()] == [names[2]]
+        assert await kept.attachment(names[2]) == b"three"
+
+
 async def test_a_place_leads_nowhere_else_and_its_files_are_private(pair: Pair, tmp_path: Path) -> None:
     here, there, place = pair
     await _remembered(here, "Ada keeps bees")
@@ -448,7 +470,9 @@ async def test_a_place_leads_nowhere_else_and_its_files_are_private(pair: Pair, 
     assert len([*(tmp_path / "elsewhere").iterdir()]) == 1
 
 
-async def test_a_file_that_was_lost_is_given_again(pair: Pair) -> None:
+async def test_a_file_that_was_lost_is_given_again_but_none_on_a_stick_that_is_found_elsewhere(
+    pair: Pair, tmp_path: Path
+) -> None:
     here, there, place = pair
     row_id = await _remembered(here, "Ada keeps bees")
     await here.sync(place)
@@ -457,12 +481,6 @@ async def test_a_file_that_was_lost_is_given_again(pair: Pair) -> None:
     await here.sync(place)
     await there.sync(place)
     assert (await there.rows()).keys() == {row_id}
-
-
-async def test_a_stick_that_is_found_elsewhere_is_the_same_place(pair: Pair, tmp_path: Path) -> None:
-    here, _, place = pair
-    await _remembered(here, "Ada keeps bees")
-    await here.sync(place)
     moved = place.rename(tmp_path / "elsewhere")
     report = await here.sync(moved)
     assert not any([*report.taken.values(), *report.given.values()])

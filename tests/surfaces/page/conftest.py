@@ -1,7 +1,4 @@
-"""A real browser, and a server for it to look at. What the page must never do is checked after every test.
-
-With CHATBOT_SLOW_NETWORK=1 every test that has a tab runs on a slow network.
-"""
+"""A real browser, and a server for it to look at. What the page must never do is checked after every test."""
 
 import os
 import subprocess
@@ -25,7 +22,7 @@ from playwright.sync_api import (
 from tests.patience import PATIENCE_S
 from tests.programs import found_or_installed
 from tests.servers.http_server import Serve, Served, http
-from tests.surfaces.page.actions import Gate, slow
+from tests.surfaces.page.actions import Gate
 
 __all__ = ["http"]
 
@@ -79,9 +76,7 @@ def served(http: Serve) -> Served:
 @pytest.fixture
 def page(served: Served, tab: Callable[..., Page]) -> Page:
     """The first page of that server, as a user opens it."""
-    page = tab(served.url)
-    page.goto("/i/ada")
-    return page
+    return tab(served.url, at="/i/ada")
 
 
 @pytest.fixture
@@ -92,7 +87,8 @@ def gate() -> Iterator[Gate]:
     gate.open()
 
 
-def _tab(browser: Browser, stack: ExitStack, url: str, wrong: list[str], **options: object) -> Page:
+def _tab(browser: Browser, stack: ExitStack, url: str, wrong: list[str], *, at: str = "", **options: object) -> Page:
+    """A new tab, which shows that page of the server."""
     context: BrowserContext = browser.new_context(base_url=url, **options)  # type: ignore[arg-type]
     stack.callback(context.close)
     context.set_default_timeout(PATIENCE_S * 1000)
@@ -114,9 +110,10 @@ def _tab(browser: Browser, stack: ExitStack, url: str, wrong: list[str], **optio
     context.on("console", said)
     context.on("weberror", lambda error: wrong.append(f"failed: {error.error}"))
     context.on("dialog", popped_up)
-    if os.environ.get("CHATBOT_SLOW_NETWORK"):
-        context.on("page", slow)
-    return context.new_page()
+    page = context.new_page()
+    if at:
+        page.goto(at)
+    return page
 
 
 def _launched(playwright: Playwright) -> Browser:

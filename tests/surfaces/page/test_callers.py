@@ -20,8 +20,7 @@ def _log_in(page: Page, token: str) -> None:
 
 def test_a_token_is_asked_for_kept_where_no_script_finds_it_and_given_back(http: Serve, tab: Tab) -> None:
     served = http(tokens=True)
-    page = tab(served.url)
-    page.goto("/i/ada/memory")
+    page = tab(served.url, at="/i/ada/memory")
     expect(page).to_have_url(f"{served.url}/login")
     page.get_by_label("Token").fill("cbt_" + "x" * 43)
     page.get_by_role("button", name="Log in").click()

@@ -16,9 +16,7 @@ Tab = Callable[..., Page]
 def test_a_reply_is_shown_while_it_comes_and_complete_blocks_are_told_to_screen_readers(
     http: Serve, tab: Tab, gate: Gate
 ) -> None:
-    served = http([gate.reply("First *block*.\n\nSecond bl", "ock, now whole.")])
-    page = tab(served.url)
-    page.goto("/i/ada")
+    page = tab(http([gate.reply("First *block*.\n\nSecond bl", "ock, now whole.")]).url, at="/i/ada")
     say(page, "go on", wait=False)
     expect(page.locator("#live .complete[aria-live=polite]")).to_have_text("First block.")
     expect(page.locator("#live .growing")).to_have_text("Second bl")
@@ -32,9 +30,7 @@ def test_a_reply_is_shown_while_it_comes_and_complete_blocks_are_told_to_screen_
 def test_a_stopped_reply_keeps_what_was_said_and_is_marked_as_stopped_and_not_as_failed(
     http: Serve, tab: Tab, gate: Gate
 ) -> None:
-    served = http([gate.reply("This much was said", " and this was not.")])
-    page = tab(served.url)
-    page.goto("/i/ada")
+    page = tab(http([gate.reply("This much was said", " and this was not.")]).url, at="/i/ada")
     say(page, "talk", wait=False)
     expect(page.locator("#live .growing")).to_have_text("This much was said")
     page.get_by_role("button", name="Stop").click()
@@ -80,8 +76,7 @@ def test_an_earlier_message_is_edited_in_a_fork_and_nothing_is_lost(page: Page) 
 
 
 def test_a_lost_connection_is_taken_up_again_without_saying_anything_twice(http: Serve, tab: Tab, gate: Gate) -> None:
-    page = tab(http([gate.reply("Block one.\n\nHalf", " and the rest.")]).url)
-    page.goto("/i/ada")
+    page = tab(http([gate.reply("Block one.\n\nHalf", " and the rest.")]).url, at="/i/ada")
     say(page, "slowly", wait=False)
     expect(page.locator("#live .complete")).to_have_text("Block one.")
     page.evaluate(
@@ -95,16 +90,14 @@ def test_a_lost_connection_is_taken_up_again_without_saying_anything_twice(http:
 
 def test_tools_are_shown(http: Serve, tab: Tab) -> None:
     call = ToolCall("c1", "memory_search", '{"query": "anything"}')
-    page = tab(http([[call], "I looked."]).url)
-    page.goto("/i/ada")
+    page = tab(http([[call], "I looked."]).url, at="/i/ada")
     say(page, "look it up")
     expect(page.locator("details.tool summary").first).to_have_text("used memory_search")
     expect(answers(page)).to_have_text("I looked.")
 
 
 def test_the_page_works_without_a_script(http: Serve, tab: Tab) -> None:
-    page = tab(http().url, java_script_enabled=False)
-    page.goto("/")
+    page = tab(http().url, java_script_enabled=False, at="/")
     page.locator("#text").fill("no script here")
     page.locator("#send").click()
     for _ in range(50):
@@ -116,8 +109,7 @@ def test_the_page_works_without_a_script(http: Serve, tab: Tab) -> None:
 
 def test_a_retry_keeps_the_earlier_reply_and_the_model_is_shown_the_chosen_one(http: Serve, tab: Tab) -> None:
     served = http(["reply one", "reply two", "reply three", "and on"])
-    page = tab(served.url)
-    page.goto("/i/ada")
+    page = tab(served.url, at="/i/ada")
     say(page, "My locker at the gym has the number 4711")
     for shown in ("reply two", "reply three"):
         page.get_by_role("button", name="Retry").click()
@@ -143,8 +135,7 @@ def test_a_retry_keeps_the_earlier_reply_and_the_model_is_shown_the_chosen_one(h
 
 def test_a_failed_reply_says_why_is_tried_again_and_is_announced(http: Serve, tab: Tab) -> None:
     failure = ProviderFailed("the provider is overloaded: wait a minute, then ask again")
-    page = tab(http([failure, "It works.", failure, "Later.", "In the fork."]).url)
-    page.goto("/i/ada")
+    page = tab(http([failure, "It works.", failure, "Later.", "In the fork."]).url, at="/i/ada")
     say(page, "does it work?")
     expect(page.get_by_role("status")).to_have_text(
         "The reply failed. The provider is overloaded: wait a minute, then ask again"
@@ -166,8 +157,7 @@ def test_a_failed_reply_says_why_is_tried_again_and_is_announced(http: Serve, ta
 
 def test_a_message_that_could_not_be_kept_is_sent_again_by_a_button(http: Serve, tab: Tab) -> None:
     served = http(["Fine.", "Good."])
-    page = tab(served.url)
-    page.goto("/i/ada")
+    page = tab(served.url, at="/i/ada")
     say(page, "first")
     served.models["ada"]._sees = False
     page.locator("#files").set_input_files({"name": "cat.png", "mimeType": "image/png", "buffer": PIXEL})

@@ -10,7 +10,7 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from chatbot.models.provider import stored_key
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import answers, go, open_memory, say, slow
+from tests.surfaces.page.actions import answers, go, say, slow
 
 Tab = Callable[..., Page]
 
@@ -71,31 +71,6 @@ def test_a_picture_is_chosen_or_pasted_and_shown_under_its_message(page: Page, s
         picture.scroll_into_view_if_needed()
         expect(picture).to_have_js_property("naturalWidth", 1)
     assert len(served.models["ada"].prompts[-1][-1].images) == 2
-
-
-def test_what_was_remembered_is_opened_corrected_and_never_recalled_again(page: Page) -> None:
-    say(page, "My locker at the gym has the number 4711")
-    page.locator(".noted summary").click()
-    row = page.locator(".noted-rows li", has_text="4711")
-    row.get_by_role("link", name="Correct").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("4711")
-    expect(page.get_by_label("Message", exact=True)).to_be_focused()
-    page.get_by_label("Message", exact=True).fill("My locker at the gym has the number 4712")
-    page.get_by_label("It was wrong").check()
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("4712")
-    corrected = page.locator(".line li li", has_text="4712").first  # the reply came before it
-    expect(corrected.locator("del").first).to_contain_text("4711")
-    expect(corrected.locator("ins").first).to_contain_text("4712")
-    go(page, "New chat")
-    say(page, "Which number has my locker at the gym?")
-    page.locator(".noted summary").click()
-    row = page.locator(".noted-rows li", has_text="4712")
-    row.get_by_role("button", name="Never recall").click()
-    expect(row).to_contain_text("hidden, and not recalled any more")
-    go(page, "New chat")
-    say(page, "Once more: which number has my locker at the gym?")
-    assert "4712" not in page.locator("#log").inner_text()
 
 
 def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: Served) -> None:
@@ -174,28 +149,22 @@ def test_tasks_have_dates(page: Page) -> None:
     expect(page.locator(".by-day")).to_have_text(list(due))
     page.get_by_role("button", name="Complete: task of Today").click()
     expect(page.locator(".by-day")).to_have_text(["Overdue", "Next 7 days", "Later"])
+    page.get_by_role("link", name="Done").click()
+    expect(page.locator(".task a")).to_have_text(["task of Today"])
+    page.get_by_role("button", name="Reopen: task of Today").click()
+    expect(page.locator(".rows")).to_have_text("No completed tasks")
 
 
-def test_a_memory_is_opened_from_the_list_and_leads_to_its_session(page: Page) -> None:
-    say(page, "My locker at the gym has the number 4711")
-    open_memory(page, "My locker at the gym has the number 4711")
-    page.get_by_role("link", name="this session").click()
-    expect(page.locator(".question")).to_have_text(["My locker at the gym has the number 4711"])
-
-
-def test_a_printed_conversation_holds_what_was_said_and_nothing_to_click(page: Page) -> None:
+def test_a_printed_conversation_holds_nothing_to_click_and_nothing_moves_where_that_is_not_wanted(page: Page) -> None:
     say(page, "hello there")
     page.emulate_media(media="print")
     for hidden in (".beside", ".dock", ".actions", ".heading .menu"):
         expect(page.locator(hidden).first).to_be_hidden()
     expect(page.locator(".question")).to_be_visible()
     expect(answers(page)).to_be_visible()
-
-
-def test_nothing_moves_where_that_is_not_wanted(page: Page) -> None:
-    page.emulate_media(reduced_motion="reduce")
+    page.emulate_media(media="screen", reduced_motion="reduce")
     moving = (
         "[...document.querySelectorAll('*')].filter((each) => getComputedStyle(each).animationName !== 'none').length"
     )
-    say(page, "hello there", wait=False)
+    say(page, "and again", wait=False)
     assert page.evaluate(moving) == 0

@@ -31,8 +31,7 @@ def test_a_message_sent_in_one_browser_appears_in_another_while_its_reply_comes(
 
 def test_a_message_of_another_program_appears_and_then_its_reply(http: Serve, tab: Tab) -> None:
     served = http(["one"])
-    page = tab(served.url)
-    page.goto("/i/ada")
+    page = tab(served.url, at="/i/ada")
     say(page, "first")
     with served.client() as client:
         _append(client, page, "user", "from the terminal")
@@ -44,8 +43,7 @@ def test_a_message_of_another_program_appears_and_then_its_reply(http: Serve, ta
 
 def test_a_session_that_is_deleted_elsewhere_says_so_once(http: Serve, tab: Tab) -> None:
     served = http(["one"])
-    page = tab(served.url)
-    page.goto("/i/ada")
+    page = tab(served.url, at="/i/ada")
     say(page, "first")
     asked: list[int] = []
     page.on("response", lambda answer: asked.append(answer.status) if "/since" in answer.url else None)

@@ -128,8 +128,7 @@ def test_a_menu_closes_with_escape_and_gives_the_keys_back(page: Page) -> None:
 
 
 def test_light_and_dark_follow_the_system_and_the_switch_which_is_remembered(served: Served, tab: Tab) -> None:
-    page = tab(served.url, color_scheme="dark")
-    page.goto("/i/ada")
+    page = tab(served.url, color_scheme="dark", at="/i/ada")
     dark = _ground(page)
     page.emulate_media(color_scheme="light")
     light = _ground(page)

@@ -77,8 +77,7 @@ def test_hostile_text_is_shown_and_does_nothing(served: Served, tab: Tab) -> Non
 
 
 def test_a_hostile_reply_does_nothing_while_it_comes(served: Served, tab: Tab) -> None:
-    page = tab(served.url)
-    page.goto("/i/ada")
+    page = tab(served.url, at="/i/ada")
     say(page, BAD)
     done(page)
     _is_harmless(page)

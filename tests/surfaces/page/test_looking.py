@@ -55,35 +55,6 @@ def test_a_search_leads_on_to_all_that_was_found(served: Served, page: Page) -> 
     expect(page.get_by_role("heading", level=1)).to_have_text("Error")
 
 
-def test_what_has_changed_is_superseded_and_both_stand_in_the_history(served: Served, page: Page) -> None:
-    with served.client() as client:
-        memory_id = remember(client, "Kim lives in Graz", people=["Kim"], tags=["address"])
-    open_memory(page, "Kim lives in Graz")
-    page.locator("details.correct > summary").click()
-    page.get_by_label("Title").fill("Kim lives in Linz")
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Kim lives in Linz")
-    expect(page.locator(".about")).to_contain_text("address")
-    assert memory_id not in page.url
-    page.get_by_role("region", name="History").get_by_role("link", name="Kim lives in Graz").click()
-    expect(page.locator(".notice")).to_contain_text("Status: superseded")
-    expect(page.get_by_role("button", name="Hide")).to_have_count(0)
-
-
-def test_forgetting_and_bringing_back(served: Served, page: Page) -> None:
-    with served.client() as client:
-        memory_id = remember(client, "The key is under the mat")
-        open_memory(page, "The key is under the mat")
-        page.get_by_role("button", name="Hide").click()
-        expect(page.get_by_role("status")).to_contain_text("Hidden")
-        assert client.get("/v1/memories").json()["data"] == []
-        page.get_by_role("button", name="Restore").click()
-        expect(page.get_by_role("status")).to_contain_text("Restored")
-        assert [each["id"] for each in client.get("/v1/memories").json()["data"]] == [memory_id]
-        page.get_by_role("button", name="Confirm").click()
-        expect(page.locator(".about")).to_contain_text("confirmed 1×")
-
-
 def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_when_it_is_confirmed(
     served: Served, page: Page
 ) -> None:
@@ -114,22 +85,6 @@ def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_w
         page.keyboard.press("Enter")
         expect(page.get_by_role("status").first).to_have_text("The session is deleted.")
         assert client.get("/v1/sessions").json()["data"] == []
-
-
-def test_tasks_are_added_ticked_off_and_reopened(page: Page) -> None:
-    go(page, "Tasks")
-    for title, priority in (("Water the plants", "low"), ("Call Kim", "high")):
-        page.get_by_label("New task").fill(title)
-        page.get_by_label("Priority").select_option(priority)
-        page.get_by_role("button", name="Add").click()
-        expect(page.get_by_role("link", name=title)).to_be_visible()
-    expect(page.locator(".task a")).to_have_text(["Call Kim", "Water the plants"])
-    page.get_by_role("button", name="Complete: Call Kim").click()
-    expect(page.locator(".task a")).to_have_text(["Water the plants"])
-    page.get_by_role("link", name="Done").click()
-    expect(page.locator(".task a")).to_have_text(["Call Kim"])
-    page.get_by_role("button", name="Reopen: Call Kim").click()
-    expect(page.locator(".rows")).to_have_text("No completed tasks")
 
 
 def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(page: Page) -> None:
@@ -188,8 +143,7 @@ def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(serv
 
 def test_cost_is_shown_for_sessions_and_turns(http: Serve, tab: Tab) -> None:
     served = http()
-    page = tab(served.url)
-    page.goto("/i/ada")
+    page = tab(served.url, at="/i/ada")
     served.models["ada"]._price = Price(0.000001, 0.000002)
     say(page, "what do you cost?")
     page.get_by_role("link", name="Cost", exact=True).click()

@@ -29,9 +29,7 @@ def served(http: Serve) -> Served:
 @pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
 def page(request: pytest.FixtureRequest, served: Served, tab: Tab) -> Page:
     """The first page, as a user opens it; everything else is reached from there."""
-    page = tab(served.url, **request.param)
-    page.goto("/i/ada")
-    return page
+    return tab(served.url, **request.param, at="/i/ada")
 
 
 def width_of(page: Page) -> int:
@@ -61,31 +59,6 @@ def test_each_link_of_the_navigation_leads_to_a_page_with_its_own_layout(page: P
                 go(page, stop)
                 assert_laid_out(page)
                 here = stop
-
-
-def test_each_link_to_another_page_keeps_the_layout(page: Page) -> None:
-    say(page, "Which number has the locker at the gym?")
-    assert_laid_out(page)
-    session = page.locator("#heading").inner_text()
-    page.get_by_role("link", name="Why").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Why this reply?")
-    assert_laid_out(page)
-    page.locator("li.in > a", has_text="locker").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("4711")
-    assert_laid_out(page)
-    go(page, "Sessions")
-    page.locator(".rows").get_by_role("link", name=session).click()
-    expect(page.locator("#heading")).to_have_text(session)
-    assert_laid_out(page)
-    page.get_by_text("More", exact=True).click()
-    page.get_by_role("link", name="Cost of this session").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Cost")
-    assert_laid_out(page)
-    page.go_back()
-    expect(page.locator("#heading")).to_have_text(session)
-    assert_laid_out(page)
-    page.reload()
-    assert_laid_out(page)
 
 
 def test_a_page_opened_from_the_end_of_another_begins_at_its_top(page: Page) -> None:

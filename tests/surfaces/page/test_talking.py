@@ -26,8 +26,7 @@ def test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey(http
     served = http([CODE])
     with served.client() as client:
         remember(client, "The locker at the gym has the number 4711")
-    page = tab(served.url, **DESKTOP)
-    page.goto("/i/ada")
+    page = tab(served.url, **DESKTOP, at="/i/ada")
     say(page, "Which number has the locker at the gym?")
     expect(answers(page).locator(".code .head span")).to_have_text("python")
     expect(answers(page).locator(".code .s")).to_have_text('"hello"')
@@ -44,8 +43,7 @@ def test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey(http
 def test_on_a_slow_network_a_message_is_seen_at_once_with_its_state(
     http: Serve, tab: Tab, look: dict[str, object]
 ) -> None:
-    page = tab(http().url, **look)
-    page.goto("/i/ada")
+    page = tab(http().url, **look, at="/i/ada")
     slow(page)
     say(page, "first")
     page.get_by_label("Message", exact=True).fill("second")
@@ -58,8 +56,7 @@ def test_on_a_slow_network_a_message_is_seen_at_once_with_its_state(
 
 
 def test_what_is_typed_while_a_reply_streams_waits_and_can_be_taken_back(http: Serve, tab: Tab, gate: Gate) -> None:
-    page = tab(http([gate.reply("Half of it", " and the rest."), "two", "three"]).url, **DESKTOP)
-    page.goto("/i/ada")
+    page = tab(http([gate.reply("Half of it", " and the rest."), "two", "three"]).url, **DESKTOP, at="/i/ada")
     say(page, "slowly", wait=False)
     expect(page.locator("#live .growing")).to_have_text("Half of it")
     for text in ("next", "never", "last"):
@@ -78,8 +75,7 @@ def test_what_is_typed_while_a_reply_streams_waits_and_can_be_taken_back(http: S
 
 
 def test_stop_ends_the_reply_and_leaves_what_waits(http: Serve, tab: Tab, gate: Gate) -> None:
-    page = tab(http([gate.reply("Half of it", " and the rest."), "two"]).url, **DESKTOP)
-    page.goto("/i/ada")
+    page = tab(http([gate.reply("Half of it", " and the rest."), "two"]).url, **DESKTOP, at="/i/ada")
     say(page, "slowly", wait=False)
     expect(page.locator("#live .growing")).to_have_text("Half of it")
     say(page, "next", wait=False)
@@ -173,8 +169,7 @@ def test_a_hit_opens_at_its_message_and_leads_on_to_the_end(
     long_talk: tuple[Served, str], tab: Tab, look: dict[str, object]
 ) -> None:
     served, _ = long_talk
-    page = tab(served.url, **look)
-    page.goto("/i/ada")
+    page = tab(served.url, **look, at="/i/ada")
     go(page, "Sessions")
     page.get_by_role("searchbox").fill("kumquat")
     expect(page.get_by_role("status")).to_have_text("1 found")
@@ -188,8 +183,7 @@ def test_a_hit_opens_at_its_message_and_leads_on_to_the_end(
 
 
 def test_code_and_replies_are_copied_as_they_are(http: Serve, tab: Tab) -> None:
-    page = tab(http([CODE]).url, permissions=["clipboard-read", "clipboard-write"], **DESKTOP)
-    page.goto("/i/ada")
+    page = tab(http([CODE]).url, permissions=["clipboard-read", "clipboard-write"], **DESKTOP, at="/i/ada")
     say(page, "hello")
     page.get_by_role("button", name="Copy", exact=True).first.click()
     wait_until(lambda: _copied(page) == 'print("hello")\n')

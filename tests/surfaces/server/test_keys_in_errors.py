@@ -110,7 +110,11 @@ def test_no_key_is_answered_over_http_or_logged(openai_url: str, http: Serve, ca
 def test_keys_and_headers_are_shown_by_no_command(openai_url: str) -> None:
     _configure(openai_url)
     Path("asked.toml").write_text(
-        Path("asked.toml").read_text("utf-8") + '[providers.mistral]\napi_key = "env:MY_VARIABLE"\n', encoding="utf-8"
+        Path("asked.toml").read_text("utf-8")
+        + '[providers.mistral]\napi_key = "env:MY_VARIABLE"\n'
+        + '[mcp.servers.here]\ncommand = "sh"\nenv = { TOKEN = "another-secret-of-mine" }\n'
+        + '[mcp.servers.there]\nurl = "http://127.0.0.1:9"\nheaders = { Authorization = "another-secret-of-mine" }\n',
+        encoding="utf-8",
     )
     for command in (["config"], ["config", "--json"], ["config", "trust"], ["doctor"], ["doctor", "--json"],
                     ["doctor", "--network"], ["hooks"], ["usage"]):  # fmt: skip

@@ -1,20 +1,14 @@
 """Requests too large, too slow, too many or broken are refused, and harm nobody else."""
 
-import asyncio
 import base64
-import json
 import socket
 import time
 from contextlib import suppress
 
-import httpx
 import pytest
 
-from tests.effort import rounds
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, Served, wait_until
-
-CLIENTS = rounds(200)
 
 
 def _raw(served: Served, data: bytes) -> bytes:
@@ -154,34 +148,3 @@ def test_a_body_that_is_no_json_or_not_said_to_be_is_refused(small: Served) -> N
             answer = client.post("/v1/sessions", content=body, headers={"Content-Type": "application/json"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_value"), body
         assert client.get("/v1/sessions").json()["data"] == []
-
-
-@pytest.mark.nightly
-def test_many_clients_at_once_each_get_a_whole_reply(http: Serve) -> None:
-    served = http(delay_s=0.001)
-    replies = asyncio.run(_talk(served))
-    assert replies == [f"You said: I am number {number} of them all" for number in range(CLIENTS)]
-    with served.client() as client:
-        assert len(client.get("/v1/sessions", params={"limit": 200}).json()["data"]) == CLIENTS
-
-
-async def _talk(served: Served) -> list[str]:
-    limits = httpx.Limits(max_connections=CLIENTS)
-    async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S, limits=limits) as client:
-
-        async def say(number: int) -> str:
-            made = await client.post("/v1/sessions", json={})
-            assert made.status_code == 201, made.text
-            session = made.json()["id"]
-            body = {"text": f"I am number {number} of them all"}
-            async with client.stream("POST", f"/v1/sessions/{session}/chat", json=body) as response:
-                text = "".join([line async for line in response.aiter_lines() if not line.startswith(":")])
-            assert "event: done" in text
-            return _text_of(text)
-
-        return await asyncio.gather(*(say(number) for number in range(CLIENTS)))
-
-
-def _text_of(stream: str) -> str:
-    pieces = [part.partition("event: ")[0] for part in stream.split("event: textdata: ")[1:]]
-    return "".join(json.loads(piece)["text"] for piece in pieces)

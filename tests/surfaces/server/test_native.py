@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from chatbot.messages import TextDelta, ToolCall
+from chatbot.stores.access import Clearance
 from tests.servers.http_server import Serve, Served, events, wait_until
 from tests.surfaces.server.test_doors import served_in
 
@@ -46,25 +47,16 @@ def _say(client: httpx.Client, session_id: str, text: str) -> dict[str, Any]:
     return answer
 
 
-def test_a_session_lives_from_its_beginning_to_its_end(client: httpx.Client) -> None:
+def test_a_session_is_pinned_and_marked(client: httpx.Client) -> None:
     session_id = _session(client, title="first")
-    assert client.get(f"/v1/sessions/{session_id}").json()["title"] == "first"
-    assert client.patch(f"/v1/sessions/{session_id}", json={"title": "renamed"}).json()["title"] == "renamed"
-    _say(client, session_id, "hello there")
-    fork = client.post(f"/v1/sessions/{session_id}/fork", json={"title": "other way"}).json()
-    assert (fork["parent"], fork["title"]) == (session_id, "other way")
-    assert len(client.get(f"/v1/sessions/{fork['id']}/messages").json()["data"]) == 2
-    assert client.delete(f"/v1/sessions/{session_id}").status_code == 204
-    assert client.get(f"/v1/sessions/{session_id}").status_code == 404
-    assert [each["id"] for each in client.get("/v1/sessions").json()["data"]] == [fork["id"]]
-    assert fork["pinned_at"] is None
-    assert client.put(f"/v1/sessions/{fork['id']}/pin", json={}).json()["pinned_at"]
-    assert client.get(f"/v1/sessions/{fork['id']}").json()["pinned_at"]
-    assert client.put(f"/v1/sessions/{fork['id']}/pin", json={"undo": True}).json()["pinned_at"] is None
-    marked = client.put(f"/v1/sessions/{fork['id']}/sensitivity", json={"sensitivity": "private"})
+    path = f"/v1/sessions/{session_id}"
+    for body in ({}, {"undo": True}):
+        assert bool(client.put(f"{path}/pin", json=body).json()["pinned_at"]) is not bool(body)
+        assert bool(client.get(path).json()["pinned_at"]) is not bool(body)
+    marked = client.put(f"{path}/sensitivity", json={"sensitivity": "private"})
     assert marked.json()["sensitivity"] == "private"
-    assert client.put(f"/v1/sessions/{fork['id']}/sensitivity", json={"sensitivity": "odd"}).status_code == 422
-    assert client.post(f"/i/ada/c/{fork['id']}/mark", data={"sensitivity": "odd"}).status_code == 422
+    assert client.put(f"{path}/sensitivity", json={"sensitivity": "odd"}).status_code == 422
+    assert client.post(f"/i/ada/c/{session_id}/mark", data={"sensitivity": "odd"}).status_code == 422
 
 
 def _pages(client: httpx.Client, path: str, key: str = "id", **params: Any) -> list[Any]:
@@ -323,34 +315,28 @@ def test_delicate_memories_are_shown_to_who_asks(client: httpx.Client) -> None:
     assert len(client.get("/v1/memories", params={"ask": ["secret", "private"]}).json()["data"]) == 1
 
 
-def test_a_guest_is_told_what_does_not_work_and_nothing_of_our_files(http: Serve) -> None:
-    served = http(["Green tea it is, from Uji."], tokens=True)
-    with served.client(served.token("ada", clearance="familiar")) as client:
+@pytest.mark.parametrize("clearance", ["familiar", "full"])
+def test_a_caller_is_told_what_does_not_work_and_full_clearance_which_file_is_wrong_but_not_where_it_is(
+    http: Serve, clearance: Clearance
+) -> None:
+    calls = [ToolCall("c", "memory_search", '{"query": "tea"}')] if clearance == "full" else []
+    served = http([*calls, "Green tea it is, from Uji."], tokens=True)
+    with served.client(served.token("ada", clearance=clearance)) as client:
         session_id = _session(client)
         Path("identities/ada/memory/observations.jsonl").mkdir()
         with client.stream("POST", f"/v1/sessions/{session_id}/chat", json={"text": "Which tea do I like?"}) as stream:
             told = list(events(stream))
-        assert ("notice", {"text": "memory cannot be searched, so this turn goes without it"}) in told
+        notices = [data["text"] for name, data in told if name == "notice"]
+        assert any("memory cannot be searched" in each for each in notices)
         receipts = client.get(f"/v1/sessions/{session_id}/receipts").json()["data"]
-        assert receipts[0]["notices"] == [data["text"] for name, data in told if name == "notice"]
-        kept = client.get(f"/v1/sessions/{session_id}/files/receipts.jsonl").text
-    assert str(Path.cwd()) not in f"{told}{receipts}{kept}"
-    assert "observations.jsonl" not in f"{told}{receipts}{kept}"
-
-
-def test_full_clearance_tells_which_file_is_wrong_and_not_where_it_is(http: Serve) -> None:
-    served = http([ToolCall("c", "memory_search", '{"query": "tea"}'), "Green tea."], tokens=True)
-    with served.client(served.token("ada")) as client:
-        session_id = _session(client)
-        Path("identities/ada/memory/observations.jsonl").mkdir()
-        with client.stream("POST", f"/v1/sessions/{session_id}/chat", json={"text": "Which tea do I like?"}) as stream:
-            told = list(events(stream))
-        assert any("observations.jsonl" in data["text"] for name, data in told if name == "notice")
-        assert any("observations.jsonl" in data["content"] for name, data in told if name == "tool_result")
+        assert receipts[0]["notices"] == notices
         files = [
             client.get(f"/v1/sessions/{session_id}/files/{name}").text for name in ("receipts.jsonl", "transcript.md")
         ]
-    assert str(Path.cwd()) not in f"{told}{files}"
+    answers = str([data["content"] for name, data in told if name == "tool_result"])
+    for text in (str(notices), answers, f"{told}{receipts}{files}"):
+        assert ("observations.jsonl" in text) is (clearance == "full")
+    assert str(Path.cwd()) not in f"{told}{receipts}{files}"
 
 
 def test_secrets_are_taken_out_and_that_is_told(client: httpx.Client) -> None:
@@ -394,16 +380,9 @@ def test_the_profile_is_set_pinned_and_forgotten(client: httpx.Client) -> None:
     assert client.put("/v1/profile/home/pin", json={}).status_code == 204
     [line] = client.get("/v1/profile").json()["data"]
     assert (line["value"], line["pinned"], line["by"]) == ("Lisbon", True, "person")
-    allergies = [{"value": "nuts", "sensitivity": "private"}, {"value": "cats", "also": True}]
-    for each in allergies:
-        client.put("/v1/profile/allergy", json=each).raise_for_status()
-    lines = [each for each in client.get("/v1/profile").json()["data"] if each["key"] == "allergy"]
-    assert {(each["value"], each["sensitivity"]) for each in lines} == {("nuts", "private"), ("cats", "private")}
     earlier = client.put("/v1/profile/home", json={"value": "Rome", "since": "2019-01-01T00:00:00Z"})
     assert (earlier.status_code, earlier.json()["warning"]) == (200, ""), earlier.text
-    values = [each["value"] for each in client.get("/v1/profile/home/history").json()["data"]]
-    assert values == ["Rome", "Berlin", "Lisbon"]
-    assert [client.delete(f"/v1/profile/{key}").status_code for key in ("allergy", "home")] == [204] * 2
+    assert client.delete("/v1/profile/home").status_code == 204
     empty = client.get("/v1/profile").json()
     assert (empty["data"], {len(each["rows"]) for each in empty["standing"]}) == ([], {0})
     assert client.put("/v1/profile/home/pin", json={}).status_code == 404

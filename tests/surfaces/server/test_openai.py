@@ -53,15 +53,6 @@ def keyed(http: Serve) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_models_are_the_identities_that_the_token_opens(keyed: openai.OpenAI) -> None:
-    assert [model.id for model in keyed.models.list()] == ["ada"]
-    model = keyed.models.retrieve("ada")
-    assert model.id == "ada"
-    assert model.created > 1_700_000_000
-    with pytest.raises(openai.NotFoundError, match="unknown model 'grace'"):
-        keyed.models.retrieve("grace")
-
-
 def test_every_answer_has_an_id_and_private_ones_are_not_stored_on_the_way(served: Served) -> None:
     with served.client() as plain:
         answers = [plain.get("/v1/models"), plain.get("/v1/nothing"), plain.post("/v1/chat/completions", json={})]
@@ -76,14 +67,6 @@ def test_every_answer_has_an_id_and_private_ones_are_not_stored_on_the_way(serve
         )
 
 
-def test_a_whole_reply_with_its_usage(keyed: openai.OpenAI) -> None:
-    reply = keyed.chat.completions.create(model="ada", messages=HELLO)
-    assert reply.choices[0].message.content == "You said: hello there"
-    assert reply.choices[0].finish_reason == "stop"
-    assert reply.usage is not None
-    assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens > 0
-
-
 def test_a_streamed_reply_with_its_usage(keyed: openai.OpenAI) -> None:
     stream = keyed.chat.completions.create(
         model="ada", messages=HELLO, stream=True, stream_options={"include_usage": True}
@@ -92,7 +75,7 @@ def test_a_streamed_reply_with_its_usage(keyed: openai.OpenAI) -> None:
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "You said: hello there"
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
     assert chunks[-1].usage is not None
-    assert chunks[-1].usage.completion_tokens > 0
+    assert chunks[-1].usage.total_tokens == chunks[-1].usage.prompt_tokens + chunks[-1].usage.completion_tokens > 0
     assert len({chunk.id for chunk in chunks}) == 1
 
 
@@ -245,13 +228,6 @@ def test_the_longest_reply_that_is_wanted_is_passed_on(served: Served, client: o
     client.chat.completions.create(model="ada", messages=HELLO, max_completion_tokens=7)
     client.chat.completions.create(model="ada", messages=HELLO, max_tokens=9, extra_body={"session_id": "new"})
     assert served.models["ada"].limits == [7, 9]
-
-
-def test_every_call_is_on_the_bill(served: Served, client: openai.OpenAI) -> None:
-    client.chat.completions.create(model="ada", messages=HELLO)
-    list(client.chat.completions.create(model="ada", messages=HELLO, stream=True))
-    lines = served.identities.setup.identity.memory.joinpath("usage.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 2
 
 
 def test_a_budget_refuses_with_a_status_that_is_not_tried_again(http: Serve) -> None:

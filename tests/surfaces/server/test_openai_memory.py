@@ -59,25 +59,6 @@ def _prompt(served: Served) -> str:
     return "\n".join(message.content for message in served.models["ada"].prompts[-1])
 
 
-def test_a_conversation_that_is_sent_whole_stays_one_session(served: Served, client: httpx.Client) -> None:
-    said: list[Say] = []
-    for text in ("I play chess on Mondays.", "And go on Fridays.", "What do I play?"):
-        said.append(_user(text))
-        said.append(_reply(_chat(client, {"role": "system", "content": f"It is {text}"}, *said)))
-    [session] = _sessions(client)
-    assert [role for role, _ in _transcript(client, session["id"])] == ["user", "assistant"] * 3
-    prompt = served.models["ada"].prompts[-1]
-    assert prompt[0].content.startswith("It is What do I play?")
-    assert [each.content for each in prompt if each.role == "assistant"] == [said[1]["content"], said[3]["content"]]
-
-
-def test_outer_white_space_and_instructions_do_not_count(client: httpx.Client) -> None:
-    first = _chat(client, _user("I play chess on Mondays."))
-    told = {**_reply(first), "content": f"  {_reply(first)['content']}\n"}
-    second = _chat(client, _user("I play chess on Mondays.\n"), told, _user("And go?"))
-    assert second["session_id"] == first["session_id"]
-
-
 def test_a_conversation_about_an_image_stays_one_session(client: httpx.Client) -> None:
     url = "data:image/png;base64,iVBORw0KGgo="
     parts = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": url}}]
@@ -135,12 +116,20 @@ def test_an_edited_history_forks_and_a_forged_reply_is_never_kept(served: Served
     assert len(_transcript(client, first["id"])) == 4
 
 
-def test_a_reply_that_is_made_again_forks(client: httpx.Client) -> None:
+def test_a_history_leads_to_the_one_session_that_it_fits_and_else_to_a_fork_or_a_new_one(
+    served: Served, client: httpx.Client
+) -> None:
     first = _chat(client, _user("I play chess."))
-    history = [_user("I play chess."), _reply(first), _user("And go.")]
+    told = {**_reply(first), "content": f"  {_reply(first)['content']}\n"}  # outer white space does not count
+    history = [_user("I play chess.\n"), told, _user("And go.")]
     second, again = _chat(client, *history), _chat(client, *history)
     assert second["session_id"] == first["session_id"] != again["session_id"]
     assert len(_transcript(client, again["session_id"])) == 4
+    with served.client(served.token("ada", memory="on")) as other:
+        assert _chat(other, *history)["session_id"] not in {first["session_id"], again["session_id"]}
+    alike = [_chat(client, _user("hi")) for _ in range(2)]
+    third = _chat(client, _user("hi"), _reply(alike[0]), _user("I play go."))
+    assert third["session_id"] not in {each["session_id"] for each in alike}
 
 
 def test_a_session_that_went_on_elsewhere_is_forked(client: httpx.Client) -> None:
@@ -152,12 +141,6 @@ def test_a_session_that_went_on_elsewhere_is_forked(client: httpx.Client) -> Non
         "I play chess.",
         "And go.",
     ]
-
-
-def test_a_history_that_fits_several_sessions_begins_a_new_one(client: httpx.Client) -> None:
-    first, second = _chat(client, _user("hi")), _chat(client, _user("hi"))
-    third = _chat(client, _user("hi"), _reply(first), _user("I play chess."))
-    assert len({each["session_id"] for each in (first, second, third)}) == 3
 
 
 def test_header_and_fields_name_a_session_and_must_agree(served: Served, client: httpx.Client) -> None:
@@ -325,13 +308,6 @@ def test_users_of_one_token_never_meet_whatever_they_send(served: Served, client
     assert len(served.models["ada"].prompts) == before
     messages = client.get(f"/v1/sessions/{alices}/messages", headers={"X-Chatbot-User": "alice"}).json()["data"]
     assert len(messages) == 2
-
-
-def test_two_tokens_do_not_share_a_session_by_its_history(served: Served, client: httpx.Client) -> None:
-    first = _chat(client, _user("I play chess."))
-    with served.client(served.token("ada", memory="on")) as other:
-        answer = _chat(other, _user("I play chess."), _reply(first), _user("And go."))
-    assert answer["session_id"] != first["session_id"]
 
 
 _HISTORY = "### Chat History:\n<chat_history>\nUSER: I play chess.\nASSISTANT: So do I.\n</chat_history>"

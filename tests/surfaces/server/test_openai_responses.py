@@ -51,18 +51,14 @@ def _roles(served: Served, session_id: str) -> list[str]:
         return [each["role"] for each in plain.get(f"/v1/sessions/{session_id}/messages").json()["data"]]
 
 
-def test_a_response_with_its_usage(client: openai.OpenAI) -> None:
-    response = client.responses.create(model="ada", input="hello there", instructions="Be brief.")
+def test_a_response_with_its_usage_for_which_what_is_null_is_not_asked(client: openai.OpenAI) -> None:
+    names = ("tools", "tool_choice", "text", "reasoning", "include", "top_logprobs", "max_output_tokens", "background")
+    nothing = dict.fromkeys((*names, "conversation", "previous_response_id", "store"))
+    response = client.responses.create(model="ada", input="hello there", instructions="Be brief.", extra_body=nothing)
     assert response.output_text == "You said: hello there"
     assert (response.status, response.model, response.object) == ("completed", "ada", "response")
     assert response.usage is not None
     assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens > 0
-
-
-def test_what_is_null_is_not_asked_for(client: openai.OpenAI) -> None:
-    names = ("tools", "tool_choice", "text", "reasoning", "include", "top_logprobs", "max_output_tokens", "background")
-    nothing = {**dict.fromkeys(names), "conversation": None, "previous_response_id": None, "store": None}
-    assert client.responses.create(model="ada", input="hi", extra_body=nothing).output_text == "You said: hi"
 
 
 def test_a_streamed_response_tells_of_every_step(client: openai.OpenAI) -> None:
@@ -102,6 +98,10 @@ def test_a_response_follows_another_and_forks_where_the_session_went_on(served: 
     assert _roles(served, _session(again)) == ["user", "assistant"] * 2
     third = client.responses.create(model="ada", input="And dice.", previous_response_id=second.id)
     assert _session(third) == _session(first)
+    client.responses.create(model="ada", input="What do I play?", previous_response_id=first.id, store=False)
+    prompt = served.models["ada"].prompts[-1]
+    assert [each.content for each in prompt if each.role == "user"] == ["I play chess.", "What do I play?"]
+    assert _roles(served, _session(first)) == ["user", "assistant"] * 3
 
 
 def test_a_conversation_is_a_session(served: Served, client: openai.OpenAI) -> None:
@@ -152,15 +152,6 @@ def test_a_kept_response_can_be_read_again_as_long_as_it_was_not_taken_back(
         client.responses.retrieve(response.id)
     with pytest.raises(openai.NotFoundError):
         client.responses.create(model="ada", input="And?", previous_response_id=response.id)
-
-
-def test_what_is_not_stored_follows_a_response_up_to_it(served: Served, client: openai.OpenAI) -> None:
-    first = client.responses.create(model="ada", input="I play chess.")
-    client.responses.create(model="ada", input="And go.", previous_response_id=first.id)
-    client.responses.create(model="ada", input="What do I play?", previous_response_id=first.id, store=False)
-    prompt = served.models["ada"].prompts[-1]
-    assert [each.content for each in prompt if each.role == "user"] == ["I play chess.", "What do I play?"]
-    assert _roles(served, _session(first)) == ["user", "assistant"] * 2
 
 
 def test_what_is_not_stored_answers_the_call_that_waits(http: Serve) -> None:

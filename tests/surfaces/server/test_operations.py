@@ -1,6 +1,5 @@
 """The table of operations: one function is enough to have an operation at every door."""
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from chatbot.tools import Toolbox
 from tests import command
 from tests.servers.http_server import Serve
 from tests.surfaces.server.test_rights import NEEDS
+from tests.surfaces.test_help import parsers
 
 CONFIG = '[model]\nname = "scripted"\n'
 
@@ -130,7 +130,8 @@ def test_each_route_needs_the_right_that_its_operation_declares() -> None:
 
 
 def test_every_verb_is_an_operation_or_says_why_not() -> None:
-    verbs = {verb for verb in _verbs(build_parser()) if verb.startswith(("memory ", "sessions ", "projects "))}
+    verbs = {each.prog.removeprefix("chatbot ") for each in parsers(build_parser())}
+    verbs = {verb for verb in verbs if verb.startswith(("memory ", "sessions ", "projects "))}
     bound = {each.cli for each in OPERATIONS if each.cli}
     own = {f"sessions {name}" for name in OF_SESSIONS} | {f"memory {name}" for name in OF_MEMORY}
     assert bound <= verbs
@@ -138,11 +139,3 @@ def test_every_verb_is_an_operation_or_says_why_not() -> None:
     assert {" ".join(verb.split()[:2]) for verb in verbs - bound} == own
     assert all(len(verb.why) > 10 for verb in (*OF_SESSIONS.values(), *OF_MEMORY.values(), *OF_OPERATIONS.values()))
     assert OF_OPERATIONS.keys() <= {each.name for each in OPERATIONS}
-
-
-def _verbs(parser: argparse.ArgumentParser, path: str = "") -> Iterator[str]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, below in action.choices.items():
-                yield f"{path}{name}"
-                yield from _verbs(below, f"{path}{name} ")

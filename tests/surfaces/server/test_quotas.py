@@ -1,9 +1,6 @@
 """Daily quotas of tokens and users, over HTTP and in a terminal."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import NO_QUOTA, Ledger, Quota
 from chatbot.config import BudgetSettings
 from chatbot.errors import QuotaExceeded
-from chatbot.messages import Delta, Message, TextDelta
+from chatbot.messages import Message
 from chatbot.models import ScriptedModel
 from chatbot.server.callers import Accounts, Grant, ServerCaller
 from chatbot.stores.access import GUEST_RIGHTS, Right
@@ -85,34 +82,6 @@ def test_each_user_has_a_quota_and_one_of_their_own_beats_it(served: Served) -> 
         assert client.get("/v1/users/quota?user=alice").status_code == 403
     server = Path("identities/.server")
     assert b"alice" not in b"".join(each.read_bytes() for each in server.glob("*") if each.is_file())
-
-
-async def test_calls_at_the_same_time_cannot_pass_a_quota_together(tmp_path: Path) -> None:
-    may_end = asyncio.Event()
-
-    async def waits() -> AsyncIterator[Delta]:
-        yield TextDelta("Cas")
-        await may_end.wait()
-
-    def calls(model: ScriptedModel) -> Calls:
-        payers = Accounts.of(tmp_path).payers(ServerCaller(token="tk_1", quota=Quota(day_tokens=300)))
-        return Calls(model, Ledger(tmp_path / "ada"), BudgetSettings(), reply_tokens=50, payers=payers)
-
-    async def one() -> str:
-        try:
-            async with aclosing(calls(ScriptedModel([waits])).stream("answer", ASKED)) as deltas:
-                async for _ in deltas:
-                    pass
-        except QuotaExceeded as error:
-            may_end.set()
-            return str(error)
-        return ""
-
-    refused = list(filter(None, await asyncio.gather(*(one() for _ in range(10)))))
-    assert 0 < len(refused) < 10
-    spent = sum(each.tokens for each in (await Ledger(tmp_path).by_session()).values())
-    assert 0 < spent <= 300
-    assert (await Ledger(tmp_path / "ada").total()).tokens == spent
 
 
 async def test_a_refusal_of_one_payer_leaves_nothing_reserved_at_the_other(tmp_path: Path) -> None:

@@ -4,11 +4,8 @@ Seconds would flake, so first the steps of the road are compared: every call int
 files, every hop into a thread, every row that is looked at. Then, with more patience, the time.
 """
 
-import random
 import re
-import statistics
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -207,42 +204,3 @@ def test_an_identity_that_nobody_was_let_in_to_is_not_opened(world: World) -> No
     for ask in IDENTITY.values():
         ask(world.guest, "grace")
     assert list(world.served.models) == ["ada"]
-
-
-TIMED: dict[str, tuple[str, Ask]] = {
-    "a session": ("sessions", lambda client, named: client.get(f"/v1/sessions/{named}")),
-    "a session of another identity": ("grace", lambda client, named: client.get(f"/v1/sessions/{named}/messages")),
-    "a memory": ("memories", lambda client, named: client.get(f"/v1/memories/{named}")),
-    "a memory to forget": ("memories", lambda client, named: client.delete(f"/v1/memories/{named}")),
-    "a fact": ("sourced", lambda client, named: client.delete(f"/v1/facts/{named}")),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("what", TIMED)
-def test_it_takes_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """Of pairs in random order the median difference lies within 5 %, or within what such pairs scatter by chance."""
-    monkeypatch.chdir(tmp_path)
-    kind, ask = TIMED[what]
-    with serving(tokens=True) as served, served.client(served.token("ada", clearance="familiar")) as guest:
-        with served.client(served.token("ada", "grace")) as owner:
-            closed = _fill(owner)[kind]
-        for _ in range(_WARM):
-            assert ask(guest, closed).status_code == ask(guest, MISSING).status_code == 404
-        pairs = [_pair(guest, ask, closed) for _ in range(_PAIRS)]
-    differences = [there - missing for there, missing in pairs]
-    middle = statistics.median(differences)
-    scatter = 1.4826 * statistics.median(abs(each - middle) for each in differences)
-    error = 1.2533 * scatter / len(differences) ** 0.5
-    usual = statistics.median(missing for _, missing in pairs)
-    assert abs(middle) < max(0.05 * usual, 5 * error), f"{middle * 1e6:+.0f} of {usual * 1e6:.0f} µs"
-
-
-def _pair(guest: httpx.Client, ask: Ask, closed: str) -> tuple[float, float]:
-    """Seconds until it was refused, of what is closed and of what is not there."""
-    took = {}
-    for named in random.sample((closed, MISSING), 2):
-        begun = time.perf_counter()
-        ask(guest, named)
-        took[named] = time.perf_counter() - begun
-    return took[closed], took[MISSING]

@@ -158,7 +158,7 @@ class World(Doors):
     def made(self, route: Route, token: str) -> dict[str, str]:
         """Something new of that token's holder for a route to be about."""
         path = named(route) + "{session_id}" * (route[1] in IN_A_SESSION)
-        ids = self.ids(path, token) | {"identity": "ada"}
+        ids = self.ids(path, token, is_read=route[0] == "GET") | {"identity": "ada"}
         with self.served.client(token) as client:
             if "{session_id}" in path:
                 ids["at"] = client.get(f"/v1/sessions/{ids['session_id']}/messages").json()["data"][0]["at"]
@@ -316,21 +316,17 @@ def test_tokens_of_before_there_were_rights_read_chat_and_write(http: Serve) -> 
         assert client.delete(f"/v1/memories/{kept}", params={"purge": True}).status_code == 403
 
 
-@pytest.mark.parametrize("route", [route for route in NEEDS if "proposals/" in route[1]], ids=str)
-def test_what_is_proposed_to_another_is_not_there_whatever_the_rights(world: World, route: Route) -> None:
-    ids = world.made(route, world.owner)
-    world.allow(RIGHTS)
-    assert world.ask_as_actor(route, ids).status_code == 404
-    with world.served.client(world.owner) as client:
-        assert ids["memory_id"] in [each["id"] for each in client.get("/v1/profile").json()["proposals"]]
-
-
-@pytest.mark.parametrize("route", [route for route in NEEDS if "/profile/{key}" in route[1]], ids=str)
-def test_the_profile_of_another_is_not_there_whatever_the_rights(world: World, route: Route) -> None:
+@pytest.mark.parametrize("route", [route for route in NEEDS if _is_of_ones_own(route)], ids=str)
+def test_the_profile_of_another_is_not_there_nor_what_is_proposed_for_it_whatever_the_rights(
+    world: World, route: Route
+) -> None:
     ids = world.made(route, world.owner)
     world.allow(RIGHTS)
     answer = world.ask_as_actor(route, ids)
     assert answer.status_code == (200 if route == ("PUT", "/v1/profile/{key}") else 404), answer.text
     with world.served.client(world.owner) as client:
-        [line] = [each for each in client.get("/v1/profile").json()["data"] if each["key"] == ids["key"]]
-    assert (line["value"], line["pinned"]) == ("plugh", False)
+        if "proposals" in route[1]:
+            assert ids["memory_id"] in [each["id"] for each in client.get("/v1/profile").json()["proposals"]]
+        else:
+            [line] = [each for each in client.get("/v1/profile").json()["data"] if each["key"] == ids["key"]]
+            assert (line["value"], line["pinned"]) == ("plugh", False)

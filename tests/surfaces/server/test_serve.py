@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import stat
@@ -100,30 +99,6 @@ def _script(reply: str) -> None:
     Path("config.toml").write_text(f'[model]\nname = "scripted"\nscript = ["{reply}"]\n', encoding="utf-8")
 
 
-@pytest.mark.nightly  # by day `tests/memory/test_crashes.py` kills the writers
-def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged() -> None:
-    _script(SCRIPT)
-    with _serving() as (process, url), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
-        session = client.post("/v1/sessions", json={"title": "mine"}).json()["id"]
-        kept = client.post("/v1/memories", json={"title": "The milk is in aisle 4"}).json()["id"]
-        done = client.post(f"/v1/sessions/{session}/chat", json={"text": "the first one", "stream": False}).json()
-        with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "the second one"}) as response:
-            told = events(response)
-            for _ in range(40):
-                assert next(told)[0] == "text"
-            process.kill()
-            process.wait(PATIENCE_S)
-    shown = json.loads(_chatbot("sessions", "show", session, "--json"))
-    assert shown["title"] == "mine"
-    assert [entry["content"] for entry in shown["entries"]][:3] == ["the first one", done["reply"], "the second one"]
-    assert json.loads(_chatbot("memory", "get", kept, "--json"))[0]["title"] == "The milk is in aisle 4"
-    assert json.loads(_chatbot("why", "--session", session, "--json"))["turn"] == done["receipt"]["turn"]
-    with _serving() as (_, url):
-        said = {"text": "go on", "stream": False}
-        answer = httpx.post(f"{url}/v1/sessions/{session}/chat", json=said, timeout=PATIENCE_S)
-        assert answer.is_success
-
-
 @pytest.mark.nightly
 def test_a_retry_after_a_kill_writes_nothing_twice() -> None:
     _script(SCRIPT)
@@ -188,17 +163,6 @@ def test_without_the_extra_the_one_command_that_brings_it_is_told(package: str, 
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert f"pip install 'chatbot-runtime[{extra}]'" in done.stderr
-
-
-@pytest.mark.nightly
-def test_tokens_made_by_many_processes_at_once_are_all_kept() -> None:
-    makers = [
-        subprocess.Popen([sys.executable, "-m", "chatbot", "token", "add", f"n{n}", "--clearance", "public"],
-                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ.copy())
-        for n in range(6)
-    ]  # fmt: skip
-    assert [maker.wait(PATIENCE_S) for maker in makers] == [0] * 6
-    assert len(json.loads(_chatbot("token", "list", "--json"))) == 6
 
 
 class SlowModel(ScriptedModel):

@@ -3,31 +3,24 @@
 On files they share a folder. On PostgreSQL they share nothing else: each has a folder and a cache of its own.
 """
 
-import asyncio
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
-import psycopg
 import pytest
 
-from chatbot.stores.postgres import schema
-from tests.command import project
+from tests.command import project, run
 from tests.patience import PATIENCE_S
-from tests.postgres import ROLE, address
-from tests.postgres_pair import pair, several
-from tests.servers import many_users
-from tests.servers.many_users import Crowd
-from tests.servers.server_process import ServerProcess, new_token
+from tests.postgres import address
+from tests.servers.server_process import ServerProcess
 
 pytestmark = pytest.mark.nightly
-USERS, TURNS = 8, 4
 LONG = "word " * 3_000
 CONFIG = """
 [model]
@@ -73,7 +66,7 @@ def team(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_any_server_takes_any_request_and_one_is_killed(team: Team) -> None:
     one, other = team("Noted.", LONG)
-    token = new_token("team", rate=100_000)
+    token = run("token", "add", uuid4().hex, "--clearance", "full", "--rate", "100000").stdout.strip()
     with one.client(token) as first, other.client(token) as second:
         session = first.post("/v1/sessions", json={}).json()["id"]
         chat = f"/v1/sessions/{session}/chat"
@@ -139,43 +132,3 @@ def _stream(pool: ThreadPoolExecutor, client: httpx.Client, method: str, path: s
         return event, code
 
     return pool.submit(read), heard
-
-
-def test_users_are_answered_whole_while_a_standby_takes_the_place_of_a_killed_primary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CHATBOT_CONFIG", str(tmp_path / "config.toml"))
-    with pair() as (primary, standby):
-        primary.tell(f"CREATE ROLE {ROLE} LOGIN")
-        schema.create(primary.url, role=ROLE)
-        storage = f'[storage]\nurl = "{several(primary, standby, role=ROLE)}"\n'
-        project(CONFIG.format(script="[]", more=storage))
-        token = new_token("crowd", rate=1_000_000)
-        servers = [ServerProcess(tmp_path, tmp_path / f"cache-{number}") for number in range(2)]
-
-        def fail_over() -> None:
-            primary.kill()
-            time.sleep(1)  # some are refused meanwhile
-            standby.promote()
-
-        async def talk() -> Crowd:
-            async with (
-                many_users.client(servers[0].url, token) as one,
-                many_users.client(servers[1].url, token) as other,
-            ):
-                crowd = Crowd([one, other], USERS, TURNS)
-                await crowd.talk(fail_over, at=USERS)
-            return crowd
-
-        try:
-            crowd = asyncio.run(talk())
-        finally:
-            for each in servers:
-                each.kill()
-        with psycopg.connect(standby.url) as connection:
-            row = connection.execute("SELECT count(*) FROM chatbot.message").fetchone()
-    assert row == (2 * USERS * TURNS,)
-    assert not crowd.dead
-    assert "done" in crowd.endings  # and whether anyone was caught in the middle of a commit is chance
-    print(dict(crowd.endings))  # noqa: T201 - with -s

@@ -172,18 +172,6 @@ async def test_a_request_with_a_key_is_done_once_by_two_servers(storage: str, mo
         assert (after.json()["reply"], "idempotency-replayed" in after.headers) == ("once", True)
 
 
-async def test_each_server_lists_and_finds_what_the_other_was_told(storage: str) -> None:
-    async with serving() as one, serving() as other:
-        session = await one.new_session()
-        await session.rename("Bees")
-        await (await one.begin_turn(session.id, "I keep bees in the garden")).ended()
-        assert [each.title for each in await other.memory.list_sessions()] == ["Bees"]
-        assert len(await other.memories.search("bees")) == 1
-        turn = await other.begin_turn(session.id, "What do I keep?")
-        assert "What do I keep?" in (await turn.ended()).reply
-        assert len(await (await one.session(session.id)).transcript_read_all()) == 4
-
-
 async def test_users_of_a_killed_server_are_answered_whole_by_the_other(
     postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

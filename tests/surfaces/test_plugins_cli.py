@@ -1,0 +1,89 @@
+"""`chatbot hooks` and `chatbot tools list`: what would run, and what is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.command import from_json, ok, project, run
+
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
+OWN = """
+from chatbot.hooks import Hook
+
+class Raises(Hook):
+    '''Raises whatever happens.'''
+
+    topics = ("turn:end",)
+
+    def __init__(self, context, *, why: str = "no reason"):
+        super().__init__(context)
+        self.why = why
+
+    async def handle(self, event):
+        raise RuntimeError(self.why)
+
+async def weather(city: str) -> str:
+    '''Say how the weather will be.'''
+    return f"sun in {city}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _project() -> None:
+    project(
+        '[model]\nname = "scripted"\nscript = ["Noted."]\n'
+        '[hooks."own_plugins:Raises"]\nwhy = "the moon is full"\npriority = 10\n[hooks.capture]\nenabled = false\n'
+        '[agents.own]\ntools = ["own_plugins:weather"]\n'
+        '[agents.bare]\nmemory = ["basic_session"]\n'
+        "[agents.none]\ntools = []\n",
+        identity='persona = "You are ada."',
+    )
+    Path("own_plugins.py").write_text(OWN, encoding="utf-8")
+
+
+def test_hooks_are_listed_by_topic_in_their_order_and_nothing_is_written() -> None:
+    names = [line.split()[0] for line in ok("hooks").splitlines() if " turn:end " in line]
+    assert names == ["own_plugins:Raises", "exchange", "boundaries", "extraction", "summarize", "episode"]
+    listed = {hook["name"]: hook for hook in from_json("hooks")}
+    assert (listed["capture"]["enabled"], listed["inject"]["priority"]) == (False, 50)
+    own = listed["own_plugins:Raises"]
+    assert (own["settings"], own["about"]) == ({"why": "the moon is full"}, "Raises whatever happens.")
+    assert own["last_failure"] is None
+    assert not Path("identities/ada/memory").exists()
+
+
+def test_what_failed_in_one_process_is_shown_in_another() -> None:
+    asked = run("ask", "Is the herring of Gotland pickled?")
+    assert (asked.returncode, asked.stdout, asked.stderr.count("the moon is full")) == (0, "Noted.\n", 1)
+    listed = {hook["name"]: hook for hook in from_json("hooks")}
+    assert "the moon is full" in listed["own_plugins:Raises"]["last_failure"]["message"]
+    assert "the moon is full" in ok("hooks")
+    doctor = run("doctor")
+    assert (doctor.returncode, "own_plugins:Raises failed at turn:end" in doctor.stdout) == (1, True)
+    Path("identities/ada/memory/hook_failures.jsonl").unlink()
+    assert "none failed" in run("doctor").stdout
+
+
+def test_the_tools_of_the_agent_are_listed_with_what_they_do_and_nothing_is_written() -> None:
+    shown = ok("tools", "list")
+    names = [line.split()[0] for line in shown.splitlines()[1:]]
+    assert (names[0], len(names)) == ("memory_search", 6)
+    assert "Search memory" in shown
+    listed = from_json("tools", "list")
+    assert [tool["name"] for tool in listed["tools"]] == names
+    assert "query" in listed["tools"][0]["parameters"]["properties"]
+    assert not Path("identities/ada/memory").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--agent", "own"], "Say how the weather will be."),
+        (["--agent", "bare"], "the stores of the agent 'bare' keep no memories"),
+        (["--agent", "none"], "name some in [agents.none] tools"),
+        (["-m", "local/smollm2-135m"], "the model local/smollm2-135m takes no tools"),
+    ],
+)
+def test_an_agent_has_its_own_tools_or_is_told_why_it_has_none(arguments: list[str], words: str) -> None:
+    assert words in ok("tools", "list", *arguments)
