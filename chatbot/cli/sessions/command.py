@@ -10,7 +10,7 @@ from chatbot.cli.bind import OF_OPERATIONS, OF_SESSIONS
 from chatbot.cli.memory.command import VerbRun, run_operation
 from chatbot.cli.output import SESSION_HEAD, printable, progress, say, say_hit, say_table, session_rows
 from chatbot.memory import SessionRecord
-from chatbot.operations import OPERATIONS, Entries
+from chatbot.operations import Entries
 from chatbot.options import Options, Setup
 from chatbot.stores.records import format_time
 
@@ -23,8 +23,7 @@ async def run(args: argparse.Namespace) -> None:
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     name = getattr(args, "operation", "")
     own = OF_OPERATIONS.get(name) if name else OF_SESSIONS[args.action]
-    has_memories = own.memories if own else OPERATIONS[name].memories
-    async with setup.open_memory(observations=setup.observations if has_memories else None) as memory:
+    async with setup.open_memory(observations=setup.observations) as memory:
         if own:
             await own(VerbRun(args, setup, memory))
         else:
