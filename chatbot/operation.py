@@ -184,8 +184,6 @@ class Operation(Struct, frozen=True):
     """Description for models; by default the summary."""
     examples: tuple[str, ...] = ()
     right: Right = "read"
-    memories: bool = False
-    """True if a verb on sessions needs memories too: the command line opens them only then."""
 
     @property
     def name(self) -> str:

@@ -921,7 +921,6 @@ async def list_sessions(
 
 @reads(
     cli="sessions search",
-    memories=True,
     http="GET /v1/sessions/search",
     tool="session_search",
     gives="sessions",
@@ -1030,7 +1029,6 @@ async def mark_session(
 
 @changes(
     cli="sessions move",
-    memories=True,
     http="PUT /v1/sessions/{session_id}/project",
     examples=("move 0195a1b2 house", 'move "tax return" -'),
 )
@@ -1108,7 +1106,7 @@ async def get_deletion(context: Context, session_id: OneSession) -> Erasure:
     return await context.sessions.deleting((await context.session(session_id)).id)
 
 
-@reads(cli="projects list", memories=True, http="GET /v1/projects", gives="projects")
+@reads(cli="projects list", http="GET /v1/projects", gives="projects")
 async def list_projects(context: Context) -> list[Project]:
     """List projects.
 
@@ -1119,12 +1117,7 @@ async def list_projects(context: Context) -> list[Project]:
     return await projects_in(context.sessions)
 
 
-@changes(
-    cli="projects rename",
-    memories=True,
-    http="PATCH /v1/projects/{project}",
-    examples=("rename house home", "rename house -"),
-)
+@changes(cli="projects rename", http="PATCH /v1/projects/{project}", examples=("rename house home", "rename house -"))
 async def rename_project(
     context: Context, project: OneProject, new: Annotated[Name, About("new name; - for no project", http="name")]
 ) -> ProjectContent:
@@ -1137,7 +1130,7 @@ async def rename_project(
     return await projects.rename_project(context.sessions, project, new)
 
 
-@reads(cli="projects export", memories=True, http="GET /v1/projects/{project}", examples=("export house > house.json",))
+@reads(cli="projects export", http="GET /v1/projects/{project}", examples=("export house > house.json",))
 async def export_project(context: Context, project: OneProject) -> dict[str, Any]:
     """Export a project as JSON.
 
@@ -1149,9 +1142,7 @@ async def export_project(context: Context, project: OneProject) -> dict[str, Any
     return await export_user(context.sessions, project)
 
 
-@destroys(
-    cli="projects erase", memories=True, http="DELETE /v1/projects/{project}", examples=("erase house --dry-run",)
-)
+@destroys(cli="projects erase", http="DELETE /v1/projects/{project}", examples=("erase house --dry-run",))
 async def erase_project(
     context: Context,
     project: OneProject,

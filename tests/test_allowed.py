@@ -19,7 +19,6 @@ from chatbot.config import Config, McpServerSettings, PriceSettings, ProviderSet
 from chatbot.config_layers import OF_IDENTITY, Settings
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import HOOKS
-from chatbot.hooks.hook import load as load_hook
 from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
 from chatbot.models import litellm_import
@@ -41,7 +40,7 @@ SAID = "My sister Ida collects blue stamps from Norway."
 FREE = "any_name"
 PLUGINS = {
     "memory": {name: [*settings_of(load(name))] for name in STORES.own},
-    "hooks": {name: [*settings_of(load_hook(name)), "enabled", "priority", "timeout_s"] for name in HOOKS.own},
+    "hooks": {name: [*settings_of(HOOKS.load(name)), "enabled", "priority", "timeout_s"] for name in HOOKS.own},
 }
 NEED_TRUST = {
     *(f"mcp.servers.{FREE}.{each.name}" for each in fields(McpServerSettings)),

@@ -27,8 +27,6 @@ class OwnVerb(NamedTuple):
 
     runs: str
     why: str
-    memories: bool = True
-    """True if it needs memories, which are opened for it."""
 
     async def __call__(self, run: VerbRun) -> None:
         """Run it."""
@@ -45,9 +43,9 @@ _CHANGING = "chatbot.cli.memory.changing"
 OF_SESSIONS: Mapping[str, OwnVerb] = {
     "export": OwnVerb("chatbot.cli.sessions.moving:export", _FILES),
     "import": OwnVerb("chatbot.cli.sessions.moving:import_", _FILES),
-    "archive": OwnVerb(f"{_ERASING}:archive", _MANY, memories=False),
-    "delete": OwnVerb(f"{_ERASING}:delete", _MANY, memories=False),
-    "prune": OwnVerb(f"{_ERASING}:prune", _MANY, memories=False),
+    "archive": OwnVerb(f"{_ERASING}:archive", _MANY),
+    "delete": OwnVerb(f"{_ERASING}:delete", _MANY),
+    "prune": OwnVerb(f"{_ERASING}:prune", _MANY),
 }
 """Own verbs of `chatbot sessions`."""
 

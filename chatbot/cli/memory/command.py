@@ -137,10 +137,7 @@ async def run(args: argparse.Namespace) -> None:
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model))
     name = getattr(args, "operation", "")
     own = OF_OPERATIONS.get(name) if name else (OF_MEMORY if args.command == "memory" else OF_SESSIONS)[args.action]
-    if args.command == "memory":
-        observations = setup.observation_store()
-    else:
-        observations = setup.observations if (own or OPERATIONS[name]).memories else None
+    observations = setup.observation_store() if args.command == "memory" else setup.observations
     async with setup.open_memory(observations=observations) as memory:
         with progress("reading", waits=True) as told:
             verb = VerbRun(args, setup, memory, progress=told)

@@ -56,9 +56,7 @@ async def count_tagged(context: Context, tag: Annotated[Line, About("the tag")])
 
 @pytest.fixture
 def _one_more() -> Iterator[None]:
-    OPERATIONS.declares(
-        "reads", cli="sessions tagged", http="GET /v1/counts/{tag}", tool="session_tags", memories=True
-    )(count_tagged)
+    OPERATIONS.declares("reads", cli="sessions tagged", http="GET /v1/counts/{tag}", tool="session_tags")(count_tagged)
     declare = OPERATIONS.declares(
         "reads",
         cli="memory tagged",
