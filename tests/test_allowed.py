@@ -18,7 +18,7 @@ from chatbot.cli.main import main
 from chatbot.config import Config, McpServerSettings, PriceSettings, ProviderSettings, Section
 from chatbot.config_layers import OF_IDENTITY, Settings
 from chatbot.errors import ConfigError
-from chatbot.hooks.hook import HOOKS
+from chatbot.hooks.hook import planned_hooks
 from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
 from chatbot.models import litellm_import
@@ -40,7 +40,7 @@ SAID = "My sister Ida collects blue stamps from Norway."
 FREE = "any_name"
 PLUGINS = {
     "memory": {name: [*settings_of(load(name))] for name in STORES.own},
-    "hooks": {name: [*settings_of(HOOKS.load(name)), "enabled", "priority", "timeout_s"] for name in HOOKS.own},
+    "hooks": {each.name: [*settings_of(each.hook), "enabled", "priority", "timeout_s"] for each in planned_hooks({})},
 }
 NEED_TRUST = {
     *(f"mcp.servers.{FREE}.{each.name}" for each in fields(McpServerSettings)),

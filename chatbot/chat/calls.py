@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from functools import partial
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -267,9 +266,15 @@ class Calls:
 
         try:
             for payer in self._payers:
-                await hold(payer.ledger, payer.account(now), partial(_limits_of_payer, payer, now))
-            session_id = "" if self._session is None else self._session.id
-            await hold(self._ledger, session_id, self._limits, await self._spent_in_session())
+                await hold(
+                    payer.ledger,
+                    payer.account(now),
+                    lambda _, own, payer=payer: payer.quota.limits(own, payer.whose, now),
+                )
+            session_id, spent = "" if self._session is None else self._session.id, Bill()
+            if self._session is not None and (self._budget.session_usd or self._budget.session_tokens):
+                spent = bill_of([*calls_in(await self._session.records()), *self.made])
+            await hold(self._ledger, session_id, self._limits, spent)
         except BaseException as error:
             await to_its_end(self._settle(held))
             if isinstance(error, StoreError):
@@ -280,12 +285,6 @@ class Calls:
     def _limits(self, day: Bill, session: Bill) -> list[Limit]:
         own = self._own_budget
         return [*limits_of(self._budget, session, day), *([own.limit(day)] if own and own.usd else [])]
-
-    async def _spent_in_session(self) -> Bill:
-        """Return the session's bill from its receipts; an empty one if no limit needs it."""
-        if self._session is None or not (self._budget.session_usd or self._budget.session_tokens):
-            return Bill()
-        return bill_of([*calls_in(await self._session.records()), *self.made])
 
     async def _bill(
         self, purpose: Purpose, prompt_tokens: int, reply: Reply, began: float, held: Sequence[_Hold]
@@ -308,10 +307,6 @@ class Calls:
                         await each.ledger.settle(each.reservation, bill)
             except StoreError as error:
                 self._report(f"{UNBILLED}: {error}")
-
-
-def _limits_of_payer(payer: Payer, now: datetime, _: Bill, spent: Bill) -> list[Limit]:
-    return payer.quota.limits(spent, payer.whose, now)
 
 
 def _note(work: Span, delta: Delta, reply: Reply, began: float) -> None:

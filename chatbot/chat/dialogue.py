@@ -71,8 +71,9 @@ def messages_of(said: Sequence[Line]) -> list[Message]:
     for role, text in said:
         if text and (role == USER or (role == ASSISTANT and messages)):
             messages.append(Message("user" if role == USER else "assistant", text))
-        elif role == TOOL_CALL and messages:
-            _add_calls(messages, _read_calls(text))
+        elif role == TOOL_CALL and messages and (calls := _read_calls(text)):
+            is_same_reply = messages[-1].role == "assistant" and not messages[-1].tool_calls
+            messages.append(Message("assistant", messages.pop().content if is_same_reply else "", tool_calls=calls))
         elif role == TOOL and messages:
             messages.extend(_read_result(text))
     return _paired(messages)
@@ -136,14 +137,6 @@ class ToolContext(Struct, frozen=True):
     """Its clearance and rights are the least of the session, its holder, and a tool call of a model."""
     agent: str
     identity: str
-
-
-def _add_calls(messages: list[Message], calls: tuple[ToolCall, ...]) -> None:
-    """Add calls to the text of the same reply, if it has one."""
-    if not calls:
-        return
-    spoken = messages.pop() if messages[-1].role == "assistant" and not messages[-1].tool_calls else None
-    messages.append(Message("assistant", spoken.content if spoken else "", tool_calls=calls))
 
 
 def _paired(messages: list[Message]) -> list[Message]:

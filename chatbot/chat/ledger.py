@@ -109,13 +109,12 @@ def merged(bills: Iterable[Bill]) -> Bill:
 
 def bill_of(calls: Iterable[Call]) -> Bill:
     """Return the bill of these calls."""
-    return merged(_bill_of_call(each.purpose, each.usage) for each in calls)
-
-
-def _bill_of_call(purpose: str, usage: Usage) -> Bill:
-    read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
-    one = Bill(1, read, written, cached, usage.cost_usd or 0.0, int(usage.cost_usd is None))
-    return replace(one, by_purpose={purpose: one})
+    total = Bill()
+    for each in calls:
+        used, cost = each.usage, each.usage.cost_usd
+        one = Bill(1, used.input_tokens, used.output_tokens, used.cached_tokens, cost or 0.0, int(cost is None))
+        total.take_in(replace(one, by_purpose={each.purpose: one}))
+    return total
 
 
 def parse_calls(records: Iterable[Mapping[str, Any]]) -> Iterator[Call]:

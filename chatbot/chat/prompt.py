@@ -432,17 +432,8 @@ MORE_TOOLS = "memory_more"
 
 def is_memory_tool(name: str) -> bool:
     """Return whether a tool works on memory: one of ours, also under the prefix of another server."""
-    return any(_ends_with(name.lower(), tool) for tool in (*OPERATIONS.tools(), MORE_TOOLS))
-
-
-def is_own_memory_tool(name: str) -> bool:
-    """Return whether it is one of ours, by its own name."""
-    return is_memory_tool(name) and "__" not in name
-
-
-def _ends_with(name: str, tool: str) -> bool:
-    before = name.removesuffix(tool)
-    return before != name and not before[-1:].isalnum()
+    name, tools = name.lower(), (*OPERATIONS.tools(), MORE_TOOLS)
+    return any(name.endswith(tool) and not name.removesuffix(tool)[-1:].isalnum() for tool in tools)
 
 
 def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
@@ -470,7 +461,7 @@ async def fitting_tools(model: Model, specs: Sequence[ToolSpec], *, keeps: bool)
     if not specs or await model.count_tokens([], specs) <= room:
         return tuple(specs), ""
     sizes = {spec.name: await model.count_tokens([], [spec]) for spec in specs}
-    own = [spec for spec in specs if is_own_memory_tool(spec.name)]
+    own = [spec for spec in specs if is_memory_tool(spec.name) and "__" not in spec.name]
     kept = [*own, *sorted((spec for spec in specs if spec not in own), key=lambda spec: sizes[spec.name])]
     while kept and sum(sizes[spec.name] for spec in kept) > room:
         kept.pop()

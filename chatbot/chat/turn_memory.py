@@ -185,7 +185,8 @@ class TurnMemory:
         if choose is not None and kept is not None:
             hits = tuple(await choose(kept, hits, most, self._clock()))
         begins = len(said) == 1
-        tasks = await self._startup_tasks() if begins else []
+        due = [task.id for task in await self._memory.tasks(surface=STARTUP)][:_TASKS_SHOWN] if begins else []
+        tasks = await self._memory.get(due, count_use=False) if due else []
         index = await self._index() if begins else []
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
@@ -411,11 +412,6 @@ class TurnMemory:
             rows = await self._memory.get(list(given), count_use=False, ask=OWN)
             if {row.id: row.hash for row in rows} != given:
                 self.earlier = PromptMemory()
-
-    async def _startup_tasks(self) -> list[Observation]:
-        """Return open tasks that surface when a session begins."""
-        tasks = await self._memory.tasks(surface=STARTUP)
-        return await self._memory.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
 
     async def _index(self) -> Sequence[Observation]:
         """Return lasting rows, newest first, so that a model knows what it can ask for."""

@@ -139,18 +139,10 @@ class Summarize(Hook):
         if request:
             decisions, open_items = await _decided(session), await _open(session)
             await session.memory.summarize_session(request, outcome, decisions=decisions, open_items=open_items)
-            await self._ask_model(session, entries, request)
-
-    async def _ask_model(self, session: SessionHandle, entries: Sequence[TranscriptEntry], request: str) -> None:
-        """Replace the summary made by rule by a model's, if one is configured and can be used."""
-        by_model = self.context.capabilities.find(SUMMARY)
-        if by_model is not None and (summary := await by_model(session, entries)) is not None:
-            await session.memory.summarize_session(
-                summary.request or request,
-                summary.outcome,
-                decisions=summary.decisions,
-                open_items=summary.open_items,
-            )
+            by_model = self.context.capabilities.find(SUMMARY)
+            if by_model is not None and (found := await by_model(session, entries)) is not None:
+                parts = {"decisions": found.decisions, "open_items": found.open_items}
+                await session.memory.summarize_session(found.request or request, found.outcome, **parts)
 
 
 async def _decided(session: SessionHandle) -> list[str]:

@@ -7,7 +7,7 @@ import inspect
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from types import ModuleType
@@ -138,13 +138,11 @@ class StreamedReply:
             if text := choice.delta.content:
                 self.written += text
                 deltas.append(TextDelta(text, _logprobs(choice) if self._is_detailed else ()))
-            deltas += [self._take_call(call) for call in getattr(choice.delta, "tool_calls", None) or ()]
+            for call in getattr(choice.delta, "tool_calls", None) or ():
+                name, arguments = call.function.name, call.function.arguments or ""
+                self.written += (name or "") + arguments
+                deltas.append(ToolCallDelta(call.index or 0, call.id, name, arguments))
         return deltas
-
-    def _take_call(self, call: Any) -> ToolCallDelta:
-        name, arguments = call.function.name, call.function.arguments or ""
-        self.written += (name or "") + arguments
-        return ToolCallDelta(call.index or 0, call.id, name, arguments)
 
 
 def _logprobs(choice: Any) -> tuple[dict[str, Any], ...]:
@@ -198,7 +196,9 @@ _LONGEST_MESSAGE = 300
 
 def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> ModelError:
     """Return the error for an exception of a call to `model`."""
-    chain = list(_chain(error))
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(cause)
     if own := next((each for each in chain if isinstance(each, ModelError)), None):
         return own
     # A stream that broke off is reported as a failure of LiteLLM's own, with the provider's inside.
@@ -238,14 +238,6 @@ def _kind(error: Exception, message: str) -> type[ModelError]:
     if kind is RequestRefused and any(words in message.lower() for words in _TOO_LONG):
         return ContextTooLong
     return kind
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, and those that it was raised from."""
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
 
 
 def _message(error: Exception) -> str:

@@ -25,7 +25,7 @@ from chatbot.models.call import (
     pause_before,
 )
 from chatbot.models.litellm_import import LiteLLMClient
-from chatbot.models.model import JsonMode, Model, Price, estimate, estimate_text
+from chatbot.models.model import JsonMode, Model, Price, estimate
 from chatbot.models.provider import NO_CREDIT, Provider
 
 _USUAL_WINDOW = 8192
@@ -139,8 +139,10 @@ class LiteLLMModel(LiteLLMClient, Model):
         request = self._request(messages, tools, max_output_tokens)
         if options is not None:
             request |= options.as_openai()
-        if json_schema is not None:
-            request |= _json_format(await self.json_mode(), json_schema)
+        if json_schema is not None and (mode := await self.json_mode()):
+            named = {"name": "reply", "strict": True, "schema": dict(json_schema)}
+            told = {"type": "json_schema", "json_schema": named} if mode == "schema" else {"type": "json_object"}
+            request["response_format"] = told
         call = ModelRequest(litellm, request, self._settings.timeout_s, self.provider.secrets, self.name)
         tried = 0
         while True:
@@ -202,8 +204,7 @@ class LiteLLMModel(LiteLLMClient, Model):
         """Return the reported usage with its price, or an own count if nothing was reported."""
         reported = reading.usage
         if not is_reported or not reported or not reported.prompt_tokens:
-            read, written = estimate(messages, tools), estimate_text(reading.written)
-            return Usage(read, written, cost_usd=_cost(await self.price(), read, written), estimated=True)
+            return await self.usage_of(estimate(messages, tools), reading.written)
         details = getattr(reported, "prompt_tokens_details", None)
         return Usage(
             input_tokens=int(reported.prompt_tokens),
@@ -222,7 +223,8 @@ class LiteLLMModel(LiteLLMClient, Model):
                 return float(
                     sum(litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=reported))
                 )
-        return _cost(await self.price(), int(reported.prompt_tokens), int(reported.completion_tokens or 0))
+        read, written, price = int(reported.prompt_tokens), int(reported.completion_tokens or 0), await self.price()
+        return None if price is None else read * price.input_usd + written * price.output_usd
 
     async def _info(self) -> dict[str, Any]:
         """Look the model up in LiteLLM, in a thread because it queries some local servers."""
@@ -233,14 +235,3 @@ class LiteLLMModel(LiteLLMClient, Model):
             except Exception:  # noqa: BLE001 - LiteLLM raises a bare Exception for an unknown model
                 self._known = {}
         return self._known
-
-
-def _json_format(mode: JsonMode, schema: Mapping[str, Any]) -> dict[str, Any]:
-    if mode == "schema":
-        named = {"name": "reply", "strict": True, "schema": dict(schema)}
-        return {"response_format": {"type": "json_schema", "json_schema": named}}
-    return {"response_format": {"type": "json_object"}} if mode else {}
-
-
-def _cost(price: Price | None, read: int, written: int) -> float | None:
-    return None if price is None else read * price.input_usd + written * price.output_usd

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -56,8 +57,9 @@ class ChatTemplate:
     def __init__(self, source: str | None, *, bos: str = "", eos: str = "") -> None:
         self.source = source or CHATML
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _tojson
-        environment.globals |= {"raise_exception": _raise, "strftime_now": _strftime_now}
+        environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
         self._tokens = {"bos_token": bos, "eos_token": eos}
         try:
             self._template = environment.from_string(self.source)
@@ -73,7 +75,8 @@ class ChatTemplate:
         # Digits only, so that a template may change the case or trim, and still leave the placeholder alone.
         nonce = secrets.randbits(64)
         marked = [
-            {"role": _role_of(message), "content": f"[[{nonce}:{number}]]"} for number, message in enumerate(messages)
+            {"role": role if role in {"system", "assistant"} else "user", "content": f"[[{nonce}:{number}]]"}
+            for number, role in enumerate(message.get("role") for message in messages)  # three, as small models know
         ]
         pieces = re.split(rf"\[\[{nonce}:(\d+)\]\]", self._render(marked))
         parts = [
@@ -128,22 +131,8 @@ def _text_of(message: dict[str, Any]) -> str:
     return str(content)
 
 
-def _role_of(message: dict[str, Any]) -> str:
-    """Map roles to the three that small models know; tool results come from outside, like user messages."""
-    role = str(message.get("role", "user"))
-    return role if role in {"system", "assistant"} else "user"
-
-
-def _tojson(value: Any, indent: int | None = None, **options: Any) -> str:
-    return json.dumps(value, **{"ensure_ascii": False, "indent": indent, **options})
-
-
 def _raise(message: str) -> NoReturn:
     raise TemplateError(message)
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().astimezone().strftime(form)
 
 
 _REPLACEMENT = "\ufffd"
@@ -212,14 +201,10 @@ class Vocabulary:
         return str(self._vocab.get_text(token)) if is_mark else ""
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """The printable characters by which byte-level BPE writes bytes, as GPT-2 chose them."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
-
-
-_BYTES = _byte_alphabet()
+_PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + at): byte for at, byte in enumerate(_OTHERS)}
+"""The printable characters by which byte-level BPE writes bytes, as GPT-2 chose them."""
 
 
 _USUAL_WINDOW = 8192

@@ -94,17 +94,13 @@ class MiniLMEmbedder(Embedder):
     """`local/minilm`: English; offline, on the processor, at no cost. Needs the package of its weights, see `check`."""
 
     name = MINILM_NAME
+    dimension = ENGLISH
     batch = 16  # about a third of a second of one core
     sends_away = False
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._network: Network | None = None
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vectors."""
-        return ENGLISH
 
     async def check(self) -> None:
         """Raise `MissingModel` with the install command if a package is missing."""
@@ -255,6 +251,7 @@ class LocalEmbedder(Embedder):
     """Offline, on the processor, at no cost; each encoder is loaded with the first text that needs it."""
 
     name = NAME
+    dimension = ENGLISH + ANY + 1  # both parts, and the number that stands for the missing one
     batch = MiniLMEmbedder.batch
     sends_away = False
     scale = math.sqrt(2)
@@ -262,11 +259,6 @@ class LocalEmbedder(Embedder):
     def __init__(self) -> None:
         self._english = MiniLMEmbedder()
         self._any = MultilingualEncoder()
-
-    @property
-    def dimension(self) -> int:
-        """Both parts, and the number that stands for the missing one."""
-        return ENGLISH + ANY + 1
 
     @staticmethod
     def is_installed() -> bool:

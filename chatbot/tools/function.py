@@ -65,8 +65,10 @@ class Arguments:
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments. Raises `ToolError`."""
+        schemas = self.spec.parameters["properties"]
+        given = {name: meant(value, schemas[name].get("type")) for name, value in self._known(arguments).items()}
         try:
-            checked: dict[str, Any] = self._checked.validate_json(json.dumps(self._coerced(self._known(arguments))))
+            checked: dict[str, Any] = self._checked.validate_json(json.dumps(given))
         except ValidationError as error:
             raise ToolError(f"{self._name}: {_explain(error)}") from error
         return checked
@@ -81,11 +83,6 @@ class Arguments:
             for name, value in arguments.items()
             if value is not None or self._parameters[name].default is inspect.Parameter.empty
         }
-
-    def _coerced(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments as they were meant: a number that came as text, or one text where several are taken."""
-        schemas = self.spec.parameters["properties"]
-        return {name: meant(value, schemas[name].get("type")) for name, value in arguments.items()}
 
 
 def _arguments_of(function: Callable[..., Any]) -> Arguments:

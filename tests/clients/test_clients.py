@@ -1,8 +1,8 @@
 """Clients as their own documentation shows them, pointed at our address only; each script is one.
 
-One after the other they talk to the same server with the same token, so what was said through one is asked through the
-next. The official SDK is tried in every run, the others nightly: they come with the dependency group `clients`, but
-those that cannot live beside our own dependencies, which say in their script what they need, and the one for Node.js.
+Each asks with the same token for what was said through the official SDK, which `tests/surfaces/server` tries whole.
+They come with the dependency group `clients`, but those that cannot live beside our own dependencies, which say so
+in their script, and the one for Node.js.
 """
 
 import os
@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import openai
 import pytest
 
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
-FIRST = SCRIPTS / "openai_sdk.py"
 UV_CACHE = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
 """The download cache of uv, for clients that need packages of their own: each test has empty caches otherwise."""
 
@@ -35,6 +36,9 @@ def _served(folder: Path) -> Iterator[dict[str, str]]:
         try:
             assert server.stdout is not None
             url, key = server.stdout.readline().split()
+            with openai.OpenAI(base_url=url, api_key=key) as client:
+                said = "My locker at the gym has the number 4711, remember that."
+                client.chat.completions.create(model="ada", messages=[{"role": "user", "content": said}])
             yield {
                 **{name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "PYTHONPATH"))},
                 "OPENAI_BASE_URL": url,
@@ -62,28 +66,16 @@ def _command(script: Path) -> list[str]:
     return [sys.executable, str(script)]
 
 
-@pytest.mark.nightly
-def test_the_official_sdk_works_as_its_documentation_shows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.py")), ids=lambda it: it.stem)
+def test_a_client_works_and_is_told_what_was_said_through_the_official_sdk(tmp_path: Path, script: Path) -> None:
     with _served(tmp_path) as environment:
-        _run(FIRST, environment)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "script", sorted(path for path in SCRIPTS.glob("*.py") if path != FIRST), ids=lambda it: it.stem
-)
-def test_another_client_works_too_and_is_told_what_the_first_one_said(tmp_path: Path, script: Path) -> None:
-    with _served(tmp_path) as environment:
-        _run(FIRST, environment)
         _run(script, environment)
 
 
-@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("npm") is None, reason="there is no Node.js here")
-def test_the_ai_sdk_works_too_and_is_told_what_the_first_one_said(tmp_path: Path) -> None:
+def test_the_ai_sdk_works_too(tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(SCRIPTS, project)  # Node.js looks for packages beside the script
     subprocess.run(["npm", "install", "--no-audit", "--no-fund"], cwd=project, check=True, timeout=4 * PATIENCE_S)
     with _served(tmp_path) as environment:
-        _run(FIRST, environment)
         _run(project / "ai_sdk.mjs", environment)

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -113,30 +113,14 @@ _POLL_S = 0.01
 _LAST_WORDS = 2_000
 
 
-class Child:
-    """A running process. `last_words` is the end of its standard error."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        if process.stdin is None or process.stdout is None or process.stderr is None:
-            raise ValueError("a child is started with three pipes")
-        self.pid = process.pid
-        self.stdin = process.stdin
-        self.stdout = process.stdout
-        self._stderr = process.stderr
-        self.last_words = b""
-
-    async def listen(self) -> None:
-        """Read its standard error to the end, so that it never waits for us."""
-        with suppress(OSError):
-            while words := await self._stderr.read(_LAST_WORDS):
-                self.last_words = (self.last_words + words)[-_LAST_WORDS:]
-
-
 @asynccontextmanager
-async def running(command: Sequence[str], env: Mapping[str, str], folder: Path) -> AsyncIterator[Child]:
+async def running(
+    command: Sequence[str], env: Mapping[str, str], folder: Path, last_words: bytearray
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Start a command in `folder` with `env` and a minimal environment; its whole group is ended afterwards.
 
-    Raises `OSError` if it cannot be started.
+    Its standard error is read to the end, so that it never waits for us; `last_words` holds the end of it. Raises
+    `OSError` if it cannot be started.
     """
     shared = {name: os.environ[name] for name in _SHARED if name in os.environ}
     process = await asyncio.create_subprocess_exec(
@@ -149,11 +133,18 @@ async def running(command: Sequence[str], env: Mapping[str, str], folder: Path) 
         start_new_session=True,
         limit=LONGEST_LINE,
     )
+
+    async def listen() -> None:
+        with suppress(OSError):
+            while process.stderr and (words := await process.stderr.read(_LAST_WORDS)):
+                last_words[:] = (last_words + words)[-_LAST_WORDS:]
+
     try:
-        child = Child(process)
+        if process.stdin is None or process.stdout is None:
+            raise ValueError("a child is started with pipes")
         async with anyio.create_task_group() as group:
-            group.start_soon(child.listen)
-            yield child
+            group.start_soon(listen)
+            yield process.stdout, process.stdin
             group.cancel_scope.cancel()
     finally:
         try:
@@ -199,8 +190,6 @@ def _signal_all(group: int, number: int) -> bool:
 
 _CLOSING_S = 5.0
 
-Transport = AbstractAsyncContextManager[Any]
-
 
 class Connection(AsyncResource):
     """A running server, held by a task of its own: the SDK's scopes must end in the task that began them."""
@@ -212,8 +201,8 @@ class Connection(AsyncResource):
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._said: Callable[[], bytes] = lambda: b""
-        self.is_broken = False
+        self._last_words = bytearray()
+        self.broken = asyncio.Event()
 
     async def open(self) -> Client:
         """Start the server. Raises `ToolError` if it does not start in time; nothing is left running."""
@@ -231,7 +220,7 @@ class Connection(AsyncResource):
             await self.aclose()
             raise
         await self.aclose()
-        said = self._said().decode(errors="replace").strip()
+        said = self._last_words.decode(errors="replace").strip()
         raise ToolError(
             f"the server {self._name!r} cannot be used: {why}{f'; its output: {said[-300:]}' if said else ''}"
         )
@@ -251,7 +240,7 @@ class Connection(AsyncResource):
 
     async def _hold(self) -> None:
         try:
-            async with Client(self._transport(), cache=None) as client:
+            async with Client(self._http() if self._settings.url else self._stdio(), cache=None) as client:
                 if not self._opened.done():
                     self._opened.set_result(client)
                 await self._closing.wait()
@@ -259,21 +248,19 @@ class Connection(AsyncResource):
             if not self._opened.done():
                 self._opened.set_exception(error)
         finally:
-            self.is_broken = True
+            self.broken.set()
             self._opened.cancel()
-
-    def _transport(self) -> Transport:
-        return self._http() if self._settings.url else self._stdio()
 
     @asynccontextmanager
     async def _stdio(self) -> AsyncIterator[Any]:
         settings = self._settings
         env = {name: self._value(value, f"env {name}") for name, value in settings.env.items()}
         folder = self._folder if self._folder.is_dir() else Path.home()
-        async with running(_command(settings, self._folder), env, folder) as child:
-            self._said = lambda: child.last_words
-            async with message_streams(child.stdout, child.stdin, on_end=self._break) as streams:
-                yield streams
+        async with (
+            running(_command(settings, self._folder), env, folder, self._last_words) as (reader, writer),
+            message_streams(reader, writer, on_end=self.broken.set) as streams,
+        ):
+            yield streams
 
     @asynccontextmanager
     async def _http(self) -> AsyncIterator[Any]:
@@ -285,9 +272,6 @@ class Connection(AsyncResource):
 
     def _value(self, text: str, what: str) -> str:
         return from_variable(text, f"the {what} of [mcp.servers.{self._name}]")
-
-    def _break(self) -> None:
-        self.is_broken = True
 
 
 def _command(settings: McpServerSettings, folder: Path) -> Sequence[str]:

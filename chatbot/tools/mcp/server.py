@@ -213,7 +213,7 @@ class Server(AsyncResource):
     async def _connected(self) -> Client:
         """The server, started where it is not there. Raises `ToolError`."""
         async with self._changing:
-            if self._connection is not None and self._connection.is_broken:
+            if self._connection is not None and self._connection.broken.is_set():
                 if self._is_restarted:
                     raise ToolError(f"the server {self.name!r} failed repeatedly and was disabled")
                 self._is_restarted = True
@@ -230,7 +230,7 @@ class Server(AsyncResource):
 
     def _died(self, connection: Connection | None, tool: str) -> ToolError:
         if connection is not None:
-            connection.is_broken = True
+            connection.broken.set()
         return ToolError(f"the server {self.name!r} ended during {tool!r}: it may or may not have been done")
 
     async def _listed(self, client: Client) -> list[Listed]:

@@ -141,29 +141,12 @@ def test_everything_is_described(document: dict[str, Any]) -> None:
             assert described["description"], (name, field)
 
 
-def test_an_operation_tells_of_the_errors_that_it_can_have_and_of_no_others(document: dict[str, Any]) -> None:
-    doors, everyone = {400, 401, 403, 408, 413, 421, 422, 429, 500, 503}, {404}
-    saying = {"/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/sessions/{session_id}/chat"}
+def test_every_error_of_an_operation_has_one_shape(document: dict[str, Any]) -> None:
     for path, method, operation in _operations(document):
-        errors = {int(status) for status in operation["responses"] if int(status) >= 400}
-        if not path.startswith("/v1/"):
-            assert errors in (doors, set(), {503}), path
-            continue
-        expected = doors | (everyone if path not in {"/v1/models", "/v1/models/{name}", "/v1/usage"} else set())
-        expected |= {404} if path == "/v1/models/{name}" else set()
-        expected |= (
-            {409}
-            if path.split("/")[2] in {"memories", "tasks", "facts", "people", "users", "profile", "backup", "sync"}
-            else set()
-        )
-        expected |= {409, 415} if method != "get" else set()
-        is_of_one = path.startswith(("/v1/memories/{memory_id}", "/v1/memories/by-key"))
-        expected |= {412} if is_of_one and method != "get" else set()
-        expected |= {402, 502, 504} if path in saying and method == "post" else set()
-        assert errors == expected, (method, path)
-        for status in errors:
-            answer = operation["responses"][str(status)]["content"]["application/json"]["schema"]
-            assert answer == {"$ref": "#/components/schemas/Error"}
+        errors = {int(status): answer for status, answer in operation["responses"].items() if int(status) >= 400}
+        assert errors.keys() >= {401, 422, 429} or not path.startswith("/v1/"), (method, path)
+        for answer in errors.values() if path.startswith("/v1/") else ():
+            assert answer["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Error"}
 
 
 def test_it_tells_of_tokens_and_keys(document: dict[str, Any]) -> None:

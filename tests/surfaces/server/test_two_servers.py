@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import RemoteTurn, RunningTurn
 from tests.command import project
+from tests.patience import PATIENCE_S
 from tests.postgres import fresh_database
-from tests.servers import many_users
+from tests.servers.http_server import events
 from tests.servers.http_server import serving as serving_http
 from tests.servers.server_process import ServerProcess
 
@@ -172,19 +173,37 @@ async def test_a_request_with_a_key_is_done_once_by_two_servers(storage: str, mo
         assert (after.json()["reply"], "idempotency-replayed" in after.headers) == ("once", True)
 
 
-async def test_users_of_a_killed_server_are_answered_whole_by_the_other(
+def test_a_user_of_a_killed_server_is_answered_whole_by_the_other(
     postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CHATBOT_STORAGE__URL", fresh_database("crowd"))
-    project('[model]\nname = "scripted"\n[embedding]\nmodel = ""\n')
+    monkeypatch.setenv("CHATBOT_STORAGE__URL", fresh_database("killed"))
+    project(f'[model]\nname = "scripted"\nscript = ["{WORDS}"]\n[embedding]\nmodel = ""\n')
     killed = ServerProcess(tmp_path, tmp_path / "cache", lapses_after_s=1.0)
-    with serving_http(config=Path("config.toml").read_text(), delay_s=0.02) as there:
-        async with many_users.client(killed.url) as first, many_users.client(there.url) as second:
-            crowd = many_users.Crowd([first, second], users=4, turns=2)
-            await crowd.talk(killed.kill, at=2)
-    assert crowd.endings["broken"] > 0
-    assert crowd.dead == {0}
+    once = {"Idempotency-Key": "once"}
+    with (
+        serving_http(config=Path("config.toml").read_text()) as there,
+        there.client() as second,
+        httpx.Client(base_url=killed.url, timeout=PATIENCE_S) as first,
+    ):
+        session = first.post("/v1/sessions", json={}).json()["id"]
+        place, said = f"/v1/sessions/{session}", {"text": "tell me everything"}
+        with (
+            suppress(httpx.TransportError),
+            first.stream("POST", f"{place}/chat", json=said, headers=once) as stream,
+        ):
+            for name, _ in events(stream):
+                if name == "text":
+                    killed.kill()
+        with second.stream("GET", f"{place}/chat") as listening:
+            assert [data["error"]["code"] for name, data in events(listening) if name == "error"] == ["turn_lost"]
+        again = second.post(f"{place}/chat", json=said, headers=once)  # nobody knows what it led to
+        assert (again.status_code, again.json()["error"]["code"]) == (409, "idempotency_cut_off")
+        taken = second.delete(f"{place}/messages").json()["data"]
+        assert [each["content"] for each in taken] == [said["text"]]
+        reply = second.post(f"{place}/chat", json=said | {"stream": False}).json()["reply"]
+        kept = [each["content"] for each in second.get(f"{place}/messages").json()["data"]]
+        assert kept == [said["text"], reply]
 
 
 async def _speaking(turn: RunningTurn) -> None:
