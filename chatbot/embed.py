@@ -34,7 +34,7 @@ from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import user_namespace, utc_now
-from chatbot.messages import INTRODUCTION, ToolCall
+from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec
 from chatbot.models.model import Disclosure
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
@@ -115,18 +115,13 @@ class RecordResult:
 class MemoryTool:
     """An operation on memory as a function for a model. Call it with the JSON that the model wrote, or a mapping."""
 
-    def __init__(self, name: str, description: str, parameters: dict[str, Any], box: Any) -> None:
-        self.name = name
-        self.description = description
-        self.parameters = parameters
+    def __init__(self, spec: ToolSpec, box: Toolbox) -> None:
+        self.name, self.description = spec.name, spec.description
+        self.parameters = spec.parameters
         """JSON schema of the arguments."""
-        self._box = box
-
-    @property
-    def schema(self) -> Any:
+        self.schema: Any = spec.as_openai()
         """The tool as chat completions take it, which LiteLLM hands to every provider; fits the types of any SDK."""
-        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        return {"type": "function", "function": function}
+        self._box = box
 
     async def __call__(self, arguments: str | Mapping[str, Any] = "{}") -> str:
         """Run it; the text is for the model, also where the call is wrong. What it quotes is framed as data."""
@@ -232,7 +227,7 @@ class AgentMemory(Memory, AsyncResource):
         else:
             found = offered_to_models(agent_context(system, self._setup.agent))
         box = Toolbox(found)
-        return [MemoryTool(each.name, each.description, each.parameters, box) for each in box.specs]
+        return [MemoryTool(each, box) for each in box.specs]
 
     async def session(self, key: str | None = None, *, title: str = "") -> SessionHandle:
         """The session that you know by `key`, begun if there is none; a new one without a key."""

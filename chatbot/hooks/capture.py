@@ -97,7 +97,7 @@ async def keep_run(
 async def _is_new(memory: Memory, run: ToolRun, gate: Memorability, before: dict[str, str]) -> bool:
     there = {row.id for row in await memory.get(list(before), ask=SENSITIVITIES, count_use=False)}
     known = [said for captured, said in before.items() if captured in there]
-    return gate.passes(gate.of_text(run.substance, run.type, known=known))
+    return gate.score(run.substance, run.type, known=known) >= gate.gate
 
 
 async def _mark_milestones(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:

@@ -45,37 +45,19 @@ _NUMBER = re.compile(r"\d+")
 _MOST_COMPARED = 2_000
 
 
-class Scores(Struct, frozen=True):
-    """The four dimensions, each from 0 to 1."""
-
-    substance: float
-    distinctiveness: float = 1.0
-    salience: float = NEUTRAL
-    type_weight: float = OTHER_TYPE
-
-    @property
-    def total(self) -> float:
-        """The memorability, from 0 to 1."""
-        return self.substance * self.distinctiveness * (1 + self.salience + self.type_weight) / 3
-
-
 class Memorability(Struct, frozen=True):
     """The gate, and how much each type counts."""
 
     gate: float = GATE
     type_weights: Mapping[str, float] = field(default_factory=lambda: TYPE_WEIGHTS)
 
-    def of_text(self, text: str, type_: str, *, known: Iterable[str] = (), about: Collection[str] = ()) -> Scores:
-        """Return the scores of a text of that type; `about` are the words of the current topic."""
+    def score(self, text: str, type_: str, *, known: Iterable[str] = (), about: Collection[str] = ()) -> float:
+        """Return the memorability of a text of that type, from 0 to 1; `about` are the words of the current topic."""
         words = content(text)
         salience = len(words & set(about)) / len(words) if words and about else NEUTRAL
         new = min((_share_unknown(words, [each]) for each in known), default=1.0)
         weight = self.type_weights.get(type_, OTHER_TYPE)
-        return Scores(saturated(len(words) / _WORDS), math.sqrt(new), max(salience, NEUTRAL), weight)
-
-    def passes(self, scores: Scores) -> bool:
-        """Return whether the scores reach the gate."""
-        return scores.total >= self.gate
+        return saturated(len(words) / _WORDS) * math.sqrt(new) * (1 + max(salience, NEUTRAL) + weight) / 3
 
 
 def saturated(measure: float) -> float:

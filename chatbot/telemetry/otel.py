@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
 from dataclasses import dataclass, field
@@ -64,87 +64,72 @@ _MEASURED_EVERY_S = 60.0
 _PATIENCE_S = 2.0
 
 
+_ATTRIBUTES = {
+    "access": "chatbot.store.access",
+    "agent": "gen_ai.agent.name",
+    "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "call": "gen_ai.tool.call.id",
+    "changes": "chatbot.changes",
+    "cost_usd": "chatbot.cost_usd",
+    "estimated": "chatbot.usage.estimated",
+    "finish": "chatbot.turn.finish",
+    "finish_reasons": "gen_ai.response.finish_reasons",
+    "first_chunk": "gen_ai.response.time_to_first_chunk",
+    "hook": "chatbot.hook.name",
+    "host": "server.address",
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "max_tokens": "gen_ai.request.max_tokens",
+    "model": _MODEL,
+    "operation": _DONE,
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "port": "server.port",
+    "provider": _PROVIDER,
+    "purpose": _PURPOSE,
+    "response_model": "gen_ai.response.model",
+    "session": "gen_ai.conversation.id",
+    "store": "chatbot.store",
+    "tool": "gen_ai.tool.name",
+    "topic": "chatbot.topic",
+    "turn": "chatbot.turn.id",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of span, and the histogram of its durations: `labels` are in both, `details` in the span alone."""
+    """A kind of span, and the histogram of its durations, which has only the `labels` of what is noted."""
 
     title: str
     metric: str
     about: str
-    labels: Mapping[str, str]
-    details: Mapping[str, str] = field(default_factory=dict)
+    labels: Collection[str]
     fixed: Mapping[str, str] = field(default_factory=dict)
     """Attributes that are the same in every span."""
     borders: Sequence[float] = _MEMORY_S
     role: SpanKind = SpanKind.INTERNAL
+    attributes: Mapping[str, str] = field(default_factory=lambda: _ATTRIBUTES)
 
 
+_TOOL = {_OPERATION: "execute_tool", "gen_ai.tool.type": "function"}
 _KINDS = {
     "turn": _Kind(
-        "invoke_agent {agent}",
-        "chatbot.turn.duration",
-        "Turns, by how they ended",
-        {"finish": "chatbot.turn.finish"},
-        {"agent": "gen_ai.agent.name", "session": "gen_ai.conversation.id", "turn": "chatbot.turn.id"},
-        {_OPERATION: "invoke_agent"},
-        _CALL_S,
+        "invoke_agent {agent}", "chatbot.turn.duration", "Turns, by how they ended", ("finish",),
+        {_OPERATION: "invoke_agent"}, _CALL_S,
     ),
     "call": _Kind(
-        "{operation} {model}",
-        "gen_ai.client.operation.duration",
-        "Model calls",
-        {
-            "operation": _OPERATION,
-            "provider": _PROVIDER,
-            "model": _MODEL,
-            "purpose": _PURPOSE,
-            "host": "server.address",
-            "port": "server.port",
-        },
-        {
-            "max_tokens": "gen_ai.request.max_tokens",
-            "first_chunk": "gen_ai.response.time_to_first_chunk",
-            "response_model": "gen_ai.response.model",
-            "finish_reasons": "gen_ai.response.finish_reasons",
-            "input_tokens": "gen_ai.usage.input_tokens",
-            "output_tokens": "gen_ai.usage.output_tokens",
-            "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
-            "estimated": "chatbot.usage.estimated",
-            "cost_usd": "chatbot.cost_usd",
-        },
-        borders=_CALL_S,
-        role=SpanKind.CLIENT,
+        "{operation} {model}", "gen_ai.client.operation.duration", "Model calls",
+        ("operation", "provider", "model", "purpose", "host", "port"),
+        borders=_CALL_S, role=SpanKind.CLIENT, attributes=_ATTRIBUTES | {"operation": _OPERATION},
     ),
-    "tool": _Kind(
-        "execute_tool {tool}",
-        "chatbot.tool.duration",
-        "Runs of tools",
-        {"tool": "gen_ai.tool.name"},
-        {"call": "gen_ai.tool.call.id"},
-        {_OPERATION: "execute_tool", "gen_ai.tool.type": "function"},
-        _CALL_S,
-    ),
-    "hook": _Kind(
-        "hook {hook}",
-        "chatbot.hook.duration",
-        "Runs of hooks",
-        {"hook": "chatbot.hook.name"},
-        {"topic": "chatbot.topic"},
-    ),
+    "tool": _Kind("execute_tool {tool}", "chatbot.tool.duration", "Runs of tools", ("tool",), _TOOL, _CALL_S),
+    "hook": _Kind("hook {hook}", "chatbot.hook.duration", "Runs of hooks", ("hook",)),
     "memory": _Kind(
-        "memory {operation}",
-        "chatbot.memory.operation.duration",
-        "Operations on memory",
-        {"operation": _DONE},
+        "memory {operation}", "chatbot.memory.operation.duration", "Operations on memory", ("operation",)
     ),
     "store": _Kind(
-        "{operation} {store}",
-        "chatbot.store.operation.duration",
-        "Reads and writes of each store",
-        {"store": "chatbot.store", "operation": _DONE, "access": "chatbot.store.access"},
-        {"changes": "chatbot.changes"},
+        "{operation} {store}", "chatbot.store.operation.duration", "Reads and writes of each store",
+        ("store", "operation", "access"),
     ),
-}
+}  # fmt: skip
 _COUNTERS = {
     "chatbot.cost.usd": "US dollars, of calls whose price is known",
     "chatbot.calls.unpriced": "Billed calls whose price is not known",
@@ -246,9 +231,10 @@ class _OtelSpan(Span):
         if usage is not None:
             details |= {name: getattr(usage, name) for name in usage.__struct_fields__}
         for name, value in details.items():
-            if label := self._kind.labels.get(name):
-                self._labels[label] = value
-            elif value is not None and (attribute := self._kind.details.get(name)):
+            attribute = self._kind.attributes.get(name)
+            if attribute is not None and name in self._kind.labels:
+                self._labels[attribute] = value
+            elif attribute is not None and value is not None:
                 self._span.set_attribute(attribute, value)
 
     def fail(self, error_type: str, *, is_fault: bool = True) -> None:

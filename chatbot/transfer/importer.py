@@ -325,15 +325,12 @@ class Importer:
             said = (fact.subject, fact.predicate, fact.object)
             if said in known:
                 continue
-            if fact.sensitivity == "unknown":
-                self._report.skip(fact.id, "its sensitivity is unknown")
-                continue
-            if self._is_barred(list(marks_of_fact(replace(fact, namespace=self.memory.caller.namespace)))):
-                self._report.skip(fact.id, PURGED)
-                continue
             known.add(said)
+            why = "its sensitivity is unknown" if fact.sensitivity == "unknown" else ""
+            if self._is_barred(list(marks_of_fact(replace(fact, namespace=self.memory.caller.namespace)))):
+                why = PURGED
             try:
-                if not self.dry_run:
+                if not why and not self.dry_run:
                     await memories.store_fact(
                         *said,
                         confidence=fact.confidence,
@@ -343,9 +340,10 @@ class Importer:
                         sensitivity=self._no_less(fact.sensitivity),
                     )
             except StoreError as error:
-                self._report.skip(fact.id, str(error))
-            else:
-                self._report.facts += 1
+                why = str(error)
+            if why:
+                self._report.skip(fact.id, why)
+            self._report.facts += not why
 
     def _draft_of(self, row: Observation, old: str, new: str | None) -> Draft:
         """Return the row as a draft, visible to no one who could not see the caller's own rows."""

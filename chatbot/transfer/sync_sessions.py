@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
-from chatbot.stores.backend import ATTACHMENTS, Blobs
+from chatbot.stores.backend import ATTACHMENTS, Blobs, Sessions
 from chatbot.stores.errors import MissingFolder, StoreAway, StoreBusy, StoreError
 from chatbot.stores.records import (
     KeyValue,
@@ -42,31 +43,27 @@ def _short(value: object) -> str:
     return digest_of(json.dumps(value, sort_keys=True)).hex()
 
 
+@dataclass
 class SessionUnion:
     """Sessions of a storage, looked at, given to a place, and united with those of other machines."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        state: SyncState,
-        *,
-        now: Callable[[], datetime],
-        earlier: Callable[[str, str], Entries],
-        was_deleted: Callable[[str], bool],
-    ) -> None:
-        self._storage = storage
-        self._sessions = storage.backend.sessions
-        self._state = state
-        self._now = now
-        self._earlier = earlier
-        """From a machine and a session to all of its entries that files of the place hold."""
-        self._was_deleted = was_deleted
-        self.forks: list[str] = []
-        self.aside: list[RefusedFile] = []
+    storage: Storage
+    state: SyncState
+    _: KW_ONLY
+    now: Callable[[], datetime]
+    earlier: Callable[[str, str], Entries]
+    """From a machine and a session to all of its entries that files of the place hold."""
+    was_deleted: Callable[[str], bool]
+    forks: list[str] = field(default_factory=list, init=False)
+    aside: list[RefusedFile] = field(default_factory=list, init=False)
+
+    @property
+    def _sessions(self) -> Sessions:
+        return self.storage.backend.sessions
 
     def note_deleted(self) -> None:
         """Note the sessions that were there at the last sync and are missing now."""
-        state, here = self._state, {*self._sessions.ids()}
+        state, here = self.state, {*self._sessions.ids()}
         gone = [each for each in state.sessions if each not in here]
         state.erased = [*dict.fromkeys([*state.erased, *gone])]
         for each in gone:
@@ -74,17 +71,17 @@ class SessionUnion:
 
     async def is_gone(self, session_id: str) -> bool:
         """Return whether a session was deleted, also where that was before a sync could note that it was there."""
-        erased = self._state.erased
-        if session_id not in erased and not await self._is_there(session_id) and self._was_deleted(session_id):
+        erased = self.state.erased
+        if session_id not in erased and not await self._is_there(session_id) and self.was_deleted(session_id):
             erased.append(session_id)
         return session_id in erased
 
     async def delete(self, session_id: str) -> bool:
         """Delete a session that was deleted elsewhere; return whether there was one."""
-        self._state.sessions.pop(session_id, None)
+        self.state.sessions.pop(session_id, None)
         with suppress(MissingFolder):
             ref = await asyncio.to_thread(self._sessions.ref, session_id)
-            await self._storage.store.forget_session(ref)
+            await self.storage.store.forget_session(ref)
             await asyncio.to_thread(self._sessions.delete, session_id)
             return True
         return False
@@ -93,14 +90,14 @@ class SessionUnion:
         self, known: PlaceState, *, is_own: bool, progress: Callable[[int, int], None]
     ) -> AsyncIterator[tuple[SessionRecord, SessionContent, SessionLine]]:
         """Yield what a place does not have of each session, with its record and all of its content."""
-        records = await self._storage.records()
+        records = await self.storage.records()
         for done, record in enumerate(records[::-1], 1):  # in this order they are made elsewhere
             progress(done, len(records))
             try:
                 content = await self._look(record)
-                if known.sessions.get(record.id) == (digest := self._state.sessions[record.id]["digest"]):
+                if known.sessions.get(record.id) == (digest := self.state.sessions[record.id]["digest"]):
                     continue
-                content = content or await self._storage.content(self._sessions.ref(record.id))
+                content = content or await self.storage.content(self._sessions.ref(record.id))
             except MissingFolder:
                 continue  # it was deleted meanwhile
             except StoreError as error:
@@ -121,7 +118,7 @@ class SessionUnion:
 
     def _given(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> SessionLine:
         """Return a session for the place: of its transcript and receipts what that does not have."""
-        state, said = self._state.sessions[record.id], dict(content.said)
+        state, said = self.state.sessions[record.id], dict(content.said)
         return SessionLine(
             session=portable(record),
             digest=state["digest"],
@@ -151,11 +148,11 @@ class SessionUnion:
         self.aside.append(RefusedFile(what, str(error)))
 
     def _blobs(self, session_id: str) -> Blobs:
-        return self._storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)
+        return self.storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)
 
     def _order(self, session_id: str) -> TurnOrder:
         """Return the order of turns in a session, to be held while it is changed."""
-        lease = self._storage.backend.place_of(self._sessions.ref(session_id)).lease("turn")
+        lease = self.storage.backend.place_of(self._sessions.ref(session_id)).lease("turn")
         return TurnOrder(lease, patience_s=_PATIENCE_S)
 
     def _print(self, record: SessionRecord, ref: SessionRef) -> str:
@@ -172,11 +169,11 @@ class SessionUnion:
         """
         ref = self._sessions.ref(record.id)
         print_ = await asyncio.to_thread(self._print, record, ref)
-        before = self._state.sessions.get(record.id, {})
+        before = self.state.sessions.get(record.id, {})
         if print_ and before.get("print") == print_ and not is_merged:
             return None
-        content = await self._storage.content(ref)
-        now, ids = self._now(), [each for each, _ in content.said]
+        content = await self.storage.content(ref)
+        now, ids = self.now(), [each for each, _ in content.said]
         cut = list(before.get("cut", ()))
         dead = {key: at for key, at in before.get("dead", {}).items() if key not in content.values}
         if not is_merged:
@@ -191,7 +188,7 @@ class SessionUnion:
         state = {"ids": ids, "files": content.files, "cut": sorted(cut), "keys": sorted(content.values), "dead": dead,
                  "record": about, "at": at}  # fmt: skip
         digest = _short([state, content.values, content.receipts])
-        self._state.sessions[record.id] = state | {"print": print_, "digest": digest}
+        self.state.sessions[record.id] = state | {"print": print_, "digest": digest}
         return content
 
     async def _merged(self, session_id: str) -> None:
@@ -199,7 +196,7 @@ class SessionUnion:
         await self._look(await asyncio.to_thread(self._sessions.get, session_id), is_merged=True)
 
     async def _save(self) -> None:
-        await asyncio.to_thread(self._state.save, self._storage.document)
+        await asyncio.to_thread(self.state.save, self.storage.document)
 
     async def take(self, machine: str, given: SessionLine, known: PlaceState, *, saves: bool) -> bool | None:
         """Unite a session with what another machine knows of it; return whether it is new.
@@ -216,9 +213,9 @@ class SessionUnion:
         ref = self._sessions.ref(session_id)
         async with self._order(session_id):
             await self._look(await asyncio.to_thread(self._sessions.get, session_id))
-            state = self._state.sessions[session_id]
+            state = self.state.sessions[session_id]
             state["cut"] = list(dict.fromkeys([*state["cut"], *given.cut]))
-            ours = with_ids(await self._storage.store.transcript_read_all(ref))
+            ours = with_ids(await self.storage.store.transcript_read_all(ref))
             if (theirs := await self._resolved(machine, given, {**dict(ours), **entries})) is None:
                 return None
             for name, data in given.files.items():
@@ -227,21 +224,21 @@ class SessionUnion:
             if saves:
                 await self._merged(session_id)
                 await self._save()
-            said = await self._storage.store.transcript_read_all(ref)
+            said = await self.storage.store.transcript_read_all(ref)
             await asyncio.to_thread(self._drop_files, session_id, said)
             await self._take_values(ref, given)
-            lines = self._storage.backend.place_of(ref).lines(RECEIPTS)
+            lines = self.storage.backend.place_of(ref).lines(RECEIPTS)
             await asyncio.to_thread(unite_lines, lines, given.receipts, receipts=True)
             await self._take_record(session_id, given)
             await self._merged(session_id)
-            if self._state.sessions[session_id]["digest"] == given.digest:  # the place has it as it is here
+            if self.state.sessions[session_id]["digest"] == given.digest:  # the place has it as it is here
                 known.sessions[session_id] = given.digest
-                known.new(self._state.sessions[session_id]["files"], session_id)
+                known.new(self.state.sessions[session_id]["files"], session_id)
         return is_new
 
     async def _take_record(self, session_id: str, given: SessionLine) -> None:
         """Set title and state of a session if they were changed later elsewhere."""
-        state = self._state.sessions[session_id]
+        state = self.state.sessions[session_id]
         here = portable(await asyncio.to_thread(self._sessions.get, session_id))
         if newest((state["at"], here), (given.at, given.session)):
 
@@ -256,10 +253,10 @@ class SessionUnion:
 
         None where one of them is in a file that is not there yet.
         """
-        cut = {*given.cut, *self._state.sessions.get(given.id, {}).get("cut", ())}
+        cut = {*given.cut, *self.state.sessions.get(given.id, {}).get("cut", ())}
         left = [each for each in given.ids if each not in cut]
         if any(each not in known for each in left):
-            known = {**known, **await asyncio.to_thread(self._earlier, machine, given.id)}
+            known = {**known, **await asyncio.to_thread(self.earlier, machine, given.id)}
         return None if any(each not in known for each in left) else with_ids(known[each] for each in left)
 
     async def _is_there(self, session_id: str) -> bool:
@@ -275,7 +272,7 @@ class SessionUnion:
         draft = await asyncio.to_thread(self._sessions.begin, record)
         try:
             if said:
-                await self._storage.store.transcript_append(draft, [entry for _, entry in said])
+                await self.storage.store.transcript_append(draft, [entry for _, entry in said])
             await asyncio.to_thread(self._sessions.publish, record)
         except BaseException:
             await asyncio.to_thread(self._sessions.abandon, record.id)
@@ -283,7 +280,7 @@ class SessionUnion:
 
     async def _unite_transcript(self, session_id: str, ours: Said, theirs: Said) -> None:
         """Give a session the transcript of both sides; where both went on, one way goes into a fork."""
-        cut = {*self._state.sessions[session_id]["cut"]}
+        cut = {*self.state.sessions[session_id]["cut"]}
         left = [each for each in ours if each[0] not in cut]
         whole, fork = united(session_id, left, theirs)
         if fork is not None and not await self.is_gone(fork[0]):
@@ -302,14 +299,14 @@ class SessionUnion:
             self.forks.append(fork_id)
         async with self._order(fork_id):
             await self._look(await asyncio.to_thread(self._sessions.get, fork_id))
-            ours = with_ids(await self._storage.store.transcript_read_all(self._sessions.ref(fork_id)))
-            cut = {*self._state.sessions[fork_id]["cut"]}
+            ours = with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
+            cut = {*self.state.sessions[fork_id]["cut"]}
             await self._unite_transcript(fork_id, ours, [each for each in said if each[0] not in cut])
             await self._merged(fork_id)
 
     def _drop_files(self, session_id: str, said: list[TranscriptEntry]) -> None:
         """Erase the attachments that were erased on any side, unless a message names them."""
-        blobs, cut = self._blobs(session_id), {*self._state.sessions[session_id]["cut"]}
+        blobs, cut = self._blobs(session_id), {*self.state.sessions[session_id]["cut"]}
         for name in blobs.sizes():
             if name in cut and not any(name in entry.content for entry in said):
                 blobs.drop(name)
@@ -324,25 +321,25 @@ class SessionUnion:
         """Make a transcript another one. What is to be written is noted first, so that a kill loses nothing of it."""
         same = next((at for at, (one, other) in enumerate(zip(ours, whole, strict=False)) if one != other), None)
         keep = min(len(ours), len(whole)) if same is None else same
-        state, ref = self._state, self._sessions.ref(session_id)
+        state, ref = self.state, self._sessions.ref(session_id)
         if keep < len(ours):
             said = [(entry.role, entry.content, format_time(entry.at)) for _, entry in whole[keep:]]
             state.doing = Replacement(session_id, keep, ours[keep][0], said)
             state.sessions[session_id]["ids"] = [each for each, _ in ours[:keep]]
             await self._save()
-            await self._storage.store.transcript_drop_last(ref, len(ours) - keep)
+            await self.storage.store.transcript_drop_last(ref, len(ours) - keep)
         if whole[keep:]:
-            await self._storage.store.transcript_append(ref, [entry for _, entry in whole[keep:]])
+            await self.storage.store.transcript_append(ref, [entry for _, entry in whole[keep:]])
             await asyncio.to_thread(self._sessions.note_used, session_id, whole[-1][1].at)
         state.doing = None
 
     async def finish(self) -> None:
         """Do to its end what a kill has interrupted in `_replace`."""
-        doing, self._state.doing = self._state.doing, None
+        doing, self.state.doing = self.state.doing, None
         if doing is None or not await self._is_there(doing.session):
             return
         async with self._order(doing.session):
-            ours = with_ids(await self._storage.store.transcript_read_all(self._sessions.ref(doing.session)))
+            ours = with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(doing.session)))
             said = [TranscriptEntry(role, content, parse_time(at)) for role, content, at in doing.said]
             whole = with_ids([*(entry for _, entry in ours[: doing.keep]), *said])
             if ours[doing.keep : doing.keep + 1] and ours[doing.keep][0] != doing.drop:
@@ -354,7 +351,7 @@ class SessionUnion:
 
     async def _take_values(self, ref: SessionRef, given: SessionLine) -> None:
         """Set the values that were set later elsewhere, and delete those that were deleted later."""
-        state, store = self._state.sessions[ref.id], self._storage.store
+        state, store = self.state.sessions[ref.id], self.storage.store
         ours: dict[str, Any] = {each.key: [each.value, format_time(each.at)] for each in await store.kv_entries(ref)}
         if given.own and given.own.choices and CHOICES not in ours:
             choices, chosen_at = given.own.choices

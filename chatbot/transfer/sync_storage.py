@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from secrets import token_hex
@@ -135,19 +135,15 @@ class Storage:
         """Open a storage for the time of the context. Raises `ConfigError` where memory is kept nowhere."""
         if home is None:
             raise ConfigError("memory is kept nowhere: there is nothing to sync")
-        backend = open_backend(home)
-        try:
-            async with (
-                cast("_SessionStore", open_store(SESSIONS, home, {})) as store,
-                cast("LoggedObservations", open_store(OBSERVATIONS, home, {})) as observations,
-            ):
-                log = observations.open_log(home)
-                try:
-                    yield cls(backend, store, observations, log)
-                finally:
-                    log.close()
-        finally:
-            backend.close()
+        async with AsyncExitStack() as stack:
+            backend = open_backend(home)
+            stack.callback(backend.close)
+            store = await stack.enter_async_context(cast("_SessionStore", open_store(SESSIONS, home, {})))
+            kept = cast("LoggedObservations", open_store(OBSERVATIONS, home, {}))
+            observations = await stack.enter_async_context(kept)
+            log = observations.open_log(home)
+            stack.callback(log.close)
+            yield cls(backend, store, observations, log)
 
     @property
     def document(self) -> Document:

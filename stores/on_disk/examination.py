@@ -51,7 +51,6 @@ _NAMED = 3
 Understand = Callable[[bytes], object]
 """A parser that raises `ValueError`, `KeyError` or `TypeError` for an invalid line."""
 
-
 _Found = Mapping[Path, os.stat_result]
 
 
@@ -184,15 +183,14 @@ def _there(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _modes(found: _Found) -> Iterator[Flaw]:
-    known = [(path, status) for path, status in found.items() if not stat.S_ISLNK(status.st_mode)]
-    foreign = [path for path, status in known if status.st_uid != os.geteuid()]
-    own = [(path, status) for path, status in known if path not in foreign and not _is_hard_link(status)]
-    open_ones = [path for path, status in own if status.st_mode & _OTHERS]
-    for path in foreign:
-        yield _flaw("permissions", path, "belongs to another user", "sudo chown $USER")
-    for path in open_ones:
-        flaw = _flaw("permissions", path, "is readable by other users", "chmod go=")
-        yield replace(flaw, mend=partial(close_to_others, path))
+    for path, status in found.items():
+        if stat.S_ISLNK(status.st_mode):
+            continue
+        if status.st_uid != os.geteuid():
+            yield _flaw("permissions", path, "belongs to another user", "sudo chown $USER")
+        elif status.st_mode & _OTHERS and not _is_hard_link(status):
+            flaw = _flaw("permissions", path, "is readable by other users", "chmod go=")
+            yield replace(flaw, mend=partial(close_to_others, path))
 
 
 def close_to_others(path: Path) -> str:

@@ -78,12 +78,6 @@ class FilePlace(Place):
         if self.makes_folder:
             make_folder(self.folder)
 
-    def append(self, name: str, data: bytes) -> None:
-        """Add to the end of a file of the folder. Durable on return."""
-        self.prepare()
-        with self._folders.locked(self.folder) as folder:
-            folder.append(name, data, unlock=True)
-
     @contextmanager
     def alone(self) -> Iterator[Folder]:
         """Lock the folder for changes of its files."""
@@ -106,7 +100,8 @@ class FileLines(Lines):
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Add lines to the file without holding a lock during the sync."""
-        self._place.append(self._name, b"".join(map(json_lines.encode, records)))
+        with self._place.alone() as folder:
+            folder.append(self._name, b"".join(map(json_lines.encode, records)), unlock=True)
 
     def newest_first(self) -> Iterator[Record]:
         with self._reading() as folder:
@@ -163,7 +158,10 @@ class _FilePen:
             return
         texts = [text.encode() for text in holding]
         old = self._folder.read(self._name).split(b"\n")
-        new = [_rewritten(line, change) if _holds_any(line, texts) else line for line in old]
+        new = [
+            _rewritten(line, change) if line and (not texts or any(text in line for text in texts)) else line
+            for line in old
+        ]
         if new != old:
             self._folder.replace(self._name, b"\n".join(line for line in new if line is not None))
 
@@ -271,10 +269,6 @@ class FileBlobs(Blobs):
                 folder.sync()
         except FileNotFoundError:
             return
-
-
-def _holds_any(line: bytes, texts: Collection[bytes]) -> bool:
-    return bool(line) and (not texts or any(text in line for text in texts))
 
 
 def _rewritten(line: bytes, change: Callable[[Record], Record | None]) -> bytes | None:

@@ -49,6 +49,8 @@ class SessionIndex:
         self._home = home
         self._sessions = sessions
         self._is_damaged = False
+        self.has_changed = False
+        """True if `fold_if_small` may have something to do."""
 
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
@@ -157,6 +159,7 @@ class SessionIndex:
         return _marker(folder) == self._folders()
 
     def _write(self, folder: Folder, line: dict[str, Any]) -> None:
+        self.has_changed = True
         try:
             with folder.appending(JOURNAL_NAME, durable=False) as journal:
                 journal.write(json_lines.encode(line))

@@ -56,13 +56,14 @@ class FolderSessions(Sessions):
         self._begun: dict[str, Path] = {}
         self.index = SessionIndex(home, self._sessions)
         self._is_ready = False
-        self._has_written = False
         self._check_links()
 
     def begin(self, record: SessionRecord) -> SessionRef:
         """Create a draft folder with `session.json`, hidden until `publish`."""
         self._make_ready()
-        draft = self._new_draft(record.id)  # a unique name: a killed process may have left a draft
+        make_folder(self._drafts)
+        with translated(self._drafts):  # a unique name, not synced: a killed process may leave a draft
+            draft = Path(tempfile.mkdtemp(prefix=f"{record.id}.", dir=self._drafts))
         self._begun[record.id] = draft
         with opened(draft) as folder:
             folder.create(SESSION_NAME, _render(record))
@@ -78,7 +79,6 @@ class FolderSessions(Sessions):
             self.index.freshen(home)
             draft.rename(self._folder(record.id))
             self.index.note_put(home, record)
-            self._has_written = True
         del self._begun[record.id]
         sync_folder(self._sessions)
 
@@ -128,7 +128,6 @@ class FolderSessions(Sessions):
                 self.index.distrust()  # until the new record is in the index, in case of a kill in between
                 folder.rename(draft, SESSION_NAME, durable=False)
                 self.index.note_put(home, record)
-                self._has_written = True
             folder.sync()
         return record
 
@@ -140,7 +139,6 @@ class FolderSessions(Sessions):
             with locked(self._home) as home:
                 record = self._read(session_id)  # another process may have changed it
                 self.index.note_used(home, record.used(now))
-                self._has_written = True
         except (OSError, ValueError) as error:
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
@@ -165,7 +163,6 @@ class FolderSessions(Sessions):
                 self.index.freshen(home)
                 folder.rename(grave)
                 self.index.note_deleted(home, session_id)
-                self._has_written = True
             sync_folder(self._sessions)
             _erase(grave)
             self.drop_former()  # or the journal of the index would still hold the title
@@ -183,13 +180,13 @@ class FolderSessions(Sessions):
 
     @property
     def is_tidy(self) -> bool:
-        return not self._has_written
+        return not self.index.has_changed
 
     def tidy(self) -> None:
         """Fold a small index into one file; a failure is logged, not raised."""
         if self.is_tidy:
             return
-        self._has_written = False
+        self.index.has_changed = False
         try:
             self.index.fold_if_small()
         except StoreError as error:
@@ -240,11 +237,6 @@ class FolderSessions(Sessions):
         if not is_session_id(session_id):
             raise MissingFolder(f"{session_id!r} is not a session id")
         return self._sessions / session_id
-
-    def _new_draft(self, session_id: str) -> Path:
-        make_folder(self._drafts)
-        with translated(self._drafts):  # not synced: a power cut may lose a draft
-            return Path(tempfile.mkdtemp(prefix=f"{session_id}.", dir=self._drafts))
 
     def _read(self, session_id: str) -> SessionRecord:
         with opened(self._folder(session_id)) as folder:

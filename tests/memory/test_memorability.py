@@ -5,35 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.embedding import Judgement
-from chatbot.memory.memorability import (
-    Memorability,
-    Scores,
-    is_worth_keeping,
-)
+from chatbot.memory.memorability import Memorability, is_worth_keeping
 from chatbot.stores.observation import TYPES
 
-SHARES = st.floats(0, 1)
 TEXTS = st.text(max_size=300)
 
 
-@given(SHARES, SHARES, SHARES, SHARES)
-def test_a_score_is_a_share(substance: float, distinctiveness: float, salience: float, weight: float) -> None:
-    assert 0 <= Scores(substance, distinctiveness, salience, weight).total <= 1
-
-
-@given(SHARES, SHARES, SHARES, SHARES, SHARES)
-def test_more_of_any_dimension_never_scores_less(a: float, b: float, x: float, y: float, z: float) -> None:
-    less, more = sorted((a, b))
-    assert Scores(less, x, y, z).total <= Scores(more, x, y, z).total
-    assert Scores(x, less, y, z).total <= Scores(x, more, y, z).total
-    assert Scores(x, y, less, z).total <= Scores(x, y, more, z).total
-    assert Scores(x, y, z, less).total <= Scores(x, y, z, more).total
-
-
 @given(TEXTS, TEXTS, st.sampled_from(TYPES))
-def test_what_is_known_is_never_more_memorable_than_what_is_new(text: str, known: str, type_: str) -> None:
-    memorability = Memorability()
-    assert memorability.of_text(text, type_, known=[known]).total <= memorability.of_text(text, type_).total
+def test_a_score_is_a_share_and_what_is_known_never_more_memorable_than_what_is_new(
+    text: str, known: str, type_: str
+) -> None:
+    score = Memorability().score
+    assert 0 <= score(text, type_, known=[known]) <= score(text, type_) <= score(text, type_, about=[text]) <= 1
 
 
 @pytest.mark.parametrize(
@@ -95,7 +78,7 @@ def test_an_offer_a_question_and_a_longer_text_are_no_answers(question: str, tex
 
 def test_the_type_decides_among_equals() -> None:
     text = "retry granite harbour violin"
-    scores = {type_: Memorability().of_text(text, type_).total for type_ in ("decision", "discovery", "note", "change")}
+    scores = {type_: Memorability().score(text, type_) for type_ in ("decision", "discovery", "note", "change")}
     assert scores["decision"] > scores["discovery"] > scores["note"] > scores["change"]
 
 

@@ -4,18 +4,25 @@ import time
 
 import pytest
 
+from chatbot.chat.governor import LONGEST_JUDGED, judge
 from chatbot.orders import form_in, plain_orders
+from tests.poisoning.suite import VIEW, row_with
 
 LONG = 100_000
 
 
 @pytest.mark.parametrize(
-    "sign",
-    ["<", "&#", "%", "[", "(", "=", "#\n", "\\x", "A ", "a.", "🇦", "가", "あ", "我", "ا ", "ignore all previous "],
-)
-def test_no_form_takes_long_on_repeated_signs(sign: str) -> None:
+    "unit",
+    ["<", "&#", "&#65;", "%", "%41", "[", "(", "((", "{", "=", "#\n", "# ", " \n", "\\x", "A ", "a.", "i.g.", "ab",
+     "QUJD", "a ", "🇦", "가", "あ", "我", "ا ", "\u0430", "ignore all previous ", "ignore ", "you are now an ", "the ",
+     "send ", "whenever the user asks ", "system:", "[INST]", "![x](", "[a](//", "<img src=//a?", '"name": "',
+     " " * 299 + "\n", *(begin + " " * LONGEST_JUDGED for begin in ("<|", "[|", "<", "[", "user", "(", "&#", "</"))],
+)  # fmt: skip
+def test_no_text_takes_long(unit: str) -> None:
+    text = (unit * (LONG // len(unit) + 1))[:LONG]
     started = time.process_time()
-    form_in((sign * (LONG // len(sign)),))
+    form_in((text,))
+    judge(row_with(("narrative",), (text[:LONGEST_JUDGED],)), VIEW)
     assert time.process_time() - started < 5
 
 

@@ -1,6 +1,5 @@
 """The governor drops forged structure and plain orders of others, shows the rest, and never looks past the gate."""
 
-import time
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
@@ -23,7 +22,7 @@ from chatbot.chat.governor import (
 )
 from chatbot.orders import ORDER, STRUCTURE, is_invisible, visible
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
-from chatbot.stores.observation import STATUSES, Observation
+from chatbot.stores.observation import STATUSES
 from tests.poisoning.suite import NOW, VIEW, attacks, innocents, row_with
 
 IN_ROWS = [attack for attack in attacks() if attack.is_in_a_row]
@@ -128,38 +127,3 @@ def test_what_is_shown_holds_nothing_invisible_but_joiners_and_signs_of_emoji(te
 def test_role_marks_do_not_come_back_when_they_are_taken_away(parts: list[str]) -> None:
     once = without_role_marks("".join(parts))
     assert without_role_marks(once) == once
-
-
-@pytest.mark.parametrize(
-    "unit",
-    ["ignore ", "system:", "[INST]", "![x](", "a ", "i.g.", "%41", "&#65;", "QUJD", "ab", "<img src=//a?", "the ",
-     " \n", "you are now an ", "send ", "whenever the user asks ", "\u0430", "# ", "((", "{", "[a](//", '"name": "',
-     *(begin + " " * LONGEST_JUDGED for begin in ("<|", "[|", "<", "[", "user", "(", "&#", "</")), " " * 299 + "\n"],
-)  # fmt: skip
-def test_the_longest_row_is_judged_in_bounded_time(unit: str) -> None:
-    row = row_with(("narrative",), ((unit * (LONGEST_JUDGED // len(unit) + 1))[:LONGEST_JUDGED],))
-    started = time.process_time()
-    judge(row, VIEW)
-    assert time.process_time() - started < 5
-
-
-def test_a_row_may_hold_all_its_texts_at_once() -> None:
-    row = Observation(
-        **{name: getattr(row_with(("title",), ("Tea",)), name) for name in ("id", "created_at", "updated_at")},
-        sensitivity="public",
-        title="Tea",
-        subtitle="green",
-        facts=("hot", "no sugar"),
-        narrative="At five.",
-        user_text="Tea?",
-        assistant_text="Yes.",
-    )
-    assert judge(row, VIEW).texts == (
-        ("title", "Tea"),
-        ("subtitle", "green"),
-        ("fact", "hot"),
-        ("fact", "no sugar"),
-        ("text", "At five."),
-        ("person said", "Tea?"),
-        ("bot replied", "Yes."),
-    )
