@@ -255,7 +255,7 @@ class Happening(Shape):
 class Version(Shape):
     """One memory in a line of replacements."""
 
-    memory: MemoryRecord  # type: ignore[valid-type]
+    memory: MemoryRecord
     events: list[Happening]
     """Events of the memory, oldest first."""
 

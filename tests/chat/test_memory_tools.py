@@ -162,7 +162,7 @@ async def test_whatever_a_model_sends_is_answered_in_json(data: st.DataObject) -
 
 async def test_every_schema_is_strict(memory: MemorySystem) -> None:
     tools = agent_tools(agent_context(memory, "chat"))
-    assert len(tools) == 22
+    assert len(tools) == 21
     for tool in tools:
         schema = tool.spec.parameters
         assert tool.spec.description

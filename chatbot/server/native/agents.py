@@ -92,7 +92,7 @@ class ContextReport(Shape):
     """The block for the prompt, as data between marks; empty if nothing is remembered."""
     receipt: dict[str, Any]
     """Memories considered, injected and left out, with scores and reasons."""
-    memories: list[MemoryRecord]  # type: ignore[valid-type]
+    memories: list[MemoryRecord]
 
 
 class Drafts(RequestBody):
