@@ -228,7 +228,7 @@ def _known() -> dict[str, str]:
     try:
         with opened(user_data_path("chatbot")) as folder:
             known = json.loads(folder.read(NAME))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}
 

@@ -261,7 +261,7 @@ def _value(variable: str, text: str) -> Any:
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         shown = "" if _may_hold_key(variable.lower().split("__")) else f"={text}"
         raise ConfigError(f"{variable}{shown} is not valid TOML: {error}", at=variable) from error
 

@@ -123,6 +123,6 @@ def not_due(wish: Wish) -> MaintenanceReport:
 def _read(document: Document) -> _File:
     try:
         return msgspec.json.decode(document.read() or b"{}", type=_File)
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", document.name, error)
         return _File()

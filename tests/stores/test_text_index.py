@@ -4,6 +4,7 @@ import json
 import os
 import random
 import resource
+import sys
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -255,6 +256,23 @@ def test_a_segment_that_is_not_as_it_was_written_is_removed(
     again.open()
     assert not os.path.lexists(victim)
     assert len(again.uncovered(array("q", range(300)))) in {16, 12}
+
+
+def test_a_list_of_any_shape_is_an_empty_one(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
+    """Lists as deep as they can just be read are too deep for what looks into them."""
+    flush(index, texts, 0, 300)
+    manifest = tmp_path / "index" / "manifest.json"
+    value, limit = json.loads(manifest.read_text()), sys.getrecursionlimit()
+    deep = ["[" * depth + "]" * depth for depth in range(limit - 150, limit)]
+    first = value["pieces"][0]
+    shapes = [{name: mark} for name in ("generation", "pieces", "format") for mark in ("MARK", ["MARK"])]
+    shapes.append({"pieces": [["MARK", *first[1:]]]})
+    for wrong in ("null", "1e999", "-1", '"x"', *deep):
+        for shape in shapes if wrong not in deep else shapes[-1:]:
+            manifest.write_text(json.dumps(value | shape).replace('"MARK"', wrong))
+            again = TextIndex(FolderShelf(tmp_path / "index"))
+            again.open()
+            assert len(again.uncovered(array("q", range(300)))) in {0, 300}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, observation
 from chatbot.stores.vectors import unit
+from tests.disk import ENDLESS, Put
 from tests.patience import PATIENCE_S
 from tests.stores.reference import alike
 
@@ -111,6 +112,20 @@ async def test_a_byte_that_changed_in_one_part_leaves_the_others(tmp_path: Path)
             last.id
         }
         assert len(await missing(store)) == 4
+
+
+@pytest.mark.parametrize("name", ["part-*", "manifest.json"])
+@pytest.mark.parametrize("kind", ENDLESS)
+async def test_whatever_is_put_in_the_place_of_vectors_they_are_made_again(
+    tmp_path: Path, name: str, kind: str, put_in_place: Put
+) -> None:
+    [path] = (await fill(tmp_path)).parent.glob(name)
+    put_in_place(path, kind)
+    async with open_store(tmp_path) as store:
+        assert await mend(store) == 4
+    async with open_store(tmp_path) as store:
+        assert await mend(store) == 0
+    assert all(each.is_file() for each in path.parent.iterdir())
 
 
 async def test_a_file_that_others_may_write_is_not_read(tmp_path: Path) -> None:
