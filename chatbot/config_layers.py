@@ -119,6 +119,10 @@ class Settings:
             config = convert(merged, Config, strict=False)
         except ValidationError as error:
             raise (_mistake(Config, merged, (), self._layers) or ConfigError(str(error))) from error
+        for section, key in NAMED_BY.items():
+            part: Any = getattr(config, section)
+            if name := config.aliases.get(getattr(part, key)):
+                config = replace(config, **{section: replace(part, **{key: name})})
         rows = config.memory.get("observations", {})
         if isinstance(cache := rows.get("cache"), str) and cache:
             absolute = str(self.folder / Path(cache).expanduser())
@@ -139,7 +143,7 @@ class Settings:
     @cached_property
     def _layers(self) -> _Layers:
         (file, own), (identity_path, identity) = self._own, self._identity
-        layers: _Layers = {
+        return {
             "": _DEFAULTS,
             **({file: own} if own else {}),
             self.path or "defaults": self._file,
@@ -147,10 +151,6 @@ class Settings:
             _ENVIRONMENT: self._environment,
             "the flags": self._flags,
         }
-        aliases: Table = {}
-        for layer in (own, self._file, self._environment):
-            aliases = merge(aliases, _table(layer, "aliases"))
-        return {source: _without_aliases(layer, aliases) for source, layer in layers.items()} if aliases else layers
 
 
 def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -226,21 +226,6 @@ def _lifts(value: Any, limit: Any) -> bool:
     except ValidationError:
         return False  # the setting itself is refused
     return most > 0 and not 0 < own <= most
-
-
-def _without_aliases(layer: Table, known: Table) -> Table:
-    """Return the layer with the models' own names in place of aliases."""
-    named = {
-        section: {**layer[section], key: known[name]}
-        for section, key in NAMED_BY.items()
-        if isinstance(name := _table(layer, section).get(key), str) and name in known
-    }
-    return {**layer, **named}
-
-
-def _table(layer: Table, name: str) -> Table:
-    found = layer.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def _from_environment(environ: Mapping[str, str]) -> Table:
