@@ -108,7 +108,7 @@ class Settings:
     @property
     def holds_key(self) -> bool:
         """True if the file itself contains a key, not only the name of a variable."""
-        return any(_keys_in(self._file))
+        return any(_is_key(place, value) for _, place, value in allowed.leaves(self._file))
 
     def combined(self) -> Config:
         """Merge all layers. Raises `ConfigError` that names the wrong setting."""
@@ -321,15 +321,11 @@ def _variable(value: Any, place: Sequence[str]) -> str:
     return _PREFIX + "__".join(place).upper()
 
 
-def _keys_in(table: Table, *, is_secret: bool = False) -> Iterator[str]:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _keys_in(value, is_secret=is_secret or name in SECRET)
-        elif isinstance(value, str) and (
-            ((is_secret or name in SECRET) and value and not value.startswith("env:"))
-            or without_password(value) != value
-        ):
-            yield value
+def _is_key(place: Sequence[str], value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    is_named = value and not value.startswith("env:") and not SECRET.isdisjoint(place)
+    return bool(is_named) or without_password(value) != value
 
 
 def _found(value: Any, place: Iterable[str]) -> Any:
