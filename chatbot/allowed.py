@@ -135,10 +135,7 @@ HARMLESS: Forms = {
         "temporal": _all(f"{_HOOK} places margin"),
         "summarize": _all(f"{_HOOK} every least"),
     },
-    "embedding": {
-        "model": _is_model,
-        **_all("dimensions batch weight"),
-    },
+    "embedding": {"model": _is_model, **_all("dimensions batch weight")},
     "extraction": {
         "model": _is_model,
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
