@@ -135,10 +135,7 @@ HARMLESS: Forms = {
         "temporal": _all(f"{_HOOK} places margin"),
         "summarize": _all(f"{_HOOK} every least"),
     },
-    "embedding": {
-        "model": _is_model,
-        **_all("dimensions batch weight"),
-    },
+    "embedding": {"model": _is_model, **_all("dimensions batch weight")},
     "extraction": {
         "model": _is_model,
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
@@ -183,7 +180,7 @@ def needing_trust(
     """
     return {
         name: value
-        for name, place, value in _leaves(table)
+        for name, place, value in leaves(table)
         if not _is_harmless(place, value, is_weakest=is_weakest, providers=providers)
     }
 
@@ -208,7 +205,7 @@ def check(
         return
     names = list(found)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    hint = next(filter(None, (_hint(place) for name, place, _ in _leaves(table) if name in found)), ".")
+    hint = next(filter(None, (_hint(place) for name, place, _ in leaves(table) if name in found)), ".")
     raise ConfigError(f"{path} is not trusted: it sets {', '.join(names[:_SHOWN])}{more}{hint} {remedy}", at=path)
 
 
@@ -228,7 +225,7 @@ def _known() -> dict[str, str]:
     try:
         with opened(user_data_path("chatbot")) as folder:
             known = json.loads(folder.read(NAME))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}
 
@@ -242,15 +239,15 @@ def _place(path: Path) -> str:
     return str(path.parent.resolve() / path.name)
 
 
-def _leaves(value: Any, name: str = "", place: Place = ()) -> Iterator[tuple[str, Place, Any]]:
+def leaves(value: Any, name: str = "", place: Place = ()) -> Iterator[tuple[str, Place, Any]]:
     """Every setting: its name, which no other has, its place, and its value. Tables of a list share its place."""
     if isinstance(value, Mapping) and (value or not place):
         for key, each in value.items():
             shown = key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
-            yield from _leaves(each, f"{name}.{shown}" if place else shown, (*place, key))
+            yield from leaves(each, f"{name}.{shown}" if place else shown, (*place, key))
     elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
         for number, each in enumerate(value):
-            yield from _leaves(each, f"{name}[{number}]", place)
+            yield from leaves(each, f"{name}[{number}]", place)
     else:
         yield name, place, value
 

@@ -108,7 +108,7 @@ class Settings:
     @property
     def holds_key(self) -> bool:
         """True if the file itself contains a key, not only the name of a variable."""
-        return any(_keys_in(self._file))
+        return any(_is_key(place, value) for _, place, value in allowed.leaves(self._file))
 
     def combined(self) -> Config:
         """Merge all layers. Raises `ConfigError` that names the wrong setting."""
@@ -119,6 +119,10 @@ class Settings:
             config = convert(merged, Config, strict=False)
         except ValidationError as error:
             raise (_mistake(Config, merged, (), self._layers) or ConfigError(str(error))) from error
+        for section, key in NAMED_BY.items():
+            part: Any = getattr(config, section)
+            if name := config.aliases.get(getattr(part, key)):
+                config = replace(config, **{section: replace(part, **{key: name})})
         rows = config.memory.get("observations", {})
         if isinstance(cache := rows.get("cache"), str) and cache:
             absolute = str(self.folder / Path(cache).expanduser())
@@ -139,7 +143,7 @@ class Settings:
     @cached_property
     def _layers(self) -> _Layers:
         (file, own), (identity_path, identity) = self._own, self._identity
-        layers: _Layers = {
+        return {
             "": _DEFAULTS,
             **({file: own} if own else {}),
             self.path or "defaults": self._file,
@@ -147,10 +151,6 @@ class Settings:
             _ENVIRONMENT: self._environment,
             "the flags": self._flags,
         }
-        aliases: Table = {}
-        for layer in (own, self._file, self._environment):
-            aliases = merge(aliases, _table(layer, "aliases"))
-        return {source: _without_aliases(layer, aliases) for source, layer in layers.items()} if aliases else layers
 
 
 def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -228,21 +228,6 @@ def _lifts(value: Any, limit: Any) -> bool:
     return most > 0 and not 0 < own <= most
 
 
-def _without_aliases(layer: Table, known: Table) -> Table:
-    """Return the layer with the models' own names in place of aliases."""
-    named = {
-        section: {**layer[section], key: known[name]}
-        for section, key in NAMED_BY.items()
-        if isinstance(name := _table(layer, section).get(key), str) and name in known
-    }
-    return {**layer, **named}
-
-
-def _table(layer: Table, name: str) -> Table:
-    found = layer.get(name)
-    return found if isinstance(found, dict) else {}
-
-
 def _from_environment(environ: Mapping[str, str]) -> Table:
     table: Table = {}
     for variable, text in environ.items():
@@ -261,7 +246,7 @@ def _value(variable: str, text: str) -> Any:
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         shown = "" if _may_hold_key(variable.lower().split("__")) else f"={text}"
         raise ConfigError(f"{variable}{shown} is not valid TOML: {error}", at=variable) from error
 
@@ -336,15 +321,11 @@ def _variable(value: Any, place: Sequence[str]) -> str:
     return _PREFIX + "__".join(place).upper()
 
 
-def _keys_in(table: Table, *, is_secret: bool = False) -> Iterator[str]:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _keys_in(value, is_secret=is_secret or name in SECRET)
-        elif isinstance(value, str) and (
-            ((is_secret or name in SECRET) and value and not value.startswith("env:"))
-            or without_password(value) != value
-        ):
-            yield value
+def _is_key(place: Sequence[str], value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    is_named = value and not value.startswith("env:") and not SECRET.isdisjoint(place)
+    return bool(is_named) or without_password(value) != value
 
 
 def _found(value: Any, place: Iterable[str]) -> Any:

@@ -45,15 +45,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.records import TranscriptEntry, check_time, format_time
 from chatbot.tools import Toolbox, ToolResult
 
-__all__ = [
-    "AgentMemory",
-    "MemoryContext",
-    "MemoryTool",
-    "Portal",
-    "RecordResult",
-    "ToolUse",
-    "open_memory",
-]
+__all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult", "ToolUse", "open_memory"]
 
 Result = TypeVar("Result")
 AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])

@@ -210,8 +210,7 @@ class TaskChange(TaskDetails, total=False):
 
 Ask = Annotated[Sequence[Sensitivity], About("also include these sensitivities", cli=None, tool=None)]
 AskOwn = Annotated[
-    Sequence[Sensitivity],
-    About("also include these sensitivities", cli=None, tool=None, usual={"http": ("private",)}),
+    Sequence[Sensitivity], About("also include these sensitivities", cli=None, tool=None, usual={"http": ("private",)})
 ]
 Ids = Annotated[Sequence[Id], About("id of the memory", http="memory_id")]
 One = Annotated[Id, About("id of the memory", cli="id", http="memory_id")]
@@ -574,13 +573,7 @@ class PurgeResult(Struct, frozen=True):
         return len(self.going.facts) if self.going else 0
 
 
-@reads(
-    cli="memory people",
-    http="GET /v1/people",
-    tool="memory_people",
-    gives="people",
-    examples=("people ada",),
-)
+@reads(cli="memory people", http="GET /v1/people", tool="memory_people", gives="people", examples=("people ada",))
 async def list_people(
     context: Context,
     query: Annotated[Query, About("a part of the name", cli="text", http="q")] = "",
@@ -842,11 +835,7 @@ async def set_profile(
     return await context.memories.profile_set(key, value, since=since, sensitivity=sensitivity, also=also)
 
 
-@changes(
-    cli="memory profile pin",
-    http="PUT /v1/profile/{key}/pin",
-    gives="changed",
-)
+@changes(cli="memory profile pin", http="PUT /v1/profile/{key}/pin", gives="changed")
 async def pin_profile(
     context: Context, key: OneKey, *, undo: Annotated[bool, About("show it only where it matters")] = False
 ) -> None:

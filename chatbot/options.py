@@ -155,10 +155,6 @@ class Setup(Struct, frozen=True):
         """The settings of the agent that was asked for."""
         return self.config.agents[self.agent]
 
-    def source(self, *place: str) -> Path | str:
-        """Return the file or the variable that sets `place` in the configuration; empty where none does."""
-        return self.settings.source(*place)
-
     @property
     def home(self) -> Home:
         """Return the home of the identity, which holds all of it. Raises `ConfigError` for an invalid address."""

@@ -65,12 +65,7 @@ _SPOKEN_OF = (
     r"(?!(?:sha|md|base|aes|argon|utf)-?\d)"
 )
 _OURS: tuple[Mapping[str, Any], ...] = (
-    {
-        "id": "provider-key",
-        "keywords": KEY_PREFIXES,
-        "regex": rf"(?<![\w-])({_KEY_OF_A_PROVIDER})",
-        "entropy": 3,
-    },
+    {"id": "provider-key", "keywords": KEY_PREFIXES, "regex": rf"(?<![\w-])({_KEY_OF_A_PROVIDER})", "entropy": 3},
     {"id": "telegram-bot-token", "keywords": [":aa"], "regex": r"(?<![\d:])(\d{6,12}:AA[\w-]{33})(?![\w-])"},
     {
         "id": "discord-webhook",

@@ -307,6 +307,10 @@ class Sessions(ABC):
         """Return the record if that takes less time than a hop into a thread; else None: call `get`."""
         return None
 
+    def turn_reads(self, session_id: str, see: Callable[[SessionRecord], None]) -> Sequence[object]:
+        """Return the read that gives `see` the present record with a turn's lease; none if `glance` returns it."""
+        return ()
+
     @abstractmethod
     def get(self, session_id: str) -> SessionRecord:
         """Return the record of a session."""

@@ -167,6 +167,8 @@ class _FolderHands:
         self._folder.replace(name, data, durable=durable)
 
     def publish(self, value: Any, *, durable: bool = True) -> Stamp | None:
+        if (self._folder.path / NAME).is_dir():
+            erase(self._folder.path / NAME)
         self._folder.replace(NAME, json.dumps(value).encode(), durable=durable)
         return self._folder.stamp(NAME)
 

@@ -38,6 +38,10 @@ class StoreError(Exception):
     """Advice for callers who may not know where the storage is; empty if only the log can help."""
 
 
+MISFITS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors of reading a value of another shape than was written: whatever a file holds, it is not ours."""
+
+
 class UnsupportedOperation(StoreError, NotImplementedError):
     """No store of this session can do that; the message names the stores it has."""
 

@@ -20,7 +20,6 @@ import errno
 import logging
 import os
 import secrets
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -85,14 +84,32 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def erase(path: Path) -> None:
-    """Delete a file, a link, a pipe, or a folder with all that is in it."""
-    if path.is_dir() and not path.is_symlink():
-        try:
-            shutil.rmtree(path)
-        except RecursionError:
-            raise StoreFailed(f"{path} holds folders that are nested too deep: delete it with rm -r") from None
-    else:  # opening a pipe as a folder would wait forever
+    """Delete a file, a link, a pipe, or a folder with all that is in it, however deep."""
+    if not path.is_dir() or path.is_symlink():  # opening a pipe as a folder would wait forever
         path.unlink(missing_ok=True)
+        return
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
+    try:
+        waiting = ["."]
+        while waiting:  # folders are moved to the top: `rmtree` recurses, and opens each level
+            name = waiting.pop()
+            folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _SAFELY, dir_fd=top)
+            try:
+                with os.scandir(folder) as found:
+                    entries = list(found)
+                for each in entries:
+                    if each.is_dir(follow_symlinks=False):
+                        waiting.append(secrets.token_hex(8))
+                        os.rename(each.name, waiting[-1], src_dir_fd=folder, dst_dir_fd=top)
+                    else:
+                        os.unlink(each.name, dir_fd=folder)
+            finally:
+                os.close(folder)
+            if name != ".":
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    path.rmdir()
 
 
 DEEPEST = 8

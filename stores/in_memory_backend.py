@@ -131,17 +131,17 @@ class MemorySessions(Sessions):
 
 
 class MemoryLines(Lines):
-    """A list of records."""
+    """A list of records, and its own `Pen`."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._records: list[Record] = []
         self._rewrites = 0
 
     @contextmanager
     def alone(self) -> Iterator[Pen]:
         with self._guard:
-            yield self._Pen(self)
+            yield self
 
     def newest_first(self) -> Iterator[Record]:
         return iter(deepcopy(self._records)[::-1])
@@ -152,18 +152,15 @@ class MemoryLines(Lines):
         records = deepcopy(self._records[0 if starts_over else end :])
         return Reading(records, (self._rewrites, len(self._records)), starts_over)
 
-    class _Pen:
-        def __init__(self, lines: MemoryLines) -> None:
-            self._lines = lines
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        with self._guard:
+            self._records += [deepcopy(dict(record)) for record in records]
 
-        def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-            self._lines._records += [deepcopy(dict(record)) for record in records]  # noqa: SLF001 - they are one
-
-        def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
-            lines = self._lines
-            new = [change(record) if not holding or _holds(record, holding) else record for record in lines._records]  # noqa: SLF001
-            lines._records = [record for record in new if record is not None]  # noqa: SLF001
-            lines._rewrites += 1  # noqa: SLF001
+    def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+        with self._guard:
+            new = [change(each) if not holding or _holds(each, holding) else each for each in self._records]
+            self._records = [record for record in new if record is not None]
+            self._rewrites += 1
 
 
 class MemoryDocument(Document):

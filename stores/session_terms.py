@@ -16,7 +16,7 @@ from pathlib import Path
 
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
-from chatbot.stores.files import locked, stamp
+from chatbot.stores.files import erase, locked, stamp
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import damage_of, encode
 from chatbot.stores.text.analysis import VERSION
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 NAME = "sessions.jsonl"
 _LOCK_NAME = ".sessions.lock"
-_SESSION = re.compile(rb'\{"session":("(?:[^"\\]|\\.)*"),"version":(\d+),"terms":\{')
-_NUMBER = re.compile(rb"\d+")
+_SESSION = re.compile(rb'\{"session":"([^"\\]*)","version":(\d{1,19}),"terms":\{')
+_NUMBER = re.compile(rb"\d{1,19}")
 
 Counts = Mapping[str, int]
 """Number of entries of a session that contain each term."""
@@ -57,7 +57,7 @@ class SessionTerms:
             }
         keys = [json.dumps(term, ensure_ascii=False).encode() + b":" for term in terms]
         return {
-            json.loads(head[1]): (int(head[2]), tuple(_count(line, key, head.end()) for key in keys))
+            _named(head): (int(head[2]), tuple(_count(line, key, head.end()) for key in keys))
             for head, line in _lines(self._cache.read(NAME))
         }
 
@@ -88,15 +88,17 @@ class SessionTerms:
         assert self._cache is not None  # noqa: S101 - checked by the callers
         try:
             with locked(self._cache.prepare(), name=_LOCK_NAME) as folder:
-                old = folder.read(NAME) if NAME in folder.names() else b""
-                lines = [line + b"\n" for head, line in _lines(old) if is_kept(json.loads(head[1]))]
+                old, is_there = self._cache.read(NAME), NAME in folder.names()
+                lines = [line + b"\n" for head, line in _lines(old) if is_kept(_named(head))]
                 lines += [
                     encode({"session": session, "version": version_of(stamp), "terms": dict(counts)})
                     for session, stamp, counts in new
                 ]
                 data = b"".join([_head(), *lines])
                 has_draft = any(name.startswith(f".{NAME}.") for name in folder.names())  # of a killed process
-                if has_draft or (data != old and (old or lines)):
+                if has_draft or (data != old and (is_there or lines)):
+                    if not old:  # there may be anything in its place
+                        erase(folder.path / NAME)
                     folder.replace(NAME, data, durable=not new)
         except (StoreError, OSError) as error:
             logger.warning("the terms of sessions could not be kept: %s", error)
@@ -107,6 +109,10 @@ def _lines(data: bytes) -> Iterator[tuple[re.Match[bytes], bytes]]:
     first, *lines = data.split(b"\n")
     if first + b"\n" == _head():
         yield from ((head, line) for line in lines if (head := _SESSION.match(line)) and not damage_of(line))
+
+
+def _named(head: re.Match[bytes]) -> str:
+    return head[1].decode(errors="replace")
 
 
 def _head() -> bytes:

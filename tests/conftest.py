@@ -21,6 +21,8 @@ os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which be
 from hypothesis import settings  # noqa: E402 - here, for pytest rewrites the whole package, and now keeps what it made
 
 from chatbot.memory import MemorySystem  # noqa: E402
+from chatbot.stores.files import erase  # noqa: E402
+from tests.disk import ENDLESS, Put  # noqa: E402
 from tests.effort import NIGHTLY  # noqa: E402
 
 settings.load_profile("nightly" if NIGHTLY else "usual")
@@ -149,6 +151,23 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("this system lets not even root mount a file system")
     yield disk
     subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.fixture
+def put_in_place() -> Iterator[Put]:
+    """A function that puts one of `ENDLESS` into the place of a file, until the test ends: pytest cannot erase them."""
+    paths: list[Path] = []
+
+    def put(path: Path, kind: str) -> None:
+        erase(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ENDLESS[kind](path)
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        paths.append(path.absolute())
+
+    yield put
+    for path in paths:
+        erase(path)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,8 @@
-"""A disk that can be filled."""
+"""A disk that can be filled, and what is put into the place of a file to fill the memory of its reader."""
 
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -12,3 +15,29 @@ def fill(disk: Path) -> None:
                     pass
             except OSError:
                 continue
+
+
+def _sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 40 << 30)
+
+
+def _folders(path: Path) -> None:
+    path.mkdir()
+    folder = os.open(path, os.O_RDONLY)
+    for _ in range(sys.getrecursionlimit() + 100):
+        os.mkdir("d", 0o700, dir_fd=folder)
+        inner = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+
+
+Put = Callable[[Path, str], None]
+ENDLESS: dict[str, Callable[[Path], object]] = {
+    "a sparse file": _sparse,
+    "lists in lists": lambda path: path.write_bytes(b"[" * 1_000_000),
+    "one line": lambda path: path.write_bytes(b"x" * 9_000_000),
+    "folders in folders": _folders,
+}
+"""What has no end, by kind, with a function that makes it at a path."""

@@ -6,6 +6,8 @@ client.beta.messages.tool_runner(model=…, messages=[…], tools=[MemoryFiles(m
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -14,8 +16,9 @@ from anthropic.lib.tools import BetaAsyncAbstractMemoryTool, ToolError
 from chatbot.chat.governor import fenced, judge, without_tokens
 from chatbot.embed import AgentMemory
 from chatbot.messages import INTRODUCTION
+from chatbot.stores.errors import ChangedMeanwhile, ConflictingChange
 from chatbot.stores.fields import LONGEST_LINE
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import Observation, version_of
 
 if TYPE_CHECKING:
     from anthropic.types import beta
@@ -63,22 +66,22 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
     async def str_replace(self, command: beta.BetaMemoryTool20250818StrReplaceCommand) -> str:
         """Replace a text that occurs once."""
-        path, text = await self._read(command.path)
-        found = text.count(command.old_str)
+        path, row = await self._read(command.path)
+        found = row.narrative.count(command.old_str)
         if found != 1:
             why = "did not appear verbatim" if not found else f"occurs {found} times"
             raise ToolError(f"No replacement was performed, old_str `{command.old_str}` {why} in {path}.")
-        await self._write(path, text.replace(command.old_str, command.new_str))
+        await self._write(path, row.narrative.replace(command.old_str, command.new_str), row)
         return "The memory file has been edited."
 
     async def insert(self, command: beta.BetaMemoryTool20250818InsertCommand) -> str:
         """Insert a text behind a line."""
-        path, text = await self._read(command.path)
-        lines = text.split("\n")
+        path, row = await self._read(command.path)
+        lines = row.narrative.split("\n")
         if not 0 <= command.insert_line <= len(lines):
             raise ToolError(f"Invalid `insert_line` parameter: {command.insert_line}. It should be 0 to {len(lines)}.")
         lines.insert(command.insert_line, command.insert_text.removesuffix("\n"))
-        await self._write(path, "\n".join(lines))
+        await self._write(path, "\n".join(lines), row)
         return f"The file {path} has been edited."
 
     async def delete(self, command: beta.BetaMemoryTool20250818DeleteCommand) -> str:
@@ -99,7 +102,8 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
             raise ToolError(f"The path {old} {there}")
         for path, row in files.items():
             await self._write(new / path.relative_to(old), row.narrative)
-            await self._memory.forget(row.id)
+            with _told(path):
+                await self._memory.expecting(frozenset({version_of(row)})).forget(row.id)
         return f"Successfully renamed {old} to {new}"
 
     async def _below(self, path: PurePosixPath) -> dict[PurePosixPath, Observation]:
@@ -108,16 +112,32 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
         files = {PurePosixPath(name): row for row in rows if _is_plain(name := row.metadata.get("path"))}
         return {each: row for each, row in files.items() if each.is_relative_to(path)}
 
-    async def _read(self, name: str) -> tuple[PurePosixPath, str]:
+    async def _read(self, name: str) -> tuple[PurePosixPath, Observation]:
         path = _checked(name)
         row = (await self._below(path)).get(path)
         if row is None:
             raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
-        return path, row.narrative
+        return path, row
 
-    async def _write(self, path: PurePosixPath, text: str) -> None:
-        metadata = {"kind": _KIND, "path": str(path)}
-        await self._memory.upsert(f"{_KIND}:{path}", str(path), narrative=text, metadata=metadata, source="tool")
+    async def _write(self, path: PurePosixPath, text: str, old: Observation | None = None) -> None:
+        """Write a new file, or the next version of `old`: of several that write at once, one does."""
+        name, metadata = str(path), {"kind": _KIND, "path": str(path)}
+        memory = self._memory if old is None else self._memory.expecting(frozenset({version_of(old)}))
+        with _told(path):
+            await memory.upsert(
+                f"{_KIND}:{name}", name, is_new=old is None, narrative=text, metadata=metadata, source="tool"
+            )
+
+
+@contextmanager
+def _told(path: PurePosixPath) -> Iterator[None]:
+    """Tell the model of a file that another was faster to create or to change."""
+    try:
+        yield
+    except ChangedMeanwhile:
+        raise ToolError(f"File {path} was changed meanwhile: view it again") from None
+    except ConflictingChange:
+        raise ToolError(f"File {path} already exists") from None
 
 
 def _checked(name: str) -> PurePosixPath:

@@ -41,28 +41,24 @@ class MemoryHistory(BaseChatMessageHistory):
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # an attribute there
         """Return all messages, oldest first."""
-        return self._portal.run(self.aget_messages())
-
-    async def aget_messages(self) -> list[BaseMessage]:
-        """Return all messages, oldest first."""
-        entries = await (await self._session()).transcript_read_all()
-        return [message for entry in entries if (message := _message(item_of(entry))) is not None]
+        return self._portal.run(self._read())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Append messages. Durable on return."""
-        self._portal.run(self.aadd_messages(messages))
-
-    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages, and remember the exchanges that they complete. Durable on return."""
-        items = [{**_openai(each), "langchain": message_to_dict(each)} for each in messages]
-        await self._memory.append(await self._session(), map(entry_of, items))
+        self._portal.run(self._append([{**_openai(each), "langchain": message_to_dict(each)} for each in messages]))
 
     def clear(self) -> None:
         """Remove every message. What is remembered of them stays."""
-        self._portal.run(self.aclear())
+        self._portal.run(self._clear())
 
-    async def aclear(self) -> None:
-        """Remove every message. What is remembered of them stays."""
+    async def _read(self) -> list[BaseMessage]:
+        entries = await (await self._session()).transcript_read_all()
+        return [message for entry in entries if (message := _message(item_of(entry))) is not None]
+
+    async def _append(self, items: Sequence[dict[str, Any]]) -> None:
+        await self._memory.append(await self._session(), map(entry_of, items))
+
+    async def _clear(self) -> None:
         await (await self._session()).transcript_clear()
 
     async def _session(self) -> SessionHandle:

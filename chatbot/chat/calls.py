@@ -254,9 +254,10 @@ class Calls:
         """
         now, held = self.clock(), list[_Hold]()
 
-        async def hold(
-            ledger: Ledger, account: str, limits: Callable[[Bill, Bill], list[Limit]], spent: Bill | None = None
-        ) -> None:
+        async def hold(ledger: Ledger, account: str, payer: Payer | None = None, spent: Bill | None = None) -> None:
+            def limits(day: Bill, own: Bill) -> list[Limit]:
+                return self._limits(day, own) if payer is None else payer.quota.limits(own, payer.whose, now)
+
             reservation = None
             if limits(Bill(), Bill()):
                 reservation = await ledger.reserve(
@@ -266,15 +267,11 @@ class Calls:
 
         try:
             for payer in self._payers:
-                await hold(
-                    payer.ledger,
-                    payer.account(now),
-                    lambda _, own, payer=payer: payer.quota.limits(own, payer.whose, now),
-                )
+                await hold(payer.ledger, payer.account(now), payer)
             session_id, spent = "" if self._session is None else self._session.id, Bill()
             if self._session is not None and (self._budget.session_usd or self._budget.session_tokens):
                 spent = bill_of([*calls_in(await self._session.records()), *self.made])
-            await hold(self._ledger, session_id, self._limits, spent)
+            await hold(self._ledger, session_id, spent=spent)
         except BaseException as error:
             await to_its_end(self._settle(held))
             if isinstance(error, StoreError):

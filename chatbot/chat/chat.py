@@ -18,7 +18,6 @@ from chatbot.chat.dialogue import (
     ClientRequest,
     Line,
     Rules,
-    TurnContext,
     Window,
     last_exchange,
     replies_of,
@@ -69,36 +68,21 @@ class Chat:
         clock: Callable[[], datetime] = utc_now,
         observer: Observer | None = None,
     ) -> None:
-        self._conversation = TurnContext(
-            model,
-            session,
-            rules,
-            tools or Toolbox(),
-            ledger,
-            publisher or Publisher(),
-            clock,
-            Window(rules.settings.window_entries),
-            TurnMemory.of(session, rules.settings, clock),
-        )
+        self.model = model
+        """The model of the next turn."""
+        self.session = session
+        self.rules = rules
+        self.tools = tools or Toolbox()
+        self.ledger = ledger
+        self.publisher = publisher or Publisher()
+        self.clock = clock
+        self.window = Window(rules.settings.window_entries)
+        self.memory = TurnMemory.of(session, rules.settings, clock)
+        """None if nothing is remembered."""
         self._order = LoopsLock() if session is None else session.turn_order
         self._order_here = LoopsLock() if session is None else session.turn_order.here
         self._receipts: list[Receipt] = []
         self._observer = observer
-
-    @property
-    def model(self) -> Model:
-        """The model of the next turn."""
-        return self._conversation.model
-
-    @property
-    def session(self) -> SessionHandle | None:
-        """The session; None for an agent without stores."""
-        return self._conversation.session
-
-    @property
-    def rules(self) -> Rules:
-        """The settings of every turn."""
-        return self._conversation.rules
 
     async def turn(
         self,
@@ -136,7 +120,7 @@ class Chat:
         with observed(self._observer):
             async with self._order_here:  # a lease would be written
                 await self._begin_window()
-                turn = Turn(text, self._conversation, lambda _: None)
+                turn = Turn(text, self, lambda _: None)
                 return await turn.prompt(), turn.receipt
 
     async def _read(self, attachments: Sequence[Upload], emit: Emit) -> list[Attachment]:
@@ -162,11 +146,11 @@ class Chat:
         held = self._order if self.session is None else self.session.taking_turn()
         async with self._settled() if client.again else held:
             if self.session is not None:
-                await self._conversation.publisher.begin(self.session)
+                await self.publisher.begin(self.session)
             await self._begin_window()
             if client.again:
                 await self._set_aside()
-            turn = Turn(text, self._conversation, emit, most=most, client=client, files=files)
+            turn = Turn(text, self, emit, most=most, client=client, files=files)
             self._receipts.append(turn.receipt)
             return await turn.run()
 
@@ -180,9 +164,8 @@ class Chat:
         with observed(self._observer):
             async with self._settled():
                 entries = await last_exchange(session)
-                if (
-                    session is not None and entries
-                ):  # memory first and the transcript last: then a failure in between can be tried again
+                if session is not None and entries:
+                    # Memory first and the transcript last: then a failure in between can be tried again.
                     await self._forget_reply(session, entries)
                     await session.take_back_turn(entries[0].at)
                     await session.transcript_drop_last(len(entries))
@@ -193,19 +176,19 @@ class Chat:
     @asynccontextmanager
     async def _settled(self) -> AsyncIterator[None]:
         """Hold the order of turns, once all work of earlier ones is done."""
-        session, publisher = self.session, self._conversation.publisher
+        session = self.session
         while True:
             if session is not None:
-                await publisher.settle(session.id)  # without holding the order: some of that work may wait for it
+                await self.publisher.settle(session.id)  # without holding the order: some of that work may wait for it
             async with self._order:
-                if session is None or publisher.is_settled(session.id):
+                if session is None or self.publisher.is_settled(session.id):
                     yield
                     return
 
     async def _forget_reply(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> None:
         """Erase everything in memory and summaries that derives from the last exchange."""
-        if self._conversation.memory is not None:
-            await self._conversation.memory.take_back(entries[0].at)
+        if self.memory is not None:
+            await self.memory.take_back(entries[0].at)
         if session.supports(KeyValueStore):
             await take_back_episode(session, entries[0].at)
 
@@ -224,9 +207,7 @@ class Chat:
     ) -> None:
         await self._forget_reply(session, entries)
         await session.transcript_drop_last(len(entries) - 1)
-        await session.transcript_extend(
-            TranscriptEntry(role, content, self._conversation.clock()) for role, content in lines
-        )
+        await session.transcript_extend(TranscriptEntry(role, content, self.clock()) for role, content in lines)
 
     async def choose_reply(self, at: datetime, number: int) -> None:
         """Show models another reply to the last message, which was sent `at` that time.
@@ -253,7 +234,7 @@ class Chat:
         """Append the receipt of the chosen reply again as the last one, and remember the exchange with that reply."""
         receipts = [each for each in await session.receipts_since(asked.at) if each["at"] == format_time(asked.at)]
         receipt = next((each for each in receipts if each.get("reply_number", 1) == number), None)
-        memory, kept = self._conversation.memory, None
+        memory, kept = self.memory, None
         if memory is not None and any(each.get("remembered") for each in receipts):
             said = "\n\n".join(content for role, content in reply if role == ASSISTANT)
             gate = Memorability(gate=0)  # it was judged when the message came
@@ -284,7 +265,7 @@ class Chat:
         with observed(self._observer):
             async with self._order:
                 await self._begin_window()
-                window = self._conversation.window
+                window = self.window
                 entries = window.cut(await self.session.transcript_read_last(window.limit), 0)
                 asked = [at for at, entry in enumerate(entries) if entry.role == USER]
                 if len(asked) < _LEAST_TO_COMPACT:
@@ -295,11 +276,11 @@ class Chat:
 
     def use(self, model: Model, tools: Toolbox) -> None:
         """Change the model and the tools it is offered. Do not call this while a turn runs."""
-        self._conversation.model, self._conversation.tools = model, tools
+        self.model, self.tools = model, tools
 
     async def _begin_window(self) -> None:
         """Begin the window of a new conversation at the session's compaction."""
-        window, session = self._conversation.window, self.session
+        window, session = self.window, self.session
         if window.since is not None or session is None or not session.supports(KeyValueStore):
             return
         with suppress(StoreError, ValueError):  # a window that begins too early does no harm

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.chat.ledger import UNBILLED, Ledger, Payer
+from chatbot.chat.ledger import UNBILLED, Payer
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.handle import WriteResult
 from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
@@ -30,12 +30,8 @@ from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import Event
 
 if TYPE_CHECKING:
-    from chatbot.chat.events import Publisher
     from chatbot.chat.receipts import Receipt
-    from chatbot.chat.turn_memory import TurnMemory
     from chatbot.config import AgentSettings, BudgetSettings
-    from chatbot.models.model import Model
-    from chatbot.tools import Toolbox
 
 ASSISTANT = "assistant"
 ERROR = "error"
@@ -212,20 +208,6 @@ class Rules(Struct, frozen=True):
     settings: AgentSettings
     budget: BudgetSettings
     max_output_tokens: int
-
-
-class TurnContext(Struct):
-    """The parts that all turns of a conversation share. `session` and `memory` are None if nothing is kept."""
-
-    model: Model
-    session: SessionHandle | None
-    rules: Rules
-    tools: Toolbox
-    ledger: Ledger
-    publisher: Publisher
-    clock: Callable[[], datetime]
-    window: Window
-    memory: TurnMemory | None
 
 
 class TurnTranscript:

@@ -404,7 +404,7 @@ def _parsed(document: Document, data: bytes | None) -> list[Reservation]:
     """Read every reservation. Raises `DamagedFile`: unknown calls could exceed a limit together."""
     try:
         return [] if data is None else msgspec.json.decode(data, type=_Reservations).reservations
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{document.name} is damaged ({error}): delete it while no model call is running") from error
 
 

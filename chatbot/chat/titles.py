@@ -54,17 +54,6 @@ def says_little(text: str) -> bool:
     return len(content(text)) <= (0 if asks(text) else 1)
 
 
-def title_request(text: str, reply: str) -> list[Message]:
-    """Return the prompt for a title of the conversation that began with this exchange."""
-    return [
-        Message(
-            "user",
-            "Give a title of two to six words to the conversation that begins below. Answer with the title alone, in "
-            f"the language of the conversation.\n\nUser: {text[:_SHOWN]}\n\nAssistant: {reply[:_SHOWN]}",
-        )
-    ]
-
-
 def title_in(answer: str) -> str:
     """Return the title in a model's answer; empty if there is none."""
     line = next((line for line in answer.splitlines() if line.strip(_QUOTES)), "")
@@ -105,7 +94,12 @@ class SessionTitle:
 
     async def set_by_model(self, message: str, calls: Calls) -> None:
         """Let the model find a title for the exchange. Raises a `StoreError`, a `ModelError` or `BudgetExceeded`."""
-        reply = await calls.ask("title", title_request(message, self._receipt.reply), reply_tokens=REPLY_TOKENS)
+        asked = (
+            "Give a title of two to six words to the conversation that begins below. Answer with the title alone, in "
+            f"the language of the conversation.\n\nUser: {message[:_SHOWN]}\n\n"
+            f"Assistant: {self._receipt.reply[:_SHOWN]}"
+        )
+        reply = await calls.ask("title", [Message("user", asked)], reply_tokens=REPLY_TOKENS)
         await self._set(title_in(redact(reply)[0]), message)
 
     async def _set(self, title: str, message: str) -> None:

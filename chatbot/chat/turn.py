@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -26,7 +27,6 @@ from chatbot.chat.dialogue import (
     USER,
     ClientRequest,
     Line,
-    TurnContext,
     TurnTranscript,
     last_exchange,
     messages_of,
@@ -69,6 +69,9 @@ from chatbot.stores.loops import to_its_end
 from chatbot.stores.row_events import Event
 from chatbot.tools import ToolResult
 
+if TYPE_CHECKING:
+    from chatbot.chat.chat import Chat
+
 logger = logging.getLogger(__name__)
 
 _MEMORY_SHARE = 6
@@ -81,7 +84,7 @@ class Turn:
     def __init__(
         self,
         text: str,
-        conversation: TurnContext,
+        chat: Chat,
         emit: Emit,
         *,
         most: int | None = None,
@@ -89,14 +92,14 @@ class Turn:
         files: Sequence[Attachment] = (),
     ) -> None:
         self._files = files
-        self._model = conversation.model
-        self._session = conversation.session
-        self._rules = conversation.rules
-        self._tools = conversation.tools
-        self._window = conversation.window
-        self._memory = conversation.memory
-        self._publisher = conversation.publisher
-        self._clock = conversation.clock
+        self._model = chat.model
+        self._session = chat.session
+        self._rules = chat.rules
+        self._tools = chat.tools
+        self._window = chat.window
+        self._memory = chat.memory
+        self._publisher = chat.publisher
+        self._clock = chat.clock
         self.receipt = receipt = Receipt(
             turn=client.turn or str(new_id()),
             session=self._session.id if self._session else None,
@@ -113,7 +116,7 @@ class Turn:
         self._title = SessionTitle(self._session, self._window, receipt)
         self._calls = Calls(
             self._model,
-            conversation.ledger,
+            chat.ledger,
             self._rules.budget,
             reply_tokens=self._reply_tokens,
             session=self._session,
@@ -312,15 +315,11 @@ class Turn:
         )
         self.receipt.note_prompt(prompt, entries)
         self.receipt.note_memory(prompt, entries, self._recalled, self._earlier)
-        self._notice_cuts(prompt)
-        return prompt
-
-    def _notice_cuts(self, prompt: PromptBundle) -> None:
-        """Report each text that was cut for the model, once a turn."""
-        for cut in prompt.cut:
+        for cut in prompt.cut:  # each is reported once a turn
             says = f"{'this message' if cut.what == 'message' else cut.what} is too long for the model's window"
             if not any(each.startswith(says) for each in self.receipt.notices):
                 self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens")
+        return prompt
 
     async def _specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are offered to the model: as many as do not take too much of its window."""

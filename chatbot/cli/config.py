@@ -55,8 +55,8 @@ def place_of(key: str) -> Place:
     """Split a dotted key such as `providers."my.box".api_base`. Raises `ConfigError`."""
     try:
         table = tomllib.loads(f"{key} = 0")
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{key!r} is not a setting: write it like model.name") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{key!r:.80} is not a setting: write it like model.name") from error
     place = []
     value: Any = table
     while isinstance(value, dict):
@@ -78,7 +78,7 @@ def set_text(path: Path, key: str, text: str) -> str:
     place = place_of(key)
     try:
         return set_values(path, {place: tomllib.loads(f"value = {text}")["value"]})
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return set_values(path, {place: text})
     except ConfigError:
         with suppress(ConfigError):  # the first error names what the user meant

@@ -130,7 +130,7 @@ async def _keep(session: SessionHandle, episode: Episode) -> None:
 def _parsed(kept: str | None, kind: type[Summary]) -> Summary | None:
     try:
         return msgspec.json.decode(kept or "", type=kind)
-    except (msgspec.MsgspecError, UnicodeError):
+    except (ValueError, RecursionError):
         return None
 
 

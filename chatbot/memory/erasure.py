@@ -106,12 +106,10 @@ class Purges(ScopedOperations):
         """Erase the expired rows that the caller may see; return their ids."""
         scope = replace(self.scope, erasing=True)
         scope.caller.check("erase")
-        gone: list[str] = []
         view = scope.acting(SENSITIVITIES)
-        while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_AT_ONCE)).rows:
-            erased = await scope.store.purge(view, [row.id for row in rows])
-            gone += erased
-            await scope.unsaid(rows, erased=erased)
+        rows = await scope.rows(Filter(statuses=("expired",)), view=view)
+        gone = await scope.store.purge(view, [row.id for row in rows]) if rows else []
+        await scope.unsaid(rows, erased=gone)
         scope.changed("purge", gone)
         return gone
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from chatbot.errors import SessionError
+from chatbot.errors import SessionError, SessionNotFound
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.memory.session_catalog import SessionCatalog, TurnOrder, since
@@ -142,21 +142,31 @@ class SessionHandle:
 
     @asynccontextmanager
     async def taking_turn(self) -> AsyncIterator[None]:
-        """Hold the session for a turn. Costly reads within its first second are answered as of its beginning."""
+        """Hold the session for a turn. Costly reads within its first second are answered as of its beginning.
+
+        Raises `SessionNotFound` if others have moved it to where the holder may not go.
+        """
         await self.turn_order.take(self._reads)
-        if (record := self._catalog.sessions.glance(self.id)) is not None:  # others may have moved or marked it
-            self.record = record.used(self.record.used_at)
         try:
+            if (record := self._catalog.sessions.glance(self.id)) is not None:
+                self._see(record)
+            own = self.caller
+            if not self.record.is_open_to(own.clearance, own.namespace, own.project):
+                raise SessionNotFound(f"no session has the id {self.id}")
             yield
         finally:
             self._looked = 0.0
             await self.turn_order.__aexit__(None, None, None)
 
+    def _see(self, record: SessionRecord) -> None:
+        """Go by the record as it is now: others may have moved or marked the session."""
+        self.record = record.used(self.record.used_at)
+
     def _reads(self) -> list[object]:
         looked = time.monotonic()
         reads = [each for store in self._stores.values() for each in store.turn_reads(self._ref, looked)]
         self._looked = looked if reads else 0.0
-        return reads
+        return [*reads, *self._catalog.sessions.turn_reads(self.id, self._see)]
 
     @property
     def saves_trips(self) -> bool:

@@ -196,7 +196,8 @@ class Run:
         kin: defaultdict[Key, list[Observation]] = defaultdict(list)
         for row in rows:
             if may_be_merged(row) and self._days_old(row) >= policy.compression_min_age_days:
-                kin[kinship(row) + _manner(row)].append(row)
+                manner = negations(row.text()), asks(row.user_text or row.text())
+                kin[kinship(row) + manner].append(row)
         for family in kin.values():
             if len(family) >= _LEAST:
                 found = await asyncio.to_thread(self._alike, family)
@@ -313,11 +314,6 @@ class Run:
 
     def _is_late(self) -> bool:
         return time.monotonic() - self._begun > self._policy.seconds_per_run
-
-
-def _manner(row: Observation) -> Key:
-    """Return what alike rows share besides words: how often they negate, and whether they ask."""
-    return negations(row.text()), asks(row.user_text or row.text())
 
 
 def _parts(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -36,7 +36,7 @@ from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
-from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreError, UnknownObservation
+from chatbot.stores.errors import ChangedMeanwhile, ConflictingChange, InvalidValue, StoreError, UnknownObservation
 from chatbot.stores.fields import check_key, one_line
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation
@@ -193,24 +193,27 @@ class Profiles(MemoryWrites, ScopedOperations):
                     done.append(await _proposed(scope, each))
         return done
 
-    async def upsert(self, key: str, title: str = "", **draft: Any) -> AddResult:
+    async def upsert(self, key: str, title: str = "", *, is_new: bool = False, **draft: Any) -> AddResult:
         """Keep a row under the caller's own key, replacing the former one.
 
-        The key is in the metadata as `key`; `draft` are fields of `Draft`. A repetition counts as a mention.
+        The key is in the metadata as `key`; `draft` are fields of `Draft`. A repetition counts as a mention. With
+        `is_new`, raises `ConflictingChange` if there is a former one, whoever writes at the same time.
         """
         scope = self.scope
         check_key(key)
         scope.caller.check("write")
         async with scope.environment.keyed:
-            return await to_its_end(self._replaced(key, title, draft))
+            return await to_its_end(self._replaced(key, title, draft, is_new=is_new))
 
-    async def _replaced(self, key: str, title: str, draft: dict[str, Any]) -> AddResult:
+    async def _replaced(self, key: str, title: str, draft: dict[str, Any], *, is_new: bool) -> AddResult:
         scope = self.scope
         wanted = Filter(metadata={OWN_KEY: key})
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
         old = next((row for row in rows if row.principal == scope.caller.principal), None)
         if old is None and scope.expects is not None:
             raise ChangedMeanwhile(f"no memory has the key {key!r:.80}: nothing was changed")
+        if old is not None and is_new:
+            raise ConflictingChange(f"a memory has the key {key!r:.80} already: nothing was changed")
         metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
         given = Draft(title=title, metadata=metadata, **draft)
         if old is not None and all(old.metadata.get(name, value) == value for name, value in metadata.items()):

@@ -213,17 +213,13 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
         meaning = found.similar.get(each, 0.0) if found.similar else None
         score = sum(map(mul, weights, weighed))
         rows.append(RowScore(candidate, score, evidence, own, weighed, weights, dated, meaning))
-    rows.sort(key=_in_order, reverse=True)
+    rows.sort(key=lambda each: (each.score, each.match.created_at, each.match.id), reverse=True)
     return rows
 
 
 def carried(best: float) -> float:
     """Return the share of the best evidence that a row of a prompt must have; it grows as the evidence weakens."""
     return min(_MOST_SHARE, _NEEDED / (best + _DOUBT))
-
-
-def _in_order(each: RowScore) -> tuple[float, datetime, str]:
-    return each.score, each.match.created_at, each.match.id
 
 
 def saturated(match: float) -> float:

@@ -151,7 +151,7 @@ class SessionCatalog(Closable):
         given: set[str] = set()
 
         def kept(receipt: Receipt) -> Receipt:
-            if not is_of(receipt, at):
+            if receipt.get("at") != format_time(at) or "kind" in receipt:
                 return receipt
             given.add(str(receipt.get("title", "")))
             return withdrawn(receipt)
@@ -181,7 +181,11 @@ class SessionCatalog(Closable):
             with suppress(MissingFolder):
                 said += self.receipts(session).all()
                 kept.append(session)
-        quoted = quotes_of(said, ids)
+        those = [receipt for receipt in said if receipt.get("remembered") in ids]
+        quoted = QuotedTexts(
+            frozenset(text for receipt in those for text in _asked(receipt)[-1:]),
+            frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")),
+        )
         for session in kept:
             with suppress(MissingFolder):
                 self.receipts(session).rewrite(quoted.taken_from)
@@ -252,18 +256,6 @@ class QuotedTexts(Struct, frozen=True):
         if self.said.isdisjoint(asked):
             return receipt
         return {**receipt, "memory": {**receipt["memory"], "query": [each for each in asked if each not in self.said]}}
-
-
-def quotes_of(receipts: Iterable[Receipt], ids: Collection[str]) -> QuotedTexts:
-    """Return the texts in the receipts of the turns that were remembered under these ids."""
-    those = [receipt for receipt in receipts if receipt.get("remembered") in ids]
-    said = frozenset(text for receipt in those for text in _asked(receipt)[-1:])
-    return QuotedTexts(said, frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")))
-
-
-def is_of(receipt: Receipt, at: datetime) -> bool:
-    """Return whether the receipt is of the turn that began then."""
-    return receipt.get("at") == format_time(at) and "kind" not in receipt
 
 
 def withdrawn(receipt: Receipt) -> Receipt:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime, timedelta
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -33,6 +34,10 @@ class Wish(Struct, frozen=True):
     dry_run: bool = False
     unless_within: timedelta = timedelta(0)
     whole: bool = False
+
+    def skipped(self, why: Literal["under way", "not due"]) -> MaintenanceReport:
+        """Return the report of a run that does nothing."""
+        return MaintenanceReport(dry_run=self.dry_run, skipped=why)
 
 
 class RunPosition(Struct, frozen=True):
@@ -69,13 +74,13 @@ class Upkeep:
     async def run(self, scope: Scope, wish: Wish) -> MaintenanceReport:
         """Run once, or as often as needed, unless another process runs it or ran it; see `MemorySystem.maintain`."""
         if not await self._is_due(scope, wish):
-            return not_due(wish)
+            return wish.skipped("not due")
         lease = self._place.lease(_LEASE)
         if not await asyncio.to_thread(lease.take):
-            return MaintenanceReport(dry_run=wish.dry_run, skipped="under way")
+            return wish.skipped("under way")
         try:
             if not await self._is_due(scope, wish):  # another process may just have run
-                return not_due(wish)
+                return wish.skipped("not due")
             return await self._runs(scope, wish)
         finally:
             await asyncio.to_thread(lease.release)
@@ -115,14 +120,9 @@ def _parts(part: Part) -> tuple[Part, ...]:
     return (part,) if part else ("consolidation", "compression")
 
 
-def not_due(wish: Wish) -> MaintenanceReport:
-    """Return the report of a run that was not due."""
-    return MaintenanceReport(dry_run=wish.dry_run, skipped="not due")
-
-
 def _read(document: Document) -> _File:
     try:
         return msgspec.json.decode(document.read() or b"{}", type=_File)
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", document.name, error)
         return _File()

@@ -110,7 +110,7 @@ def is_success(status: int) -> bool:
 def _parsed(data: bytes | None, name: str) -> _Known:
     try:
         return msgspec.json.decode(data or b"{}", type=_Known)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         logger.warning("%s is damaged, so the Idempotency-Keys in it are forgotten: %s", name, error)
         return {}
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec
@@ -157,58 +156,39 @@ class Toolbox:
             return result
 
     async def _result_of(self, call: ToolCall) -> ToolResult:
+        """Run a call that the user allows, if it asks first; a failure becomes a result with the user's answer, too."""
+        answer: Answer | None = None
+        refusal = ""
         try:
-            tool, arguments = self._tool(call), _arguments(call)
-            if not tool.asks_first:
-                return await self._within_time(tool, call, arguments)
-            return await self._run_asked(tool, call, arguments)
-        except ChatbotError as error:
-            return _failed(call, str(error))
-        except StoreError as error:
-            return _failed(call, without_folders(str(error)))
-        except (Exception, SystemExit) as error:  # a plug-in's tool may raise anything; the model must be told
-            logger.exception("the tool %s failed", call.name)
-            return _failed(call, f"the tool {call.name!r} failed: {without_folders(str(error))}")
-
-    async def _within_time(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> ToolResult:
-        limit = tool.timeout_s or self._timeout_s
-        try:
-            async with asyncio.timeout(limit):
-                return ToolResult(call, await tool.run(arguments))
-        except TimeoutError:
-            return _failed(call, f"the tool {call.name!r} did not finish within {limit:g} s")
-
-    async def _run_asked(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> ToolResult:
-        """Ask, and run the call if it is allowed; a failure becomes a result that has the user's answer, too."""
-        try:
-            answer = await self._ask(call)
-        except ToolError as error:
-            return replace(_failed(call, str(error)), refusal=str(error))
-        try:
+            tool, arguments = self._tools.get(call.name), _arguments(call)
+            if tool is None:
+                raise ToolError(f"unknown tool {call.name!r}{did_you_mean(call.name, self._tools)}")
+            if tool.asks_first and self._confirm is None:
+                refusal = (
+                    f"{call.name!r} needs the user's consent, which cannot be asked for here: "
+                    "call it in a chat in the terminal, or name it in `trust` of its server"
+                )
+                raise ToolError(refusal)
+            if tool.asks_first and self._confirm is not None:
+                said = await self._confirm(call)
+                answer = ("once" if said else "denied") if isinstance(said, bool) else said
             if answer == "denied":
                 raise ToolError(f"the user did not allow this call of {call.name!r}: do not try it again unasked")
-            result = await self._within_time(tool, call, arguments)
-        except ToolError as error:
-            result = _failed(call, str(error))
-        return replace(result, asked=answer)
-
-    async def _ask(self, call: ToolCall) -> Answer:
-        if self._confirm is None:
-            raise ToolError(
-                f"{call.name!r} needs the user's consent, which cannot be asked for here: "
-                "call it in a chat in the terminal, or name it in `trust` of its server"
-            )
-        answer = await self._confirm(call)
-        return ("once" if answer else "denied") if isinstance(answer, bool) else answer
-
-    def _tool(self, call: ToolCall) -> Tool:
-        if call.name not in self._tools:
-            raise ToolError(f"unknown tool {call.name!r}{did_you_mean(call.name, self._tools)}")
-        return self._tools[call.name]
-
-
-def _failed(call: ToolCall, why: str) -> ToolResult:
-    return ToolResult(call, json.dumps({"error": why}, ensure_ascii=False), is_error=True)
+            limit = tool.timeout_s or self._timeout_s
+            try:
+                async with asyncio.timeout(limit):
+                    return ToolResult(call, await tool.run(arguments), asked=answer)
+            except TimeoutError:
+                why = f"the tool {call.name!r} did not finish within {limit:g} s"
+        except ChatbotError as error:
+            why = str(error)
+        except StoreError as error:
+            why = without_folders(str(error))
+        except (Exception, SystemExit) as error:  # a plug-in's tool may raise anything; the model must be told
+            logger.exception("the tool %s failed", call.name)
+            why = f"the tool {call.name!r} failed: {without_folders(str(error))}"
+        content = json.dumps({"error": why}, ensure_ascii=False)
+        return ToolResult(call, content, is_error=True, asked=answer, refusal=refusal)
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
@@ -282,21 +262,19 @@ def tools_of(names: Sequence[str], context: object, *, beside: Path | None = Non
 
 def _made(name: str, found: Any, context: object) -> list[Tool]:
     try:
-        if isinstance(found, Tool) or inspect.iscoroutinefunction(found):
-            return [_tool(found)]
-        return [_tool(each) for each in _several(found(context))]
+        made = found if _is_one(found) else found(context)
+        several = [made] if _is_one(made) else made
+        if isinstance(several, str) or not isinstance(several, Iterable):
+            raise TypeError(f"{several!r:.80} was returned, and not tools: is an `async` missing?")
+        return [_tool(each) for each in several]
     except (ChatbotError, StoreError) as error:
         raise ConfigError(f"the tools {name!r} cannot be made: {error}") from error
     except (Exception, SystemExit) as error:  # a plug-in may raise anything
         raise ConfigError(f"the tools {name!r} cannot be made: {reason_of(error)}") from error
 
 
-def _several(made: object) -> Iterable[object]:
-    if isinstance(made, Tool) or inspect.iscoroutinefunction(made):
-        return [made]
-    if isinstance(made, str) or not isinstance(made, Iterable):
-        raise TypeError(f"{made!r:.80} was returned, and not tools: is an `async` missing?")
-    return made
+def _is_one(found: object) -> bool:
+    return isinstance(found, Tool) or inspect.iscoroutinefunction(found)
 
 
 def _tool(found: Any) -> Tool:

@@ -84,12 +84,15 @@ def kind_of(value: object) -> str | None:
 def read(kind: str, value: Any, number: int) -> Iterator[Item]:
     """Parse one element of a JSON list of this kind; `number` names it where nothing else does."""
     try:
-        if kind == MEMSTORE:
-            yield from [_memory_of(each) for each in value.get("facts", [value])]
+        if kind == MEMSTORE and "facts" in value:
+            for each, fact in enumerate(value["facts"], number):
+                yield from read(kind, fact, each)
+        elif kind == MEMSTORE:
+            yield _memory_of(value)
         elif _MEMORIES.isdisjoint(value):
             yield _conversation(kind, value, number)
         else:
-            yield from [*_claude_memories(value)]
+            yield from _claude_memories(value)
     except _STRANGE as error:
         yield Skip(f"item {number}", f"not of the format {kind}: {error!r:.200}")
 
@@ -139,7 +142,7 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
         found = value["mapping"]
     else:
         found = {each.get("uuid") or at: each for at, each in enumerate(value["chat_messages"])}
-    if not isinstance(key := key or value.get("conversation_id"), str):
+    if not isinstance(key := value.get("conversation_id") or key, str):
         return Skip(what, "no id")
     messages: dict[Any, _Message] = {}
     for each, said in found.items():
@@ -162,9 +165,8 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
         return Skip(what, "no text")
     left_out = Counter(each for name in line for each in messages[name].left_out)
     used_at = max(_moment_of(used, _EPOCH), entries[-1].at)
-    return Conversation(
-        _key_of(key), str(title or ""), min(created_at, entries[0].at), used_at, tuple(entries), left_out
-    )
+    created_at = min(created_at, entries[0].at)
+    return Conversation(_key_of(key), str(title or ""), created_at, used_at, tuple(entries), left_out)
 
 
 def _branch(parents: Mapping[Any, Any], leaf: object) -> list[Any]:
@@ -180,20 +182,20 @@ def _of_chatgpt(node: Mapping[str, Any]) -> _Message:
     if (message := node.get("message")) is None:
         return _Message([])
     role, content, at = message["author"].get("role"), message["content"], message.get("create_time")
-    if role == "tool" or (role == "assistant" and message.get("recipient", "all") != "all"):
+    if role == "tool" or (role == "assistant" and message.get("recipient") not in {None, "all"}):
         return _Message(["tool"], at=at)
-    if role not in _ROLES or message.get("metadata", {}).get("is_visually_hidden_from_conversation") is True:
+    if role not in _ROLES or (message.get("metadata") or {}).get("is_visually_hidden_from_conversation") is True:
         return _Message(["hidden"], at=at)
     if (kind := content.get("content_type")) not in {"text", "multimodal_text"}:
         return _Message([str(kind)[:40]], at=at)
     said, left_out = [], []
-    for part in content["parts"]:
+    for part in content.get("parts") or ():
         if isinstance(part, dict) and (picture := _PICTURES.get(str(part.get("content_type")))):
             left_out.append(picture)
             said.append(f"[{picture}]")
         text = part.get("text") if isinstance(part, dict) else part  # of a transcription
         said += [text] if isinstance(text, str) else []
-    return _Message(left_out, role, said, at)
+    return _Message(left_out, _ROLES[role], said, at)
 
 
 def _of_claude(message: Mapping[str, Any]) -> _Message:
@@ -213,7 +215,7 @@ def _claude_memories(value: Mapping[str, Any]) -> Iterator[MemoryItem]:
     said = {("conversations", *account): value.get("conversations_memory") or ""}
     said |= {("project", project): text for project, text in (value.get("project_memories") or {}).items()}
     for key, text in said.items():
-        if text.strip():
+        if isinstance(text, str) and text.strip():
             title = f"What Claude remembered{' of a project' if key[0] == 'project' else ''}"
             yield MemoryItem(_key_of(*key), Draft(title=title, narrative=text, tags=("claude",)))
 
@@ -292,8 +294,9 @@ def _front_matter(text: str) -> tuple[Fields, str]:
             last.append(_plain(item[2:]))
         elif field := _FIELD.fullmatch(item):
             name, said = field[1].lower(), field[2]
-            is_list = name == "tags" or (said.startswith("[") and said.endswith("]"))
-            parts = said.strip("[]").split(",") if is_list else [said]
+            parts = re.split(r"[,\s]+", said) if name == "tags" else [said]
+            if said.startswith("[") and said.endswith("]"):
+                parts = said[1:-1].split(",")
             last = fields[name] = [each for each in map(_plain, parts) if each]
     return fields, body.lstrip("\n")
 

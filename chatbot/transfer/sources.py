@@ -7,7 +7,6 @@ import os
 import re
 import stat
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -19,12 +18,14 @@ from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFa
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
 from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, MEMSTORE, Item, Skip
+from chatbot.transfer.untrusted import content_of, open_zip
 
 BUNDLE = "bundle"
 KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN, MEMSTORE)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
+MOST_LEVELS = 100
 _MOST_SQUEEZED = 400
 """Highest compression ratio that is read: text stays below it, a zip bomb does not."""
 _SMALL = 4 << 20
@@ -161,6 +162,8 @@ def _recognised(text: str, path: Path) -> str:
 def _markdown_files(root: Path) -> Iterator[Path]:
     found = 0
     for folder, folders, names in os.walk(root):
+        if len(Path(folder).relative_to(root).parts) > MOST_LEVELS:
+            raise InvalidValue(f"{root} has over {MOST_LEVELS} levels of folders: check that it is the right folder")
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if name.lower().endswith(MARKDOWN_SUFFIXES) and not name.startswith("."):
@@ -183,11 +186,8 @@ def _read_text(path: Path) -> str:
 
 def zip_members(path: Path) -> list[zipfile.ZipInfo]:
     """Return the members of a zip file. Raises `DamagedFile` if it is not one."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.infolist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise DamagedFile(f"{path} is not a readable zip file: {error}") from error
+    with path.open("rb") as file:
+        return open_zip(file, str(path)).infolist()
 
 
 def read_member(path: Path, member: zipfile.ZipInfo) -> str:
@@ -198,11 +198,8 @@ def read_member(path: Path, member: zipfile.ZipInfo) -> str:
     squeezed = member.file_size > _SMALL and member.file_size > _MOST_SQUEEZED * max(1, member.compress_size)
     if member.file_size > LARGEST_JSON or squeezed:
         raise DamagedFile(f"{name} would unpack to {member.file_size:,} bytes, which is refused")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return decoded(archive.read(member), name)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        raise DamagedFile(f"{name} cannot be read: {error}") from error
+    with path.open("rb") as file:
+        return decoded(content_of(open_zip(file, str(path)), member), name)
 
 
 def decoded(data: bytes, name: str) -> str:

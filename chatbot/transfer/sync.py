@@ -39,7 +39,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.memory.origins import mark_of_deleted
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.errors import DamagedFile, LaterFormat, StoreBusy, UnknownObservation
+from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, StoreBusy, UnknownObservation
 from chatbot.stores.fields import how_many
 from chatbot.stores.loops import unawaited
 from chatbot.stores.records import format_time
@@ -71,7 +71,7 @@ _PART_BYTES = 512 << 10
 _AT_ONCE = 500
 _FUTURE = timedelta(days=2)
 """How far a clock may be ahead: what is dated later is set aside."""
-_WRONG = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
+_WRONG = (OSError, zlib.error, *MISFITS)
 """Errors of a damaged or forged file."""
 _MOST_SAVED = 50
 """Number of sessions in a sync of which each is noted at once; with more of them, only all at the end."""
@@ -272,7 +272,7 @@ class Sync:
             self._tell(done, len(waiting))
         return batch
 
-    def _lines(self, name: str) -> list[Line]:
+    def _lines(self, name: str) -> Iterator[Line]:
         return unpacked(name, self.place.read(name), self.state.identity)
 
     async def _erase(self, batch: Delivery) -> None:
@@ -333,22 +333,25 @@ class Sync:
     async def _take_sessions(self, batch: Delivery) -> None:
         """Unite sessions with what other machines know of them."""
         done, total = 0, len([*chain(*batch.sessions.values())])
+
+        def said(name: str) -> list[SessionLine]:
+            return [line for line in self._lines(name) if isinstance(line, SessionLine)]
+
         for name in batch.sessions:
             try:
-                lines = await asyncio.to_thread(self._lines, name)
+                lines = await asyncio.to_thread(said, name)
             except _WRONG:
                 self._is_waiting = True  # it was whole a moment ago
                 continue
             for line in lines:
-                if isinstance(line, SessionLine):
-                    given = line.checked(self.now() + _FUTURE, is_own=self.is_own)
-                    if not await self._sessions.is_gone(given.id):
-                        machine, saves = name.partition("/")[0], total <= _MOST_SAVED
-                        is_new = await self._sessions.take(machine, given, self.known, saves=saves)
-                        self._is_waiting |= is_new is None
-                        self.report.taken["sessions"] += bool(is_new)
-                    done += 1
-                    self._tell(done, total)
+                given = line.checked(self.now() + _FUTURE, is_own=self.is_own)
+                if not await self._sessions.is_gone(given.id):
+                    machine, saves = name.partition("/")[0], total <= _MOST_SAVED
+                    is_new = await self._sessions.take(machine, given, self.known, saves=saves)
+                    self._is_waiting |= is_new is None
+                    self.report.taken["sessions"] += bool(is_new)
+                done += 1
+                self._tell(done, total)
         if total:
             await asyncio.to_thread(self.storage.backend.sessions.reorder)
 
@@ -385,7 +388,7 @@ class Sync:
         left: list[Line] = []
         for name in sorted(self.known.own) if gone and self.place.keeps and not self.dry_run else ():
             try:
-                lines = self._lines(name)
+                lines = [*self._lines(name)]
             except _WRONG:
                 continue  # damaged: nobody can read it
             kept = [line for line in lines if gone.isdisjoint(_quoted(line))]

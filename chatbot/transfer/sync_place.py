@@ -9,7 +9,6 @@ import json
 import os
 import secrets
 import zipfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from chatbot.errors import ConfigError
 from chatbot.stores.backend import Backend
 from chatbot.stores.errors import DamagedFile, MissingFolder, StoreFailed, UnsafePath
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE, translated
+from chatbot.transfer.untrusted import content_of, open_zip
 
 NAME, KEY = "chatbot-sync.json", "key.age"
 IdentityMark = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{0,40}$")]
@@ -118,10 +118,9 @@ class FolderPlace(SyncPlace):
     def read(self, name: str) -> bytes:
         """Read a file that is not too large."""
         with (self.folder / name).open("rb") as file:
-            data = file.read(_LARGEST_FILE + 1)
-        if len(data) > _LARGEST_FILE:
-            raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB")
-        return data
+            if (size := os.fstat(file.fileno()).st_size) > _LARGEST_FILE:
+                raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB")
+            return file.read(size)
 
     def write(self, name: str, data: bytes) -> None:
         """Write a hidden draft and rename it."""
@@ -153,10 +152,7 @@ class ArchivePlace(SyncPlace):
     def __init__(self, file: BinaryIO, key: str, *, is_new: bool = False) -> None:
         """Open it. Raises `DamagedFile`."""
         self.key = key
-        try:
-            self._zip = zipfile.ZipFile(file, "w" if is_new else "r")
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise DamagedFile(f"{key} cannot be read: {error}") from error
+        self._zip = zipfile.ZipFile(file, "w") if is_new else open_zip(file, key)
 
     def names(self) -> list[str]:
         """List the members."""
@@ -166,11 +162,11 @@ class ArchivePlace(SyncPlace):
         """Read a member, which is stored as it is and not too large."""
         try:
             member = self._zip.getinfo(name)
-            if member.file_size > _LARGEST_FILE or member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-                raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB, compressed or encrypted")
-            return self._zip.read(member)
-        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, RuntimeError) as error:
-            raise DamagedFile(f"{name} cannot be read: {error}") from error
+        except KeyError as error:
+            raise DamagedFile(f"{name} is not in {self.key}") from error
+        if member.file_size > _LARGEST_FILE or member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
+            raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB, compressed or encrypted")
+        return content_of(self._zip, member)
 
     def write(self, name: str, data: bytes) -> None:
         """Add a member."""
@@ -314,7 +310,10 @@ def sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], str] |
     `ConfigError` where it is needed and not given, or wrong, or comes too late for what is there already.
     """
     document = backend.document(SECRETS)
-    secrets_of = json.loads(document.read() or b"{}")
+    try:
+        secrets_of = msgspec.json.decode(document.read() or b"{}", type=dict[str, str])
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(f"{document.name} cannot be read: {error}. Delete it, and pass --passphrase again") from error
     if place.key in secrets_of:
         return _SealedFolder(place.folder, secrets_of[place.key])
     names = place.names()

@@ -99,7 +99,7 @@ class SyncState:
         """Read the document; a machine that has none gets its name. Raises `DamagedFile`."""
         try:
             state = msgspec.json.decode(document.read() or b"{}", type=cls)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise DamagedFile(f"{document.name} cannot be read: {error}. Restore it from a backup") from error
         state.machine = state.machine or token_hex(6)
         return state

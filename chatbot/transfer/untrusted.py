@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated, Any, TypedDict
+from io import BytesIO
+from typing import Annotated, Any, BinaryIO, TypedDict, cast
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +25,8 @@ from chatbot.transfer.union import SESSIONS, Counts, canonical, digest_of, ident
 
 VERSION = 1
 _LARGEST_UNPACKED = 256 << 20
+_LARGEST_DIRECTORY = 16 << 20
+"""Bytes of the list of an archive's members: some 300,000 of them."""
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 """Dollars, tokens or seconds of one call: less would lift a budget, and more exceed every one."""
@@ -204,21 +208,24 @@ def packed(head: FileHead, lines: Sequence[str]) -> bytes:
     return gzip.compress(text.encode(errors="replace"), 6, mtime=0)
 
 
-def unpacked(name: str, data: bytes, identity: str) -> list[Line]:
-    """Return the lines of a file after its head. Raises `DamagedFile` or `LaterFormat` among others."""
+def unpacked(name: str, data: bytes, identity: str) -> Iterator[Line]:
+    """Yield the lines of a file after its head, parsed when they are asked for, since there may be millions.
+
+    Raises `DamagedFile` or `LaterFormat` among others.
+    """
     if sha256(data).hexdigest()[:32] != name.rpartition("-")[2].partition(".")[0]:
         raise DamagedFile("its digest differs from its name: it is not complete yet, or damaged")
     unpacking = zlib.decompressobj(wbits=31)
     text = unpacking.decompress(data, _LARGEST_UNPACKED)
     if unpacking.unconsumed_tail or not unpacking.eof:
         raise DamagedFile("it unpacks to more than it may, or is cut off")
-    first, *lines = text.splitlines()
-    head = msgspec.json.decode(first, type=FileHead)
+    lines = BytesIO(text)
+    head = msgspec.json.decode(lines.readline(), type=FileHead)
     if (head.identity, head.machine) != (identity, name.partition("/")[0]):
         raise DamagedFile("it is not of this identity and machine")
     if head.version > VERSION:
         raise LaterFormat("it was written by a later release: upgrade chatbot")
-    return [msgspec.json.decode(line, type=Line) for line in lines]  # none with NaN or half of a character
+    yield from (msgspec.json.decode(line, type=Line) for line in lines)  # none with NaN or half of a character
 
 
 BILL = "usage"
@@ -296,3 +303,37 @@ class Delivery:
 
     def _count(self, row_id: str, counts: Counts) -> None:
         self.counts[row_id] = self.counts.get(row_id, Counts()).joined(counts)
+
+
+class _Bounded:
+    """A file of which only so much is read at once as the directory of an archive may take."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int = -1) -> bytes:
+        if size > _LARGEST_DIRECTORY:
+            raise OSError(f"its directory claims {size:,} bytes, more than {_LARGEST_DIRECTORY:,}")
+        return self._file.read(_LARGEST_DIRECTORY if size < 0 else size)
+
+
+def open_zip(file: BinaryIO, name: str) -> ZipFile:
+    """Open an archive to read it. Raises `DamagedFile`, also for a directory too large for the memory."""
+    try:
+        archive = ZipFile(cast("BinaryIO", _Bounded(file)))
+    except (BadZipFile, OSError, ArithmeticError, ValueError, NotImplementedError) as error:
+        raise DamagedFile(f"{name} is not a readable zip file: {error}") from error
+    archive.fp = file
+    return archive
+
+
+def content_of(archive: ZipFile, member: ZipInfo) -> bytes:
+    """Return the content of a member, of which no more is read than it claims to hold. Raises `DamagedFile`."""
+    try:
+        with archive.open(member) as file:
+            return file.read(member.file_size + 1)
+    except (BadZipFile, zlib.error, EOFError, OSError, ArithmeticError, ValueError, RuntimeError) as error:
+        raise DamagedFile(f"{member.filename!r} cannot be read: {error}") from error

@@ -21,7 +21,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed
+from chatbot.stores.errors import MISFITS, StoreBusy, StoreError, StoreFailed
 from chatbot.stores.log import Hands, Shelf
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ Buffer = bytes | bytearray | memoryview
 Opened = TypeVar("Opened")
 
 
-class DamagedArrays(Exception):
+class DamagedArrays(ValueError):
     """A file is missing, or its content was changed."""
 
 
@@ -54,7 +54,7 @@ class Arrays(NamedTuple):
             data = shelf.read(name)
         except (StoreFailed, StoreBusy):
             raise
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise DamagedArrays(f"{shelf.name}/{name} cannot be read: {error}") from error
         if _digest(data) != digest:
             raise DamagedArrays(f"{shelf.name}/{name} is not what was written")
@@ -111,7 +111,7 @@ def listed(shelf: Shelf, layout: str) -> PieceList:
         if value["format"] == layout:
             pieces = [Piece(str(name), str(digest), int(a), int(b)) for name, digest, a, b in value["pieces"]]
             return PieceList(int(value["generation"]), tuple(each for each in pieces if _NAME.fullmatch(each.name)))
-    except (ValueError, TypeError, KeyError):
+    except MISFITS:
         pass
     return PieceList()
 
@@ -176,7 +176,7 @@ class Pieces(Generic[Opened]):
         """Return the opened file; None if it is damaged. Raises `StoreFailed` or `StoreBusy`."""
         try:
             return self._opened(piece, Arrays.of(self.shelf, piece.name, piece.digest))
-        except (DamagedArrays, ValueError, KeyError, TypeError):
+        except MISFITS:
             return None
 
 

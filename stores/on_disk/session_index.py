@@ -221,7 +221,7 @@ def _head(folder: Folder) -> dict[str, Any]:
     """Return the first line of the index; empty if there is none."""
     try:
         head = json.loads(folder.read(NAME, 0, _HEAD_BYTES).partition(b"\n")[0] + b"]}")
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return head if isinstance(head, dict) else {}
 

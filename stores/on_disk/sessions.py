@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import stat
 import tempfile
 import time
@@ -84,7 +83,8 @@ class FolderSessions(Sessions):
 
     def abandon(self, session_id: str) -> None:
         if (draft := self._begun.pop(session_id, None)) is not None:
-            shutil.rmtree(draft, ignore_errors=True)
+            with suppress(OSError):
+                erase(draft)
 
     def ref(self, session_id: str) -> SessionRef:
         return SessionRef(session_id, self._folder(session_id))
@@ -278,9 +278,10 @@ def _backdate(draft: Path, moment: datetime) -> None:
 
 def _erase(path: Path) -> None:
     """Delete a folder in which other processes may still be at work."""
-    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        erase(path)
     if path.exists():
-        shutil.rmtree(path)
+        erase(path)
 
 
 def _open_safely(path: str, flags: int) -> int:

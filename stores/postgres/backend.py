@@ -18,7 +18,8 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import damage_of, record_of
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.database import Database, Look
+from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import PostgresPlace
 from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_session_id
 from chatbot.stores.row_events import parse_event
@@ -55,6 +56,13 @@ class PostgresSessions(Sessions):
         if not is_session_id(session_id):
             raise MissingFolder(f"{session_id!r} is not a session id")
         return SessionRef(session_id, Path())
+
+    def turn_reads(self, session_id: str, see: Callable[[SessionRecord], None]) -> Sequence[Look]:
+        def keep(rows: list[Row]) -> None:
+            for record in filter(None, (_readable(session_id, *row) for row in rows)):
+                see(record)
+
+        return [Look(self._place.database, self._place.identity, statements.READ_SESSION, {"id": session_id}, keep)]
 
     def get(self, session_id: str) -> SessionRecord:
         rows = self._place.rows(statements.READ_SESSION, id=_text(session_id))

@@ -89,7 +89,9 @@ class ObservationStoreContract(StoreTests):
         every = await store.get(OWNER, [IDS[3], IDS[9], IDS[2]], current=False)
         assert [(row.id, row.status) for row in every] == [(IDS[3], "active"), (IDS[2], "deleted")]
 
-    async def test_the_same_said_again_is_a_mention(self, store: ObservationStore) -> None:
+    async def test_the_same_said_again_is_a_mention_unless_agent_or_visibility_differ(
+        self, store: ObservationStore
+    ) -> None:
         await store.commit(OWNER, adding(observation(1, title="Tea is  GREEN", tags=("a",))))
         again = observation(2, title="tea is green", tags=("b",), sensitivity="private")
         [outcome] = await store.commit(OWNER, adding(again))
@@ -97,6 +99,8 @@ class ObservationStoreContract(StoreTests):
         [row] = await store.get(OWNER.asking_all(), [IDS[1]])
         assert (row.mention_count, row.tags, row.sensitivity) == (1, ("a", "b"), "private")
         assert await store.get(OWNER.asking_all(), [IDS[2]]) == []
+        others = replace(again, id=IDS[3], agent_id="other"), replace(again, id=IDS[4], visibility="shared")
+        assert [outcome.kind for outcome in await store.commit(OWNER, adding(*others))] == ["added"] * 2
 
     def test_each_principal_has_rows_of_their_own_and_changes_no_others(self, tmp_path: Path) -> None:
         guest = structs.replace(OWNER, principal="token:1", rights=GUEST_RIGHTS)
@@ -139,14 +143,6 @@ class ObservationStoreContract(StoreTests):
             assert await store.facts(OWNER, FactFilter()) == [again]
 
         self.survives(tmp_path, write, check)
-
-    async def test_another_agent_or_visibility_makes_it_another_memory(self, store: ObservationStore) -> None:
-        rows = [
-            observation(1, title="tea"),
-            observation(2, title="tea", agent_id="other"),
-            observation(3, title="tea", visibility="shared"),
-        ]
-        assert [outcome.kind for outcome in await store.commit(OWNER, adding(*rows))] == ["added"] * 3
 
     async def test_what_is_past_its_time_is_not_found_and_no_twin(self, store: ObservationStore) -> None:
         row = observation(1, title="tea", expires_at=NOW + timedelta(hours=1))
@@ -207,22 +203,24 @@ class ObservationStoreContract(StoreTests):
         assert [row.id for row in made_from.rows] == [IDS[5]]
         assert (await store.find(OWNER, Filter(derived_from=(IDS[5],)))).rows == ()
 
-    def test_what_a_summary_or_a_newer_row_stood_for_does_not_come_back_when_that_is_erased(
-        self, tmp_path: Path
-    ) -> None:
+    def test_what_was_replaced_stays_replaced_since_then_when_its_successor_is_erased(self, tmp_path: Path) -> None:
+        at = NOW + timedelta(days=1)
+
         async def write(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
-            await store.commit(OWNER, [_compressing(observation(5), *IDS[:3])])
-            newer = Event(kind="add", at=NOW, row=observation(6), supersedes=IDS[3])
-            await store.commit(OWNER, [newer])
-            await store.purge(OWNER, IDS[5:7], who="maintenance", why="old")
+            await store.commit(OWNER, adding(*(observation(number) for number in range(6))))
+            await store.commit(OWNER, [_compressing(observation(6), *IDS[:3])])
+            newer = Event(kind="add", at=at, row=observation(7), supersedes=IDS[3])
+            await store.commit(OWNER, [newer, Event(kind="supersede", at=at, ids=(IDS[4],), by=IDS[5])])
+            later = structs.replace(OWNER, now=NOW + timedelta(days=90))
+            await store.purge(later, IDS[5:8], who="maintenance", why="old")
             await check(store)
 
         async def check(store: ObservationStore) -> None:
-            found = await store.find(OWNER, Filter(statuses=STATUSES), order="created", ascending=True)
-            assert [row.id for row in found.rows] == IDS[:4]
-            assert [row.status for row in found.rows] == [*["compressed"] * 3, "superseded"]
-            assert await store.get(OWNER, IDS[:7]) == []
+            found = (await store.find(OWNER, Filter(statuses=STATUSES), order="created", ascending=True)).rows
+            assert [row.id for row in found] == IDS[:5]
+            left = [(row.status, row.superseded_at) for row in found]
+            assert left == [("compressed", NOW)] * 3 + [("superseded", at)] * 2
+            assert await store.get(OWNER, IDS[:8]) == []
 
         self.survives(tmp_path, write, check)
 
@@ -529,24 +527,6 @@ class ObservationStoreContract(StoreTests):
             outcomes = await store.commit(OWNER, [*adding(late), change])
             assert [outcome.kind for outcome in outcomes] == ["skipped"] * 2
             assert {outcome.reason for outcome in outcomes} == {f"no memory has the id {IDS[1]}"}
-
-        self.survives(tmp_path, write, check)
-
-    def test_what_was_replaced_stays_replaced_since_then_when_its_successor_is_purged(self, tmp_path: Path) -> None:
-        async def write(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(observation(0), observation(1), observation(2)))
-            at = NOW + timedelta(days=1)
-            await store.commit(OWNER, [Event(kind="add", at=at, row=observation(5), supersedes=IDS[0])])
-            await store.commit(OWNER, [Event(kind="supersede", at=at, ids=(IDS[1],), by=IDS[2])])
-            later = structs.replace(OWNER, now=NOW + timedelta(days=90))
-            await store.purge(later, [IDS[5], IDS[2]])
-            await check(store)
-
-        async def check(store: ObservationStore) -> None:
-            found = (await store.find(OWNER, Filter(statuses=("superseded",)), order="created", ascending=True)).rows
-            assert [(row.id, row.superseded_at) for row in found] == [
-                (each, NOW + timedelta(days=1)) for each in IDS[:2]
-            ]
 
         self.survives(tmp_path, write, check)
 

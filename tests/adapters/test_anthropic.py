@@ -1,5 +1,7 @@
 """Anthropic's memory tool over memories: the commands as Claude calls them, through the SDK's own dispatch."""
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -65,6 +67,37 @@ async def test_a_wrong_command_tells_the_model_what_is_wrong(
     await run(memory, "create", path="/memories/a.md", file_text="tea and tea")
     with pytest.raises(ToolError, match=error):
         await run(memory, command, **given)
+
+
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        ("create", {"path": "/memories/one.md", "file_text": "text {}"}),
+        ("rename", {"old_path": "/memories/{}.md", "new_path": "/memories/one.md"}),
+        ("str_replace", {"path": "/memories/all.md", "old_str": "all", "new_str": "text {}"}),
+        ("insert", {"path": "/memories/all.md", "insert_line": 1, "insert_text": "text {}"}),
+    ],
+)
+async def test_of_commands_at_once_on_one_file_none_that_succeeded_is_lost(
+    memory: AgentMemory, command: str, given: dict[str, Any]
+) -> None:
+    await run(memory, "create", path="/memories/all.md", file_text="all")
+    for number in range(8) if command == "rename" else ():
+        await run(memory, "create", path=f"/memories/{number}.md", file_text=f"text {number}")
+
+    async def won(number: int) -> bool:
+        filled = {name: each.format(number) if isinstance(each, str) else each for name, each in given.items()}
+        with suppress(ToolError):
+            await run(memory, command, **filled)
+            return True
+        return False
+
+    done = await asyncio.gather(*map(won, range(8)))
+    rows = {row.title: row.narrative for row in await memory.every(metadata={"kind": "anthropic"})}
+    changed = rows[given.get("new_path", given.get("path"))]
+    assert 1 <= sum(done) <= (8 if command == "insert" else 1)
+    assert [f"text {number}" in changed for number in range(8)] == done
+    assert "".join(rows.values()).count("text") == (8 if command == "rename" else sum(done))
 
 
 async def test_an_edit_of_the_case_alone_is_one(memory: AgentMemory) -> None:

@@ -114,6 +114,24 @@ async def test_a_project_is_moved_renamed_exported_and_erased(memory: MemorySyst
         await erase_project(memory, "home")
 
 
+async def test_what_another_process_moves_or_marks_is_so_in_the_next_turn(memory: MemorySystem) -> None:
+    bound = await _session(memory, "house")
+    own = await memory.load_session(bound.id, "chat")
+    async with MemorySystem(memory.where) as elsewhere:
+        other = await elsewhere.load_session(bound.id, "chat")
+        await other.move("boat")
+        await other.mark("private")
+    async with own.taking_turn():
+        await own.memory.remember("The mast is high")
+    [row] = await memory.memory().every(ask=["private"])
+    assert (row.project, row.sensitivity) == ("boat", "private")
+    with pytest.raises(SessionNotFound):
+        async with bound.taking_turn():
+            pass
+    async with own.taking_turn():  # which was let go of
+        assert own.record.project == "boat"
+
+
 async def test_the_options_and_the_configuration_choose_the_project(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[model]\nname = "scripted"\n[agents.chat]\nproject = "house"\n')

@@ -20,6 +20,7 @@ from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
 from chatbot.stores.session_terms import NAME, SessionTerms, version_of
 from chatbot.stores.text.analysis import terms
+from tests.disk import ENDLESS, Put
 
 STORES = ["basic_session", "observations"]
 
@@ -120,12 +121,16 @@ async def test_a_session_that_cannot_be_read_hides_no_other(memory: MemorySystem
         await memory.search_sessions("giraffe", wanted=SessionFilter(title="bad"))
 
 
-async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem) -> None:
+@pytest.mark.parametrize("kind", ["nonsense", *ENDLESS])
+async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem, kind: str, put_in_place: Put) -> None:
     await _said(memory, "a giraffe", title="zoo")
     _settle(memory)
     await memory.search_sessions("giraffe")
     [cache] = _caches()
-    cache.write_bytes(b"nonsense" * 1_000)
+    if kind == "nonsense":
+        cache.write_bytes(b"nonsense" * 1_000)
+    else:
+        put_in_place(cache, kind)
     async with MemorySystem(memory.home) as second:
         assert await _found(second, "giraffe") == ["zoo"]
         assert _ids(cache)

@@ -291,24 +291,11 @@ def _about(kind: Any, about: str) -> Event:
     return Event(kind=kind, at=NOW, ids=(about,), by=about, fields={"title": "mine"} if kind == "update" else {})
 
 
-STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
-    "get": _get,
-    "find": _find,
-    "match": _match,
-    "candidates": _candidates,
-    "states": _states,
-    "nearest": _nearest,
-    "later_alike": _later_alike,
-    "missing_vectors": _missing_vectors,
-    "vector_stats": _vector_stats,
-    "history": _history,
-    "facets": _facets,
-    "facts": _facts,
-    "resolve": _resolve,
-    "stats": _stats,
-    "purge": _purge,
-    "commit": _commit,
-}
+_CHECKS: tuple[Callable[[Zoo, View], Awaitable[None]], ...] = (
+    _get, _find, _match, _candidates, _states, _nearest, _later_alike, _missing_vectors, _vector_stats, _history,
+    _facets, _facts, _resolve, _stats, _purge, _commit,
+)  # fmt: skip
+STORE = {check.__name__.removeprefix("_"): check for check in _CHECKS}
 
 
 def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
@@ -324,15 +311,7 @@ def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
         if not name.startswith("_") and name not in taking_views
     }
     # None of these says anything about a row: what they are told comes from who was shown it.
-    telling_nothing = {
-        "turn_reads",
-        "committing",
-        "check_open",
-        "reindex",
-        "aclose",
-        "put_vectors",
-        "forget_vectors",
-    }
+    telling_nothing = {"turn_reads", "committing", "check_open", "reindex", "aclose", "put_vectors", "forget_vectors"}
     assert without == telling_nothing | {"examine"}  # which tells of files; see the test below
 
 

@@ -30,7 +30,7 @@ from chatbot.stores.observations.index import TextIndex
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.row_events import Event
-from tests.disk import fill
+from tests.disk import ENDLESS, Put, fill
 from tests.effort import rounds
 from tests.patience import PATIENCE_S
 from tests.stores.places import NOW, OWNER, Place, adding, id_of, update
@@ -53,6 +53,9 @@ class Journaled(Place):
     def put(self, data: bytes) -> None:
         self.home.mkdir(exist_ok=True)
         self.journal.write_bytes(data)
+
+    def purge(self, number: int) -> None:
+        assert self.run(lambda store: store.purge(OWNER, [id_of(number)])) == [id_of(number)]
 
     def titles(self) -> list[str]:
         return self.run(titles)
@@ -215,7 +218,7 @@ def test_what_a_later_release_says_of_a_row_is_kept_through_compaction(place: Jo
         assert (row.use_count, row.last_used_at) == (4000, NOW)
     [version] = place.run(lambda store: store.history(OWNER, id_of(1)))
     assert [event.kind for event in version.events] == ["add", "confirm"]
-    place.run(lambda store: store.purge(OWNER, [id_of(2)]))
+    place.purge(2)
     assert place.journal.read_bytes().startswith(lines(later, confirmed, b"gibberish \r of old"))
 
 
@@ -452,6 +455,30 @@ def test_a_byte_that_was_flipped_anywhere_in_the_caches_changes_no_answer(place:
                 path.chmod(0o600)
 
 
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_whatever_is_put_in_the_place_of_a_file_of_the_caches_it_is_made_again(
+    place: Journaled, kind: str, put_in_place: Put
+) -> None:
+    place.commit(*(adding(number, tags=(f"tag {number}",)) for number in range(1, 6)))
+    place.save()
+    left = [f"title {number}" for number in range(1, 6)]
+    for number, name in enumerate(("index/seg-*", "index/manifest.json", "table/table-*", "table/manifest.json"), 1):
+        [path] = place.cache.glob(f"*/{name}")
+        put_in_place(path, kind)
+        if number == 1:
+            put_in_place(path.with_name("of-nobody"), kind)
+        assert place.titles() == left
+        place.purge(number)
+        left.remove(f"title {number}")
+        place.save()
+        assert place.titles() == left
+        [again] = place.cache.glob(f"*/{name}")
+        assert again.is_file()
+        found = [each for each in place.cache.rglob("*") if each.is_file()]
+        assert sum(each.stat().st_size for each in found) < 1 << 20
+        assert f"title {number}".encode() not in b"".join(each.read_bytes() for each in found)
+
+
 def test_the_snapshot_of_another_journal_is_not_believed(place: Journaled, tmp_path: Path) -> None:
     place.commit(adding(1))
     place.save()
@@ -592,7 +619,7 @@ def test_drafts_that_killed_processes_left_are_purged_too(place: Journaled) -> N
     (place.snapshot.parent / ".table-1.123.tmp").write_bytes(data)
     (place.snapshot.parents[1] / "index" / ".seg-1.123.tmp").write_bytes(data)
     (place.snapshot.parents[1] / "index" / "seg-1").write_bytes(data)
-    place.run(lambda store: store.purge(OWNER, [id_of(1)]))
+    place.purge(1)
     assert place.holding("hushhush") == []
 
 

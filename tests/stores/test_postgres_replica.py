@@ -103,7 +103,7 @@ def test_a_server_that_became_read_only_is_left_for_the_other_one(nodes: tuple[N
     backend.close()
 
 
-def test_a_database_of_which_no_server_may_be_written_tosays_what_to_do(nodes: tuple[Node, Node]) -> None:
+def test_a_database_of_which_no_server_may_be_written_to_says_what_to_do(nodes: tuple[Node, Node]) -> None:
     primary, standby = nodes
     primary.kill()
     backend = PostgresBackend(Address(several(primary, standby), "ada"))

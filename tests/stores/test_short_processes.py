@@ -119,27 +119,6 @@ def test_however_many_processes_come_and_go_segments_stay_few_and_little_is_anal
     assert len(place.read) < 5 * 1000  # not 125 * 1000, as often as there were processes since
 
 
-@pytest.mark.parametrize("trouble", ["flipped", "a link"])
-def test_a_file_that_is_not_what_was_written_is_told_and_not_believed(
-    place: Short, trouble: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    place.commit(*(adding(number) for number in range(1, 51)))
-    place.analyses()
-    [file] = place.files()
-    data = file.read_bytes()
-    elsewhere = place.root / "elsewhere"
-    elsewhere.write_bytes(data)
-    if trouble == "a link":
-        file.unlink()
-        file.symlink_to(elsewhere)
-    else:
-        file.write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    assert place.analyses() == 50
-    assert "is damaged" in caplog.text
-    assert place.analyses() == 0
-    assert elsewhere.read_bytes() == data
-
-
 def test_what_is_purged_is_in_no_file_that_was_left(place: Short) -> None:
     place.commit(adding(1, narrative="unmistakable"), *(adding(number) for number in range(2, 51)))
     place.analyses()

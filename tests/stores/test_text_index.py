@@ -4,6 +4,7 @@ import json
 import os
 import random
 import resource
+import sys
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,19 +235,23 @@ def relist(folder: Path, segment: Path, at: int, value: object) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-@pytest.mark.parametrize("trouble", ["link", "folder", "empty", "end", "digest", "missing"])
-def test_a_segment_that_is_not_as_it_was_written_is_removed(
-    tmp_path: Path, index: TextIndex, texts: Texts, trouble: str
+@pytest.mark.parametrize("trouble", ["link", "pipe", "folder", "empty", "open to others", "end", "digest", "missing"])
+def test_a_segment_that_is_not_as_it_was_written_is_told_and_removed(
+    tmp_path: Path, index: TextIndex, texts: Texts, trouble: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     flush(index, texts, 0, 300)
     folder = tmp_path / "index"
     victim = min(folder.glob("seg-*"))
     if trouble in {"end", "digest"}:
         relist(folder, victim, *((3, 15) if trouble == "end" else (1, "é" * 32)))
+    elif trouble == "open to others":
+        victim.chmod(0o666)
     else:
         victim.rename(tmp_path / "elsewhere")
     if trouble == "link":
         victim.symlink_to(tmp_path / "elsewhere")
+    elif trouble == "pipe":
+        os.mkfifo(victim, 0o600)
     elif trouble == "folder":
         victim.mkdir()
     elif trouble == "empty":
@@ -254,24 +259,35 @@ def test_a_segment_that_is_not_as_it_was_written_is_removed(
     again = TextIndex(FolderShelf(folder))
     again.open()
     assert not os.path.lexists(victim)
+    assert (tmp_path / "elsewhere").exists() or trouble in {"open to others", "end", "digest"}
+    assert "is damaged" in caplog.text
     assert len(again.uncovered(array("q", range(300)))) in {16, 12}
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"format": 1, "pieces": [{}]}', b"\xff", "of another analysis"],
-)
-def test_a_list_that_makes_no_sense_is_an_empty_one(
-    tmp_path: Path, index: TextIndex, texts: Texts, content: bytes | str
-) -> None:
+def test_a_list_of_any_shape_is_an_empty_one(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
+    """Lists as deep as they can just be read are too deep for what looks into them."""
     flush(index, texts, 0, 300)
     manifest = tmp_path / "index" / "manifest.json"
-    value = json.loads(manifest.read_bytes())
-    assert str(value["format"]).endswith(f".{VERSION}")
-    manifest.write_bytes(content if isinstance(content, bytes) else json.dumps(value | {"format": 2}).encode())
-    again = TextIndex(FolderShelf(tmp_path / "index"))
-    again.open()
-    assert len(again.uncovered(array("q", range(300)))) == 300
+    value, limit = json.loads(manifest.read_text()), sys.getrecursionlimit()
+    deep = ["[" * depth + "]" * depth for depth in range(limit - 150, limit)]
+    first = value["pieces"][0]
+    shapes = [{name: mark} for name in ("generation", "pieces", "format") for mark in ("MARK", ["MARK"])]
+    shapes.append({"pieces": [["MARK", *first[1:]]]})
+    for wrong in ("null", "1e999", "-1", '"x"', *deep):
+        for shape in shapes if wrong not in deep else shapes[-1:]:
+            manifest.write_text(json.dumps(value | shape).replace('"MARK"', wrong))
+            assert unlisted(tmp_path) in {0, 300}
+    assert str(value["format"]).endswith(f".{VERSION}")  # that of another analysis is not read
+    for content in ("", "[]", "{", "[" * 100_000, '{"format": 1, "pieces": [{}]}', "\xff", value | {"format": 2}):
+        manifest.write_bytes((content if isinstance(content, str) else json.dumps(content)).encode("latin-1"))
+        assert unlisted(tmp_path) == 300
+
+
+def unlisted(folder: Path) -> int:
+    """Return how many texts an index opened there has to read."""
+    index = TextIndex(FolderShelf(folder / "index"))
+    index.open()
+    return len(index.uncovered(array("q", range(300))))
 
 
 def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Texts) -> None:

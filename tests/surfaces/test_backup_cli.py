@@ -13,6 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 from tests.command import from_json, ok, project, run
+from tests.disk import ENDLESS, Put
 from tests.effort import share
 from tests.patience import PATIENCE_S
 
@@ -75,6 +76,18 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(at: int) -> None
     data[at] ^= 1
     Path("ada.chatbot").write_bytes(data)
     assert run("restore", "ada.chatbot", "--as", "copy").returncode != 0
+    assert not Path("identities/copy").exists()
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_what_has_no_end_is_neither_a_backup_nor_imported(kind: str, put_in_place: Put) -> None:
+    put_in_place(Path("endless"), kind)
+    imports = (("sessions", "import", "endless", *also) for also in ((), ("--from", "chatgpt"), ("--from", "bundle")))
+    for command in (("restore", "endless", "--as", "copy"), *imports):
+        done = run(*command)
+        assert done.returncode != 0
+        assert "endless" in done.stderr
+        assert "Traceback" not in done.stderr
     assert not Path("identities/copy").exists()
 
 

@@ -18,7 +18,8 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Grant
 from tests import process
 from tests.command import from_json, ok, run
-from tests.effort import by_day
+from tests.disk import ENDLESS, Put
+from tests.effort import by_day, share
 from tests.telemetry.collector import collecting
 from tests.terminal import Terminal
 
@@ -184,24 +185,38 @@ def test_no_name_of_a_file_steers_a_terminal_or_forges_a_finding(project: Path) 
     assert not list(Path().rglob("PWNED"))
 
 
-def test_folders_without_end_are_found_and_end_nothing() -> None:
-    trash = MEMORY / ".trash"
-    folder = os.open(trash, os.O_RDONLY)
-    for _ in range(2_500):
-        os.mkdir("d", 0o700, dir_fd=folder)
-        inner = os.open("d", os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        folder = inner
-    os.close(folder)
-    try:
-        told = [each["message"] for each in findings("--fix", code=1) if each["state"] == "bad"]
-        assert any("nested too deep to be examined" in each for each in told)
-        assert any("delete it with rm -r" in each for each in told)
-        assert ok("usage")
-        assert run("backup", "ada.chatbot").returncode == 0
-    finally:
-        subprocess.run(["rm", "-r", trash / "d"], check=True)
+def test_folders_without_end_are_found_and_end_nothing(project: Path, put_in_place: Put) -> None:
+    put_in_place(MEMORY / ".trash" / "d", "folders in folders")
+    put_in_place(project / "attachments" / "d", "folders in folders")
+    told = [each["message"] for each in findings(code=1) if each["state"] == "bad"]
+    assert any("nested too deep to be examined" in each for each in told)
+    assert ok("usage")
+    assert run("backup", "ada.chatbot").returncode == 0
+    ok("sessions", "delete", project.name, "--yes", "--keep-memory")
+    findings("--fix")
     assert {finding["state"] for finding in findings()} == {"ok"}
+
+
+OF_A_SESSION = ("session.json", "kv.json", "receipts.jsonl", "transcript.md")
+OF_AN_IDENTITY = ("sessions.json", "usage.jsonl", "reservations.json", "maintenance.json", "sync.json", "sync.key")
+FILES_WITHOUT_END = [
+    (name, kind)
+    for name in (*OF_A_SESSION, *OF_AN_IDENTITY, "observations.jsonl", "tombstones.jsonl", "hook_failures.jsonl")
+    for kind in ENDLESS
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), share(FILES_WITHOUT_END, of="files without end"))
+def test_a_file_without_end_is_an_error_that_names_it_or_is_made_again(
+    project: Path, name: str, kind: str, put_in_place: Put
+) -> None:
+    Path("place").mkdir()
+    put_in_place((project if name in OF_A_SESSION else MEMORY) / name, kind)
+    for command in ("ask -c hello", "memory search stamps", "usage", "doctor", "sync place", "doctor --fix"):
+        done = run(*command.split())
+        assert "Traceback" not in done.stderr, command
+        assert done.returncode == 0 or name in done.stdout + done.stderr, command
+    shutil.rmtree("place")
 
 
 def test_a_persona_that_others_may_read_is_a_note_and_closed_all_the_same() -> None:

@@ -2,7 +2,10 @@
 
 import base64
 import json
+import os
 import stat
+import struct
+import tracemalloc
 import zipfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -16,6 +19,7 @@ from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
 from chatbot.transfer import Importer, ImportReport, export_session, open_source
+from chatbot.transfer.backups import verified
 from chatbot.transfer.exports import render_session
 
 STORES = ["basic_session", "observations"]
@@ -178,7 +182,14 @@ async def test_a_bundle_that_is_not_whole_is_refused(  # noqa: PLR0917 - what ha
 
 
 @pytest.mark.parametrize(
-    ("member", "named"), [("link", "symbolic link"), ("bomb", "would unpack to"), ("twice", "more than once")]
+    ("member", "named"),
+    [
+        ("link", "symbolic link"),
+        ("bomb", "would unpack to"),
+        ("twice", "more than once"),
+        ("disguised bomb", "Bad CRC-32"),
+        ("endless directory", "its directory claims"),
+    ],
 )
 async def test_links_bombs_and_names_that_stand_twice_in_an_archive_are_refused(
     other: MemorySystem, tmp_path: Path, member: str, named: str
@@ -190,10 +201,25 @@ async def test_links_bombs_and_names_that_stand_twice_in_an_archive_are_refused(
     with zipfile.ZipFile(hostile, "w") as archive, pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_args, **_options: None)  # that a name stands twice is the point
         for _ in range(1 + (member == "twice")):
-            archive.writestr(info, bytes(64 << 20) if member == "bomb" else b"[]", zipfile.ZIP_DEFLATED)
+            archive.writestr(info, bytes(64 << 20) if "bomb" in member else b"[]", zipfile.ZIP_DEFLATED)
+    data = bytearray(hostile.read_bytes())
+    if member == "disguised bomb":
+        data[(at := data.index(b"PK\1\2") + 24) : at + 4] = (99).to_bytes(4, "little")
+        hostile.write_bytes(data)
+    elif member == "endless directory":
+        os.truncate(hostile, size := (1 << 32) - 16)
+        with hostile.open("ab") as file:
+            file.write(b"PK\5\6" + struct.pack("<4H2LH", 0, 0, 1, 1, size - 100, 100, 0))
+        with pytest.raises(DamagedFile, match=named), hostile.open("rb") as file:
+            verified(file, "a backup")
     agents = {"chat": ["basic_session", "observations"]}
-    with pytest.raises((DamagedFile, UnsafePath), match=named):
-        await Importer(other, agent="chat", agents=agents).run(open_source(hostile))
+    tracemalloc.start()
+    try:
+        with pytest.raises((DamagedFile, UnsafePath), match=named):
+            await Importer(other, agent="chat", agents=agents).run(open_source(hostile))
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
     assert await other.list_sessions() == []
 
 

@@ -148,7 +148,8 @@ def test_branches_of_claude_are_told_apart() -> None:
 
 
 def test_what_claude_remembers_comes_in_as_memories() -> None:
-    value = {"conversations_memory": "Sam bakes.", "project_memories": {"p": "A bakery.", "q": ""}, "account_uuid": "a"}
+    projects = {"o": None, "p": "A bakery.", "q": ""}
+    value = {"conversations_memory": "Sam bakes.", "project_memories": projects, "account_uuid": "a"}
     found = [each for each in read("claude", value, 1) if isinstance(each, MemoryItem)]
     assert [memory.draft.narrative for memory in found] == ["Sam bakes.", "A bakery."]
 
@@ -195,12 +196,14 @@ def test_facts_of_memstore_keep_what_we_know_of() -> None:
     facts = [
         exports.memstore_fact(7, "prefers tea"),
         exports.memstore_fact(6, "prefers coffee", superseded_by=7),
+        {"content": None},
         exports.memstore_fact(8, "call", subject="todo", metadata=json.dumps(task)),
     ]
-    memory, old, todo = read("memstore", {"facts": facts}, 1)
+    memory, old, broken, todo = read("memstore", {"facts": facts}, 1)
     assert isinstance(memory, MemoryItem)
     assert (memory.draft.title, memory.draft.type, memory.namespace) == ("prefers tea", "preference", "")
     assert old == Skip("fact 6", "7 replaced it")
+    assert isinstance(broken, Skip)
     assert isinstance(todo, MemoryItem)
     assert (todo.draft.type, todo.draft.project) == ("task", "x")
     assert (todo.draft.metadata or {})["scope"] == "collaborative"

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import shutil
+import tracemalloc
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from datetime import timedelta
@@ -17,11 +18,12 @@ from chatbot.chat.ledger import parse_call
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import CHOICES
-from chatbot.stores.errors import UnsafePath
+from chatbot.stores.errors import StoreError, UnsafePath
 from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
-from chatbot.transfer.sync_place import FolderPlace, sealed
+from chatbot.transfer.sync_place import NAME, FolderPlace, sealed
 from tests.clock import Clock
+from tests.disk import ENDLESS, Put
 from tests.effort import by_day, rounds
 from tests.postgres import address
 from tests.transfer.sync_world import STORES, Machine, World
@@ -408,6 +410,41 @@ async def test_whatever_a_place_says_is_taken_as_valid_or_set_aside_and_stops_no
     assert await there.digest()
     for line in (tmp_path / "m1" / "usage.jsonl").read_text().splitlines():
         assert 0 <= (parse_call(json.loads(line)).usage.cost_usd or 0) < 1e12
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+async def test_what_has_no_end_in_a_place_is_set_aside_and_stops_no_sync(
+    pair: Pair, kind: str, put_in_place: Put
+) -> None:
+    here, there, place = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+    await here.sync(place)
+    names = [f"{'0' * 12}/000001-0-{'0' * 32}.gz", "b.gz"]
+    for name in names:
+        put_in_place(place / name, kind)
+    report = await there.sync(place)
+    assert (await there.rows()).keys() == {row_id}
+    assert [each.file for each in report.aside] == ([] if kind.startswith("folders") else names)
+    put_in_place(place / NAME, kind)
+    with pytest.raises(StoreError, match=NAME):
+        await there.sync(place)
+
+
+async def test_of_a_file_of_millions_of_lines_no_more_is_read_than_is_needed(pair: Pair) -> None:
+    here, there, place = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+    await here.sync(place)
+    [path] = place.glob("*/*.gz")
+    head = gzip.decompress(path.read_bytes()).split(b"\n")[0]
+    data = gzip.compress(head + b"\n{}" * 8_000_000)
+    path.with_name(f"000009-0-{sha256(data).hexdigest()[:32]}.gz").write_bytes(data)
+    tracemalloc.start()
+    try:
+        assert len((await there.sync(place)).aside) == 1
+        assert tracemalloc.get_traced_memory()[1] < 120 << 20
+    finally:
+        tracemalloc.stop()
+    assert (await there.rows()).keys() == {row_id}
 
 
 async def test_what_a_machine_cannot_read_stops_no_sync_and_is_given_once_it_is_mended(pair: Pair) -> None:

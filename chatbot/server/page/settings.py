@@ -51,7 +51,7 @@ async def choices_of(session: SessionHandle) -> Choices:
     try:
         table = json.loads(kept or "{}")
         return Choices(str(table.get("model", "")), str(table.get("persona", "")), table.get("memory") is not False)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return Choices()
 
 
