@@ -96,23 +96,14 @@ def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[De
 
     A rule's cap applies to each namespace separately: one user's rows never displace another's.
     """
-    deeds = []
-    for rule in policy.rules:
-        if rule.max_rows:
-            covered: defaultdict[str, list[Observation]] = defaultdict(list)
-            for row in rows:
-                if next((each for each in policy.rules if _covers(each, row)), None) == rule:
-                    covered[row.namespace].append(row)
-            for of_one in covered.values():
-                deeds += _over(of_one, rule.max_rows, "by the rule of their type")
-    if policy.max_per_session:
-        sessions: defaultdict[str, list[Observation]] = defaultdict(list)
-        for row in rows:
-            if row.session_id is not None and row.type != "session_summary":
-                sessions[row.session_id].append(row)
-        for of_one in sessions.values():
-            deeds += _over(of_one, policy.max_per_session, "in one session")
-    return deeds
+    crowds: defaultdict[tuple[int, str, object, str], list[Observation]] = defaultdict(list)
+    for row in rows:
+        rule = next((each for each in policy.rules if _covers(each, row)), None)
+        if rule is not None and rule.max_rows:
+            crowds[rule.max_rows, "by the rule of their type", rule, row.namespace].append(row)
+        if policy.max_per_session and row.session_id is not None and row.type != "session_summary":
+            crowds[policy.max_per_session, "in one session", None, row.session_id].append(row)
+    return [deed for (cap, what, *_), crowd in crowds.items() for deed in _over(crowd, cap, what)]
 
 
 def days_since(then: datetime, now: datetime) -> float:
