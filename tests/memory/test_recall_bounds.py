@@ -32,12 +32,6 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -
         yield opened
 
 
-@pytest.fixture
-async def files(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(tmp_path / "memory", clock=clock) as opened:
-        yield opened
-
-
 async def opened(memory: MemorySystem, clearance: Clearance = "full") -> SessionHandle:
     store = "observations" if memory.home else "in_memory"
     return await memory.cleared_for(clearance).create_session([store], "chat")
@@ -208,8 +202,8 @@ async def test_words_of_the_filter_hold_for_neighbours_too(memory: MemorySystem)
     assert len(found.considered) == 2
 
 
-async def test_a_long_session_costs_the_same_at_its_end_as_at_its_start(files: MemorySystem) -> None:
-    session = await opened(files)
+async def test_a_long_session_costs_the_same_at_its_end_as_at_its_start(memory: MemorySystem) -> None:
+    session = await opened(memory)
     said = [f"Filler number {number}." for number in range(1000)]
     said[10], said[500], said[990] = "The parrot.", "The walrus.", "The lizard."
     await say(session, *said)
@@ -218,15 +212,15 @@ async def test_a_long_session_costs_the_same_at_its_end_as_at_its_start(files: M
         assert len(found.considered) == 5
 
 
-async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allow(files: MemorySystem) -> None:
-    session = await opened(files)
+async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allow(memory: MemorySystem) -> None:
+    session = await opened(memory)
     await say(session, *(f"tea {number}" for number in range(1000)))
     found = await session.memory.recall("tea", profile="search")
     assert len(found.considered) <= 2 * RESCORED
 
 
-async def test_a_row_is_beside_what_is_seen_as_rows_come_and_go(files: MemorySystem) -> None:
-    session = await opened(files)
+async def test_a_row_is_beside_what_is_seen_as_rows_come_and_go(memory: MemorySystem) -> None:
+    session = await opened(memory)
     ids = await say(session, "One parrot.", "Two.", "Three.", "Four.")
 
     async def beside() -> set[str]:
