@@ -8,6 +8,7 @@ import sys
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -271,7 +272,9 @@ def test_a_list_of_any_shape_is_an_empty_one(tmp_path: Path, index: TextIndex, t
     value, limit = json.loads(manifest.read_text()), sys.getrecursionlimit()
     deep = ["[" * depth + "]" * depth for depth in range(limit - 150, limit)]
     first = value["pieces"][0]
-    shapes = [{name: mark} for name in ("generation", "pieces", "format") for mark in ("MARK", ["MARK"])]
+    shapes: list[dict[str, Any]] = [
+        {name: mark} for name in ("generation", "pieces", "format") for mark in ("MARK", ["MARK"])
+    ]
     shapes.append({"pieces": [["MARK", *first[1:]]]})
     for wrong in ("null", "1e999", "-1", '"x"', *deep):
         for shape in shapes if wrong not in deep else shapes[-1:]:
