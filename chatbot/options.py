@@ -107,8 +107,10 @@ class Setup(Struct, frozen=True):
         identity = load_identity(root, owners.identity, owners.nameable_providers)
         settings = settings.with_identity(identity.overrides, identity.file)
         config = settings.combined()
-        if config.providers:
-            _check_providers(settings, config)
+        try:
+            check_providers(config.providers)
+        except ConfigError as error:
+            raise settings.wrong(("providers",), str(error)) from error
         _check_agent(options.agent, config)
         project = config.agents[options.agent].project or None if options.project is None else options.project
         is_default = options.identity is None
@@ -317,10 +319,3 @@ def _open_embedder(config: Config) -> Embedder | None:
 def _check_agent(agent: str, config: Config) -> None:
     if agent not in config.agents:
         raise ConfigError(f"no agent is called {agent!r}{did_you_mean(agent, config.agents)}")
-
-
-def _check_providers(settings: Settings, config: Config) -> None:
-    try:
-        check_providers(config.providers)
-    except ConfigError as error:
-        raise settings.wrong(("providers",), str(error)) from error
