@@ -99,7 +99,7 @@ class Context(Struct, frozen=True):
         """The sessions. Raises `UnsupportedOperation` where they are out of reach."""
         if self.system is None:
             raise UnsupportedOperation("sessions are not available here")
-        return self.system
+        return self.system if self.own is None else self.own.confined(self.system)
 
     def is_open(self, record: SessionRecord) -> bool:
         """Return whether the caller may know of a session: tools do not know of sensitive ones."""

@@ -310,7 +310,7 @@ class Runtime(AsyncResource):
         if not model.supports_tools:
             return Toolbox()
         own = session and session.for_tools()
-        memory = own.confined(self.memory) if own else self.memory.cleared_for(rights=TOOL_RIGHTS)
+        memory = self.memory if own else self.memory.cleared_for(rights=TOOL_RIGHTS)
         context = ToolContext(own, memory, self.agent, self.setup.identity.name)
         names = self.setup.agent_settings.tools
         withheld = withheld_tools(model.disclosure)

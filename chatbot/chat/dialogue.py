@@ -129,10 +129,15 @@ class ToolContext(Struct, frozen=True):
     """The session, memory and agent of the tools. `session` is None for an agent without stores."""
 
     session: SessionHandle | None
-    memory: MemorySystem
-    """Its clearance and rights are the least of the session, its holder, and a tool call of a model."""
+    system: MemorySystem
+    """The memory that `memory` is a part of."""
     agent: str
     identity: str
+
+    @property
+    def memory(self) -> MemorySystem:
+        """Memory with the project of the session now; its clearance and rights are those of its tool calls."""
+        return self.system if self.session is None else self.session.confined(self.system)
 
 
 def _paired(messages: list[Message]) -> list[Message]:

@@ -21,7 +21,6 @@ from chatbot.chat.dialogue import ToolContext
 from chatbot.chat.prompt import MORE_TOOLS
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person, Task
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
@@ -67,8 +66,8 @@ def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> 
     """
     if not session.supports(ObservationStore):
         return []
-    within = session.confined(memory) if memory else None
-    return offered_to_models(_context(session.memory, within, session.agent_id, session))
+    context = Context(lambda: session.memory, memory, session.agent_id, any_agent=False, writer="tool", own=session)
+    return offered_to_models(context)
 
 
 def offered_to_models(context: Context) -> list[Tool]:
@@ -88,16 +87,13 @@ def agent_tools(context: Context) -> list[Tool]:
 
 def agent_context(memory: MemorySystem, agent: str) -> Context:
     """The context of a model's calls that hold no session."""
-    return _context(memory.memory(agent), memory, agent, None)
+    memories = memory.memory(agent)
+    return Context(lambda: memories, memory, agent, any_agent=False, writer="tool")
 
 
 def offered(context: ToolContext) -> list[Tool]:
     """The plug-in `memory`."""
-    return [] if context.session is None else memory_tools(context.session, context.memory)
-
-
-def _context(memories: Memory, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
-    return Context(lambda: memories, memory, agent, any_agent=False, writer="tool", own=own)
+    return [] if context.session is None else memory_tools(context.session, context.system)
 
 
 _EFFECTS = {
