@@ -94,7 +94,7 @@ async def test_of_commands_at_once_on_one_file_none_that_succeeded_is_lost(
 
     done = await asyncio.gather(*map(won, range(8)))
     rows = {row.title: row.narrative for row in await memory.every(metadata={"kind": "anthropic"})}
-    changed = rows[given.get("new_path", given.get("path"))]
+    changed = rows[str(given.get("new_path") or given["path"])]
     assert 1 <= sum(done) <= (8 if command == "insert" else 1)
     assert [f"text {number}" in changed for number in range(8)] == done
     assert "".join(rows.values()).count("text") == (8 if command == "rename" else sum(done))
