@@ -148,22 +148,16 @@ class Cut(Struct, frozen=True):
     kept: int
 
 
-class Fit(Struct, frozen=True):
-    """Exchanges after cutting, what each takes, and what was cut."""
-
-    exchanges: list[list[Message]]
-    costs: list[int]
-    cuts: tuple[Cut, ...] = ()
-
-
-async def fit(exchanges: Sequence[list[Message]], costs: Sequence[int], room: int, model: Model) -> Fit:
-    """Cut long texts until the exchanges fit `room` tokens, if possible.
+async def fit(
+    exchanges: list[list[Message]], costs: list[int], room: int, model: Model
+) -> tuple[list[list[Message]], list[int], tuple[Cut, ...]]:
+    """Cut long texts until the exchanges fit `room` tokens, if possible; return them, what each takes, and the cuts.
 
     First long documents and tool results of earlier exchanges, then the longest texts of the last one. Cuts in a
     thread: a long document takes seconds.
     """
     if sum(costs) <= room or not exchanges:
-        return Fit(list(exchanges), list(costs))
+        return exchanges, costs, ()
     most = await model.context_window() // _EARLIER_SHARE
     asked = _question(exchanges[-1])
     earlier = [
@@ -182,7 +176,7 @@ async def fit(exchanges: Sequence[list[Message]], costs: Sequence[int], room: in
         less = int(room * room / new_costs[-1] * _SHARE_OF_ROOM)
         last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], less, asked)
         fitted[-1], new_costs[-1] = last[0], await model.count_tokens(last[0])
-    return Fit(fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts))
+    return fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts)
 
 
 def _question(exchange: Sequence[Message]) -> list[str]:
@@ -267,19 +261,6 @@ _KEPT_AFTER_A_CUT = 0.75
 """A window that has become too long is cut to this share of its room, so that the next turns need not cut again."""
 
 
-class PromptExtras(Struct, frozen=True):
-    """Texts of the prompt beside the conversation. Empty ones are left out."""
-
-    summary: str = ""
-    block: str = ""
-    """The memory block for the message to be answered."""
-    earlier_block: str = ""
-    """The block of the message before."""
-
-
-_NO_EXTRAS = PromptExtras()
-
-
 class PromptBundle(Struct, frozen=True):
     """The messages, and what each part takes in tokens; `left_out` counts messages."""
 
@@ -315,9 +296,13 @@ async def build_prompt(
     *,
     tools: Sequence[ToolSpec],
     reply_tokens: int,
-    extras: PromptExtras = _NO_EXTRAS,
+    summary: str = "",
+    block: str = "",
+    earlier_block: str = "",
 ) -> PromptBundle:
     """Build the prompt for the next reply; `dialogue` ends with the message to be answered.
+
+    `block` is the memory block for that message, `earlier_block` that of the message before. Empty texts are left out.
 
     Long texts are cut to their best passages, then whole exchanges are left out, oldest first, until prompt and reply
     fit the model's window. If the last exchange needs the room, the summary and then the memory are left out. Raises
@@ -330,8 +315,7 @@ async def build_prompt(
     tool_tokens = persona_tokens - await model.count_tokens([system]) if tools else 0
     exchanges = _exchanges([_unmarked(each) for each in dialogue])
     costs = [await model.count_tokens(exchange) for exchange in exchanges]
-    earlier_block = extras.earlier_block if len(exchanges) > 1 else ""
-    texts = {"summary": extras.summary, "earlier memory": earlier_block, "memory": extras.block}
+    texts = {"summary": summary, "earlier memory": earlier_block if len(exchanges) > 1 else "", "memory": block}
     beside = {name: await model.count_tokens([Message("user", text)]) if text else 0 for name, text in texts.items()}
     room = window - reply - persona_tokens
     dropped = []
@@ -340,8 +324,7 @@ async def build_prompt(
             beside[name], texts[name] = 0, ""
             dropped.append(name)
     room -= sum(beside.values())
-    fitted = await fit(exchanges, costs, room, model)
-    exchanges, costs = fitted.exchanges, fitted.costs
+    exchanges, costs, cuts = await fit(exchanges, costs, room, model)
     first = _first_shown(costs, room)
     if first >= len(exchanges):
         raise ContextTooLong(
@@ -356,9 +339,9 @@ async def build_prompt(
         earlier[-1] = _with_block(earlier[-1], texts["earlier memory"])
     else:
         beside["earlier memory"] = 0
-    summary = [Message("user", texts["summary"])] if texts["summary"] else []
+    told = [Message("user", texts["summary"])] if texts["summary"] else []
     return PromptBundle(
-        messages=(system, *summary, *chain.from_iterable(earlier), *last),
+        messages=(system, *told, *chain.from_iterable(earlier), *last),
         parts={
             "persona": persona_tokens - tool_tokens,
             "tools": tool_tokens,
@@ -372,7 +355,7 @@ async def build_prompt(
         left_out=len(dialogue) - sum(map(len, exchanges[first:])),
         earlier_block=bool(earlier and texts["earlier memory"]),
         dropped=tuple(dropped),
-        cut=fitted.cuts,
+        cut=cuts,
     )
 
 

@@ -53,7 +53,7 @@ from chatbot.chat.events import (
     TurnEnd,
 )
 from chatbot.chat.memory_block import system_notice
-from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools, withheld_tools
+from chatbot.chat.prompt import PromptBundle, build_prompt, fitting_tools, withheld_tools
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import SessionTitle
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, disclosed
@@ -138,7 +138,7 @@ class Turn:
         """The block of the message before, which stays in the prompt for one more turn."""
         self._steps = 0
         self._is_asked = self._is_kept = False
-        self._extras = PromptExtras()
+        self._summary = ""
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
         self._attached = Attachments(self._session, self._notice)
@@ -311,7 +311,9 @@ class Turn:
             without_answers(await inlined(dialogue), withheld_tools(self._model.disclosure)),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
-            extras=self._extras,
+            summary=self._summary,
+            block=self._recalled.text,
+            earlier_block=self._earlier.text if self._earlier.shown else "",
         )
         self.receipt.note_prompt(prompt, entries)
         self.receipt.note_memory(prompt, entries, self._recalled, self._earlier)
@@ -339,16 +341,14 @@ class Turn:
         self._emit(Phase("recalling"))
         if self._session is not None and self._client.recalls:
             self._recalled = await self._recalled_in(self._session)
-        summary = ""
         try:
             if self._session is not None and self._transcript.is_kept and self._client.history is None:
-                summary = await summarize_episode(self._session, self._window.since, save=self._transcript.written > 0)
+                is_saved = self._transcript.written > 0
+                self._summary = await summarize_episode(self._session, self._window.since, save=is_saved)
         except StoreError as error:
             self._notice(f"what came before cannot be summed up: {error}")
         if self._memory and self._client.recalls:
             self._earlier = disclosed(self._memory.earlier, self._model.disclosure)
-        earlier = self._earlier.text if self._earlier.shown else ""
-        self._extras = PromptExtras(summary=summary, block=self._recalled.text, earlier_block=earlier)
 
     async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
         """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""

@@ -23,9 +23,9 @@ HAYSTACK = FILLER[: len(FILLER) // 2] + NEEDLE + FILLER[len(FILLER) // 2 :]
 async def _fitted(*exchange: Message, room: int = 1_000) -> tuple[list[Message], list[str]]:
     model = ScriptedModel(window=WINDOW)
     cost = await model.count_tokens(exchange)
-    fitted = await fit([list(exchange)], [cost], room, model)
-    assert await model.count_tokens(fitted.exchanges[0]) == fitted.costs[0]
-    return fitted.exchanges[0], [cut.what for cut in fitted.cuts]
+    [fitted], [cost], cuts = await fit([list(exchange)], [cost], room, model)
+    assert await model.count_tokens(fitted) == cost
+    return fitted, [cut.what for cut in cuts]
 
 
 async def test_what_fits_is_not_touched() -> None:

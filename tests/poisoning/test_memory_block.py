@@ -20,7 +20,7 @@ from chatbot.chat.memory_block import (
     build_block,
     system_notice,
 )
-from chatbot.chat.prompt import PromptExtras, build_prompt
+from chatbot.chat.prompt import build_prompt
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.profile_lines import Line
 from chatbot.messages import Message, ToolCall
@@ -89,8 +89,8 @@ async def test_a_prompt_with_an_attack_in_its_memory_keeps_its_roles() -> None:
     persona = f"You are kind.\n\n{system_notice()}"
     for attack in IN_ROWS:
         block = block_of(BEFORE, row_with(attack.places, attack.texts)).text
-        extras = PromptExtras(block=block, earlier_block=block)
-        prompt = await build_prompt(ScriptedModel(), persona, said, tools=[], reply_tokens=100, extras=extras)
+        blocks = {"block": block, "earlier_block": block}
+        prompt = await build_prompt(ScriptedModel(), persona, said, tools=[], reply_tokens=100, **blocks)
         assert [(message.role, message.content) for message in prompt.messages] == [
             ("system", persona),
             ("user", f"{block}\n\nHello"),
@@ -103,8 +103,9 @@ async def test_a_prompt_with_an_attack_in_its_memory_keeps_its_roles() -> None:
 async def test_memory_is_never_put_into_the_mouth_of_the_bot() -> None:
     said = [Message("assistant", "Welcome!"), Message("user", "Hello")]
     block = block_of(BEFORE).text
-    extras = PromptExtras(block=block, earlier_block=block)
-    prompt = await build_prompt(ScriptedModel(), "You are kind.", said, tools=[], reply_tokens=100, extras=extras)
+    prompt = await build_prompt(
+        ScriptedModel(), "You are kind.", said, tools=[], reply_tokens=100, block=block, earlier_block=block
+    )
     assert prompt.messages[1:] == (said[0], Message("user", f"{block}\n\nHello"))
 
 
