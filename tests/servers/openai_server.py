@@ -34,9 +34,8 @@ USAGE: Json = {
 }
 WORDS = ("Hello", ", ", "wörld", " 🎉", ".")
 
-_hung_up: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-_asked_slowly: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-_released: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+_happened: defaultdict[tuple[str, str], asyncio.Event] = defaultdict(asyncio.Event)
+"""By the address, and the name that it is asked for by."""
 _asked: defaultdict[str, list[Json]] = defaultdict(list)
 """The requests, by the address that they came to."""
 
@@ -108,7 +107,7 @@ async def _stall(request: web.Request, _: web.StreamResponse) -> None:
     try:
         await asyncio.Event().wait()
     finally:
-        _hung_up[request.match_info["client"]].set()
+        _happened[request.match_info["client"], "hung-up"].set()
 
 
 def _streams(*chunks: Json) -> Behaviour:
@@ -203,8 +202,8 @@ async def takes_facts(request: web.Request, asked: Json) -> web.StreamResponse:
 
 
 async def takes_facts_slowly(request: web.Request, asked: Json) -> web.StreamResponse:
-    _asked_slowly[request.match_info["client"]].set()
-    await _released[request.match_info["client"]].wait()
+    _happened[request.match_info["client"], "asked"].set()
+    await _happened[request.match_info["client"], "release"].wait()
     return await takes_facts(request, asked)
 
 
@@ -272,18 +271,11 @@ async def _requests(request: web.Request) -> web.Response:
     return web.json_response(_asked[request.match_info["client"]])
 
 
-async def _wait_until_hung_up(request: web.Request) -> web.Response:
-    await _hung_up[request.match_info["client"]].wait()
-    return web.json_response({})
-
-
-async def _wait_until_asked(request: web.Request) -> web.Response:
-    await _asked_slowly[request.match_info["client"]].wait()
-    return web.json_response({})
-
-
-async def _release(request: web.Request) -> web.Response:
-    _released[request.match_info["client"]].set()
+async def _happens(request: web.Request) -> web.Response:
+    happened = _happened[request.match_info["client"], request.match_info["what"]]
+    if request.match_info["what"] == "release":
+        happened.set()
+    await happened.wait()
     return web.json_response({})
 
 
@@ -292,9 +284,7 @@ async def _serve() -> AsyncIterator[int]:
     app.router.add_post("/{client}/chat/completions", _complete)
     app.router.add_post("/{client}/embeddings", _complete)
     app.router.add_get("/{client}/requests", _requests)
-    app.router.add_get("/{client}/hung-up", _wait_until_hung_up)
-    app.router.add_get("/{client}/asked", _wait_until_asked)
-    app.router.add_get("/{client}/release", _release)
+    app.router.add_get("/{client}/{what}", _happens)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
