@@ -170,7 +170,11 @@ class Toolbox:
                 )
                 raise ToolError(refusal)
             if tool.asks_first and self._confirm is not None:
-                said = await self._confirm(call)
+                try:
+                    said = await self._confirm(call)
+                except ToolError as error:
+                    refusal = str(error)
+                    raise
                 answer = ("once" if said else "denied") if isinstance(said, bool) else said
             if answer == "denied":
                 raise ToolError(f"the user did not allow this call of {call.name!r}: do not try it again unasked")
