@@ -80,9 +80,6 @@ class SessionHandle:
         self.turn_order = turn_order
         """Held during a turn: turns of one session run one after another, across processes."""
 
-    def __repr__(self) -> str:
-        return f"<SessionHandle {self.id} agent={self.agent_id} stores={','.join(self._stores)}>"
-
     @property
     def record(self) -> SessionRecord:
         """Metadata of the session, known without reading it."""
@@ -104,10 +101,7 @@ class SessionHandle:
 
     @property
     def memory(self) -> Memory:
-        """The memory as this session sees it; rows are written for the session.
-
-        Raises `UnsupportedOperation` if none of its stores keeps observations.
-        """
+        """The memory as this session sees it and writes to it. Raises `UnsupportedOperation` if no store keeps one."""
         return Memory(self._scope())
 
     def _scope(self) -> Scope:
@@ -296,10 +290,7 @@ class SessionHandle:
         return cleared
 
     async def rename(self, title: str, *, instead_of: str | None = None) -> None:
-        """Give the session a title; an empty one takes it away. Durable on return.
-
-        With `instead_of`, only if it still has that title.
-        """
+        """Give it a title, or none if empty; with `instead_of`, only if it still has that one. Durable on return."""
         now = self._environment.clock()
         await self._change(
             "write", lambda record: record.renamed(title).used(now) if instead_of in {None, record.title} else record
@@ -435,8 +426,7 @@ class SessionHandle:
                 raise InvalidValue(f"entry {entries} does not exist: the session has {len(said)}")
             said = said[:entries]
         blobs = self._catalog.place_of(self._ref).blobs(ATTACHMENTS)
-        sizes = await asyncio.to_thread(blobs.sizes)
-        named = [name for name in sizes if any(name in entry.content for entry in said)]
+        named = [name for name in await asyncio.to_thread(blobs.sizes) if any(name in each.content for each in said)]
         files = ((data, name[32:]) for name in named if (data := blobs.read(name)) is not None)
         key_values = [each for each in kept if entries is None or each.key not in SUMMARY_KEYS]
         await other.take_in(said, key_values, attachments=files)

@@ -26,9 +26,6 @@ from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, obser
 from chatbot.stores.vectors import Vector, vector
 from tests.patience import PATIENCE_S
 
-pytest_plugins = ["tests.servers.openai_server"]
-pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
-
 IDS = [observation(number).id for number in range(3)]
 
 
