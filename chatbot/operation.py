@@ -76,11 +76,12 @@ class ListPage(Struct, Generic[ItemT], frozen=True):
 
     @classmethod
     def by_rank(
-        cls, found: Sequence[ItemT], limit: int, *, before: int = 0, total: int | None = None
+        cls, found: Sequence[ItemT], limit: int, cursor: str | None, *, total: int | None = None
     ) -> ListPage[ItemT]:
-        """Return the page of the first `limit` items of these, after `before` others; a limit of 0 takes all."""
-        has_more = len(found) > check_limit(limit) > 0
-        return cls(found[: limit or None], str(before + limit) if has_more else None, total)
+        """Return the page of `limit` items after as many as the cursor says; a limit of 0 takes all."""
+        begin = int(cursor or 0)
+        end = begin + limit if check_limit(limit) else len(found)
+        return cls(found[begin:end], str(end) if end < len(found) else None, total)
 
 
 REQUIRED: Any = inspect.Parameter.empty

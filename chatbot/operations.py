@@ -269,7 +269,7 @@ async def search_memories(
     )
     if count_use:
         await context.memories.note_use([hit.observation.id for hit in hits[:limit]])
-    return ListPage.by_rank(hits, limit, before=offset)
+    return ListPage(hits[:limit], str(offset + limit) if len(hits) > limit else None)
 
 
 @reads(
@@ -587,8 +587,7 @@ async def list_people(
     Most mentioned first, each with facts about the person.
     """
     found = await context.memories.people(query, ask=("public", *ask))
-    begin = int(cursor or 0)
-    return ListPage.by_rank(found[begin:], limit, before=begin, total=len(found))
+    return ListPage.by_rank(found, limit, cursor, total=len(found))
 
 
 @adds(cli="memory alias", http="POST /v1/people", examples=('alias "Ada Lovelace" "Countess of Lovelace"',))
@@ -644,8 +643,7 @@ async def list_tasks(
     found = await context.memories.tasks(
         statuses=list(dict.fromkeys(statuses)), surface=surface, project=project, scope=scope, ask=("public", *ask)
     )
-    begin = int(cursor or 0)
-    return ListPage.by_rank(found[begin:], limit, before=begin, total=len(found))
+    return ListPage.by_rank(found, limit, cursor, total=len(found))
 
 
 @adds(
@@ -715,17 +713,16 @@ async def list_facts(
 
     Newest first.
     """
-    begin = int(cursor or 0)
     found = await context.memories.query_facts(
         subject=subject,
         predicate=predicate,
         object=object,
-        limit=begin + limit + 1 if limit else EVERY,
+        limit=int(cursor or 0) + limit + 1 if limit else EVERY,
         ask=("public", *ask),
         as_of=as_of,
         known_at=known_at,
     )
-    return ListPage.by_rank(found[begin:], limit, before=begin)
+    return ListPage.by_rank(found, limit, cursor)
 
 
 @adds(
@@ -927,16 +924,15 @@ async def search_sessions(
 
     Which sessions speak of something, best first, each with the line that says so.
     """
-    begin = int(cursor or 0)
     chosen = filter_of(wanted)
     found = await context.sessions.search_sessions(
         query,
-        limit=begin + limit + 1 if limit else EVERY,
+        limit=int(cursor or 0) + limit + 1 if limit else EVERY,
         wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
         exclude=[*([context.own.id] if context.own else []), *await context.closed()],
         progress=context.progress,
     )
-    return ListPage.by_rank(found[begin:], limit, before=begin)
+    return ListPage.by_rank(found, limit, cursor)
 
 
 @reads(

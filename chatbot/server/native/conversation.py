@@ -165,8 +165,7 @@ async def list_receipts(
 ) -> Page[dict[str, Any]]:
     """Newest first: what was recalled and why, what was left out, tools, tokens, cost."""
     receipts = (await (await access.session(session_id)).receipts())[::-1]
-    begin = int(cursor or 0)
-    part = ListPage.by_rank(receipts[begin:], limit, before=begin)
+    part = ListPage.by_rank(receipts, limit, cursor)
     return Page(data=list(part.rows), next_cursor=part.next_cursor)
 
 
