@@ -23,9 +23,10 @@ from chatbot.memory.scope import utc_now
 from chatbot.redaction import without_secrets
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy, StoreError
 from chatbot.stores.home import Home
+from chatbot.stores.query import Progress
 from chatbot.stores.records import format_time, parse_time
-from chatbot.transfer.sync import Progress, Sync, counted
-from chatbot.transfer.sync_place import NAME, ArchivePlace
+from chatbot.transfer.sync import Sync
+from chatbot.transfer.sync_place import NAME, ArchivePlace, counted
 from chatbot.transfer.sync_storage import Storage, digest_of_all, digest_of_storage, unreadable
 from chatbot.transfer.untrusted import VERSION
 
