@@ -1,6 +1,5 @@
 """Every command as a process of its own: it starts, prints and ends as it does in process, where other tests run it."""
 
-import asyncio
 import logging
 import os
 import re
@@ -160,26 +159,9 @@ def test_nothing_of_a_run_is_left_behind() -> None:
     assert before == (dict(os.environ), sys.path[:], sys.argv, Path.cwd(), sys.stdout, logging.getLogger().handlers[:])
 
 
-def test_a_plug_in_that_changed_is_imported_anew(config_is_asked_for: None) -> None:
-    command.project(f'{CONFIG}[hooks."own:Own"]\n')
-    for about in ("The first.", "Another one."):
-        Path("own.py").write_text(
-            f"from chatbot.hooks import Hook\nclass Own(Hook):\n    {about!r}\n    topics = ('turn:end',)\n"
-            "    async def handle(self, event): ...\n",
-            encoding="utf-8",
-        )
-        assert about in command.ok("hooks", "--json")
-
-
 def test_what_nobody_handles_is_shown_on_standard_error_and_ends_as_it_does_in_a_process() -> None:
     command.project(CONFIG)
     Path("chatbot_broken.py").write_text("raise KeyError('gone')\n", encoding="utf-8")
     arguments = ("stores", "--config", "config.toml")
     broken = {"CHATBOT_AGENTS__CHAT__MEMORY": '["chatbot_broken:Store"]'}
     assert _lasting(process.run(*arguments, **broken)) == _lasting(command.run(*arguments, **broken))
-
-
-async def test_a_command_runs_within_a_coroutine_too() -> None:
-    command.project(CONFIG)
-    assert command.ok("ask", "hello") == "You said: hello\n"
-    assert asyncio.get_running_loop().is_running()
