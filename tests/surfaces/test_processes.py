@@ -31,8 +31,8 @@ LINES: dict[int, str] = {
         sessions prune; why; prompt --dry-run --new bicycle; memory add tea --person Ida --json;
         memory edit {row} --title milk; memory supersede {row} {other}; memory confirm {row}; memory forget {row};
         memory restore {row}; memory extract -; memory search aisle --json; memory recall aisle --json; memory list;
-        memory get {row}; memory timeline {row}; memory history {row}; memory people; memory alias Ida Idi; memory profile;
-        memory profile set home Lisbon; memory tasks; memory tasks add Pay; memory tasks start {task};
+        memory get {row}; memory timeline {row}; memory history {row}; memory people; memory alias Ida Idi;
+        memory profile; memory profile set home Lisbon; memory tasks; memory tasks add Pay; memory tasks start {task};
         memory tasks done {task}; memory tasks cancel {task}; memory facts; memory facts add Ida drives cars;
         memory facts remove {fact}; memory import CLAUDE.md; memory export; memory stats; memory reindex;
         maintain --dry-run; usage --json; stores; storage copy identities/ada/memory copied; backup copy.chatbot;
