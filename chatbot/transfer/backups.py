@@ -47,7 +47,6 @@ class Backup:
     files: list[str]
     digest: str
     left_out: list[str] = field(default_factory=list)
-    format: str = "chatbot-backup"
     version: int = VERSION
 
 
@@ -116,8 +115,6 @@ def verified(file: BinaryIO, key: str) -> Backup:
         parse_time(head.made_at)
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{key} is not a whole backup of chatbot: {error}") from error
-    if head.format != "chatbot-backup":
-        raise DamagedFile(f"{key} is not a backup of chatbot")
     if head.version > VERSION:
         raise LaterFormat(f"{key} was written by a later release: upgrade chatbot to restore it")
     if sorted(place.names()) != sorted([*head.files, _HEAD]) or NAME not in head.files:
