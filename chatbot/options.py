@@ -26,6 +26,7 @@ from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, par
 from chatbot.memory.scope import Caller, SystemOptions, Tell, utc_now
 from chatbot.memory.scoring import PROFILES
 from chatbot.memory.system import MemorySystem
+from chatbot.models.embedding import open_embedder
 from chatbot.models.provider import check_providers
 from chatbot.stores.access import Clearance, least_clearance
 from chatbot.stores.base import ObservationStore
@@ -38,7 +39,6 @@ from chatbot.tools.toolbox import TOOLS
 from chatbot.tools.toolbox import load as load_tools
 
 if TYPE_CHECKING:
-    from chatbot.embedding import Embedder
     from chatbot.messages import Usage
     from chatbot.telemetry.telemetry import Telemetry
 
@@ -276,7 +276,9 @@ class Setup(Struct, frozen=True):
             ),
             settings={name: self.config.memory.get(name, {}) for name in {*named, *self.config.memory}},
             ttl=timedelta(days=ttl) if ttl else None,
-            embedder=_open_embedder(self.config),
+            embedder=open_embedder(self.config.embedding, self.config.providers)
+            if self.config.embedding.model
+            else None,
             clock=clock,
             options=SystemOptions(
                 observations=observations,
@@ -306,14 +308,6 @@ def _identities(settings: Settings, outline: Config) -> Path:
             at=settings.path or "",
         )
     return root
-
-
-def _open_embedder(config: Config) -> Embedder | None:
-    if not config.embedding.model:
-        return None
-    from chatbot.models.embedding import open_embedder
-
-    return open_embedder(config.embedding, config.providers)
 
 
 def _check_agent(agent: str, config: Config) -> None:

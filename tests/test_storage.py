@@ -19,12 +19,6 @@ def _setup(folder: Path, text: str) -> Setup:
     return Setup.resolve(Options(config=folder / "chosen.toml"))
 
 
-def test_files_are_the_default(tmp_path: Path) -> None:
-    setup = _setup(tmp_path, "")
-    assert setup.home == tmp_path / "identities" / "ada" / "memory"
-    assert setup.server_home == tmp_path / "identities" / ".server"
-
-
 def test_a_url_leads_to_an_identity_in_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = _setup(tmp_path, f'[storage]\nurl = "{URL}"')
     assert (setup.home, setup.server_home) == (Address(URL, "ada"), Address(URL, ".server"))

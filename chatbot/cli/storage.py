@@ -30,8 +30,8 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
 from chatbot.stores.plugins import create_tables
 from chatbot.transfer.backups import RestoreReport, backup, copy_storage, restore, verified
-from chatbot.transfer.sync import SyncReport, counted, sync
-from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, sealed
+from chatbot.transfer.sync import sync
+from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, SyncReport, counted, sealed
 
 
 async def run(args: argparse.Namespace) -> Exit:

@@ -12,7 +12,6 @@ from chatbot.config import EmbeddingSettings, ProviderSettings
 from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
-from chatbot.models import litellm_import
 from chatbot.models.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S, TRANSIENT, pause_before, translate
 from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.local_encoder import MINILM_NAME as MINILM
@@ -65,6 +64,8 @@ def open_embedder(
 class LiteLLMEmbedder(LiteLLMClient, Embedder):
     """An embedding model by its LiteLLM name. `first_pause_s` is the approximate wait before the second try."""
 
+    dimension = 0
+
     def __init__(
         self,
         settings: EmbeddingSettings,
@@ -78,16 +79,6 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
         self.batch = settings.batch
         self._settings = settings
         self._first_pause_s = first_pause_s
-        self._dimension = 0
-
-    @property
-    def dimension(self) -> int:
-        """Length of the vectors, if configured."""
-        return self._dimension
-
-    async def check(self) -> None:
-        """Raise an error if the provider is unknown or its key is missing."""
-        self.provider.check(await litellm_import.litellm())
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Embed the texts in calls of `batch`, each tried three times."""
@@ -148,7 +139,7 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
         lengths = {len(each) for each in vectors}
         if len(vectors) != count or len(lengths) != 1 or 0 in lengths:
             raise ProviderFailed(f"{self.name}: {count} texts came back as {len(vectors)} vectors of {sorted(lengths)}")
-        self._dimension = lengths.pop()
+        self.dimension = lengths.pop()
         return vectors
 
     def _usage(self, litellm: ModuleType, response: Any, texts: Sequence[str]) -> Usage:

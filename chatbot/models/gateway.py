@@ -65,10 +65,6 @@ class LiteLLMModel(LiteLLMClient, Model):
         """LiteLLM, until it is imported."""
         return "" if litellm_import.is_loaded() else "LiteLLM"
 
-    async def check(self) -> None:
-        """Raise an error if the provider is unknown or its key is missing."""
-        self.provider.check(await litellm_import.litellm())
-
     async def context_window(self) -> int:
         """Return the window from the settings or LiteLLM's table."""
         if self._settings.context_window:

@@ -19,10 +19,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chatbot.errors import ProviderFailed
 from chatbot.stores.lifecycle import AsyncResource
+
+if TYPE_CHECKING:
+    from chatbot.models.provider import Provider
 
 _SETTINGS = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -111,18 +114,12 @@ def _load() -> ModuleType:
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     module = importlib.import_module("litellm")
-    _silence(module)
-    return module
-
-
-def _silence(module: Any) -> None:
-    """Turn off LiteLLM's output and telemetry."""
-    module.suppress_debug_info = True
-    module.telemetry = False
+    vars(module).update(suppress_debug_info=True, telemetry=False)
     for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     for name in ("httpx", "openai"):  # they log addresses, and some providers take the key in them
         logging.getLogger(name).setLevel(logging.WARNING)
+    return module
 
 
 _users: Counter[int] = Counter()
@@ -136,7 +133,12 @@ class LiteLLMClient(AsyncResource):
     another user in the same loop still needs them.
     """
 
+    provider: Provider
     _loop: asyncio.AbstractEventLoop | None = None
+
+    async def check(self) -> None:
+        """Raise an error if the provider is unknown or its key is missing."""
+        self.provider.check(await litellm())
 
     async def ready(self) -> None:
         """Wait until LiteLLM is imported, and the client that providers are called with. Never raises."""

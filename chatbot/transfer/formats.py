@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from chatbot.memory.people import KIND as TASK
 from chatbot.memory.writing import Draft
+from chatbot.stores.errors import MISFITS
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import TYPES, content_hash
 from chatbot.stores.records import TranscriptEntry, check_time, read_time
@@ -67,8 +68,6 @@ Item = Conversation | MemoryItem | Skip
 
 
 _MEMORIES = frozenset({"conversations_memory", "project_memories"})
-_STRANGE = (AttributeError, KeyError, TypeError, ValueError)
-"""Errors of a parser for a value of another shape."""
 
 
 def kind_of(value: object) -> str | None:
@@ -93,7 +92,7 @@ def read(kind: str, value: Any, number: int) -> Iterator[Item]:
             yield _conversation(kind, value, number)
         else:
             yield from _claude_memories(value)
-    except _STRANGE as error:
+    except MISFITS as error:
         yield Skip(f"item {number}", f"not of the format {kind}: {error!r:.200}")
 
 
@@ -134,7 +133,7 @@ class _Message(NamedTuple):
 
 
 def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversation | Skip:
-    """Return the conversation if it has an id and a text. Raises `_STRANGE`."""
+    """Return the conversation if it has an id and a text. Raises one of `MISFITS`."""
     key, title, begun, used, leaf = (value.get(name) for name in _NAMES[kind][:-1])
     what = str(title or f"conversation {number}")
     found: Mapping[Any, Any]
@@ -148,7 +147,7 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
     for each, said in found.items():
         try:
             messages[each] = _of_chatgpt(said) if kind == CHATGPT else _of_claude(said)
-        except _STRANGE:
+        except MISFITS:
             messages[each] = _Message(["unknown"])
     parents = {each: said.get(_NAMES[kind][-1]) if isinstance(said, dict) else None for each, said in found.items()}
     line = _branch(parents, leaf) or [*messages]

@@ -7,10 +7,9 @@ Each machine adds files of its own to the place and reads those of the others:
     key.age                                  where the files are encrypted: the key to them, sealed by a passphrase
     backup.json                              of a backup: when it was made, and its digest
 
-The first line says whose they are; the forms of the others are in `chatbot.transfer.untrusted`.
-
-A file is read again until it was taken in as a whole, and taking it in twice changes nothing; so a kill at any point
-costs no more than doing it again. The rules by which two copies become one are those of docs/sync.md.
+The first line says whose they are; the forms of the others are in `chatbot.transfer.untrusted`. A file is read again
+until it was taken in as a whole, and taking it in twice changes nothing; so a kill at any point costs no more than
+doing it again. The rules by which two copies become one are those of docs/sync.md.
 
 The place is not trusted. A file is taken only if it is whole and of this identity; its lines are checked like those of
 an import, and none of them names a store, a model, a persona or a path.
@@ -23,7 +22,7 @@ import json
 import re
 import secrets
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
@@ -37,14 +36,22 @@ import msgspec
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import WHO as MAINTENANCE
-from chatbot.memory.origins import mark_of_deleted
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, StoreBusy, UnknownObservation
-from chatbot.stores.fields import how_many
 from chatbot.stores.loops import unawaited
+from chatbot.stores.query import Progress
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event
-from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, PlaceHead, RefusedFile, ServerAnswer, SyncPlace
+from chatbot.transfer.sync_place import (
+    NAME,
+    Meeting,
+    ParcelPlace,
+    PlaceHead,
+    RefusedFile,
+    ServerAnswer,
+    SyncPlace,
+    SyncReport,
+)
 from chatbot.transfer.sync_sessions import Entries, SessionUnion
 from chatbot.transfer.sync_storage import PlaceState, Storage, SyncState, said_of_session, unite_lines
 from chatbot.transfer.union import Counts, Journal, bringing_in, canonical, digest_of, identity, said_of
@@ -76,35 +83,6 @@ _WRONG = (OSError, zlib.error, *MISFITS)
 _MOST_SAVED = 50
 """Number of sessions in a sync of which each is noted at once; with more of them, only all at the end."""
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-Progress = Callable[[int, int], None]
-
-
-_WORDS = {
-    "memories": ("change of memory", "changes of memory"),
-    "sessions": ("session",),
-    "calls": ("billed call",),
-    "erased": ("erasure",),
-}
-
-
-@dataclass(slots=True)
-class SyncReport:
-    """Result of a sync: how much was taken and given, and what was set aside with the reason."""
-
-    place: str
-    dry_run: bool = False
-    is_new: bool = False
-    """True if nothing was there before."""
-    taken: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
-    given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
-    forks: list[str] = field(default_factory=list)
-    """Sessions that were made because both sides went on with one."""
-    aside: list[RefusedFile] = field(default_factory=list)
-
-
-def counted(counts: Mapping[str, int]) -> str:
-    """Return what was taken or given in words."""
-    return ", ".join(how_many(count, *_WORDS[what]) for what, count in counts.items())
 
 
 @dataclass
@@ -160,13 +138,7 @@ class Sync:
         await unawaited(self._meet, names)
         await asyncio.to_thread(self._settle, names)
         barred = self.memory.tombstones.barred
-        self._sessions = SessionUnion(
-            self.storage,
-            self.state,
-            now=self.now,
-            earlier=self._earlier,
-            was_deleted=lambda each: barred([mark_of_deleted(each)]),
-        )
+        self._sessions = SessionUnion(self.storage, self.state, now=self.now, earlier=self._earlier, barred=barred)
         batch = await asyncio.to_thread(self._read, names) if self.takes else Delivery()
         await asyncio.to_thread(self._sessions.note_deleted)
         if self.is_own and self.takes:
@@ -209,7 +181,7 @@ class Sync:
             found = head.identity
             if head.version > VERSION:
                 raise LaterFormat(f"{self.place.key} was written by a later release: upgrade chatbot to sync")
-        is_new = not state.identity and not self.storage.backend.sessions.ids() and not self._has_memories()
+        is_new = not state.identity and not self.storage.backend.sessions.ids() and not self.storage.journal().lines
         if found and found != state.identity and not is_new:
             raise ConfigError(
                 f"{self.place.key} holds another identity, which was never one with this: nothing was changed. "
@@ -223,10 +195,6 @@ class Sync:
         self.report.is_new = not found
         if not found and self.gives:
             self.place.write(NAME, msgspec.json.encode(PlaceHead(state.identity, VERSION)))
-
-    def _has_memories(self) -> bool:
-        self.storage.log.start_again()
-        return any(True for _ in self.storage.log.read_new())
 
     def _check_nothing_else(self, batch: Delivery) -> None:
         """Raise `DamagedFile` where a backup is invalid, and `ConfigError` where it lacks something that is here."""
@@ -255,9 +223,8 @@ class Sync:
 
     def _read(self, names: Sequence[str]) -> Delivery:
         """Parse the files that were not taken in yet; what is wrong with one is reported, and it is left there."""
-        batch, ours = Delivery(), f"{self.state.machine}/"
-        waiting = [each for each in names if each.endswith(".gz") and each not in self.known.taken]
-        waiting = [each for each in waiting if not each.startswith(ours)]
+        batch, ours, taken = Delivery(), f"{self.state.machine}/", self.known.taken
+        waiting = [each for each in names if each.endswith(".gz") and not each.startswith(ours) and each not in taken]
         for done, name in enumerate(waiting, 1):
             part, until = Delivery([name]), self.now() + _FUTURE
             try:
@@ -384,8 +351,7 @@ class Sync:
         """
         cut = chain.from_iterable(each["cut"] for each in self.state.sessions.values())
         gone = {*self.known.new([*journal.erased, *self.state.erased, *cut], "cleared ")}
-        names: list[str] = []
-        left: list[Line] = []
+        names, left = list[str](), list[Line]()
         for name in sorted(self.known.own) if gone and self.place.keeps and not self.dry_run else ():
             try:
                 lines = [*self._lines(name)]
@@ -465,21 +431,19 @@ class Sync:
     async def _give(self, records: AsyncIterator[Line], stale: Sequence[str]) -> None:
         """Put what is new into files of the place. Their mark is noted before, so a kill leaves no doubt about them."""
         state, known, mark = self.state, self.known, secrets.token_hex(4)
-        head = FileHead(state.identity, state.machine)
         files: set[str] = set()
 
         async def put(lines: list[str]) -> None:
             if not files and not self._is_forgotten:
                 state.places.setdefault(self.place.key, PlaceState()).pending = mark
                 await self._save()
-            data = await asyncio.to_thread(packed, head, lines)
+            data = await asyncio.to_thread(packed, FileHead(state.identity, state.machine), lines)
             number = len(known.own) + len(files) + 1
             name = f"{state.machine}/{number:06}-{mark}-{sha256(data).hexdigest()[:32]}.gz"
             files.add(name)
             await unawaited(self.place.write, name, data)
 
-        lines: list[str] = []
-        size = 0
+        lines, size = list[str](), 0
         async for record in records:
             if self.dry_run:
                 continue
@@ -528,9 +492,8 @@ async def exchange(
 ) -> ServerAnswer:
     """Take in the files of another machine; without any, return what is new for it. Raises like `sync`."""
     async with Storage.opened(memory.where) as storage:
-        place, is_trial = ParcelPlace(meeting, files), meeting.is_trial
-        takes = bool(files) and not is_trial
-        done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, is_trial=is_trial)
+        place, takes = ParcelPlace(meeting, files), bool(files) and not meeting.is_trial
+        done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, is_trial=meeting.is_trial)
         report = await done.run()
         new = {name: data for name, data in place.new.items() if name != NAME}
         aside = [each for each in report.aside if each.file in files]

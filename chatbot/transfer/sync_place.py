@@ -11,7 +11,7 @@ import secrets
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -25,6 +25,7 @@ import msgspec
 from chatbot.errors import ConfigError
 from chatbot.stores.backend import Backend
 from chatbot.stores.errors import DamagedFile, MissingFolder, StoreFailed, UnsafePath
+from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE, translated
 from chatbot.transfer.untrusted import content_of, open_zip
 
@@ -60,6 +61,34 @@ class RefusedFile(msgspec.Struct):
 
     file: str
     why: str
+
+
+_WORDS = {
+    "memories": ("change of memory", "changes of memory"),
+    "sessions": ("session",),
+    "calls": ("billed call",),
+    "erased": ("erasure",),
+}
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """Result of a sync: how much was taken and given, and what was set aside with the reason."""
+
+    place: str
+    dry_run: bool = False
+    is_new: bool = False
+    """True if nothing was there before."""
+    taken: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
+    given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
+    forks: list[str] = field(default_factory=list)
+    """Sessions that were made because both sides went on with one."""
+    aside: list[RefusedFile] = field(default_factory=list)
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Return what was taken or given in words."""
+    return ", ".join(how_many(count, *_WORDS[what]) for what, count in counts.items())
 
 
 class ServerAnswer(msgspec.Struct):

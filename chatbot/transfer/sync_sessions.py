@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from chatbot.memory.origins import Mark, mark_of_deleted
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Blobs, Sessions
@@ -53,7 +54,8 @@ class SessionUnion:
     now: Callable[[], datetime]
     earlier: Callable[[str, str], Entries]
     """From a machine and a session to all of its entries that files of the place hold."""
-    was_deleted: Callable[[str], bool]
+    barred: Callable[[Collection[Mark]], bool]
+    """Whether something with one of these marks was deleted here."""
     forks: list[str] = field(default_factory=list, init=False)
     aside: list[RefusedFile] = field(default_factory=list, init=False)
 
@@ -71,8 +73,8 @@ class SessionUnion:
 
     async def is_gone(self, session_id: str) -> bool:
         """Return whether a session was deleted, also where that was before a sync could note that it was there."""
-        erased = self.state.erased
-        if session_id not in erased and not await self._is_there(session_id) and self.was_deleted(session_id):
+        erased, mark = self.state.erased, mark_of_deleted(session_id)
+        if session_id not in erased and not await self._is_there(session_id) and self.barred([mark]):
             erased.append(session_id)
         return session_id in erased
 

@@ -204,10 +204,6 @@ async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str
     return [without_folders(each).encode(errors="replace").decode() for each in told]  # a name need not be UTF-8
 
 
-def _receipt_key(receipt: Mapping[str, Any]) -> str:
-    return canonical({name: receipt.get(name) for name in ("turn", "at", "kind")})
-
-
 def _least_telling(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
     said = canonical(receipt)
     return not receipt.get("taken_back"), len(said), said
@@ -217,7 +213,10 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
     """Add records that are not there yet, in the order of time; return how many. Of a receipt the shorter one stays."""
     with lines.alone() as pen:
         ours = lines.all()
-        key = _receipt_key if receipts else canonical
+
+        def key(record: Mapping[str, Any]) -> str:
+            return canonical({name: record.get(name) for name in ("turn", "at", "kind")} if receipts else record)
+
         found = {key(each): each for each in ours}
         added = 0
         for record in new:

@@ -5,7 +5,7 @@ import json
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import BytesIO
@@ -75,10 +75,6 @@ def _archive(files: dict[str, str]) -> bytes:
         for name, text in files.items():
             archive.writestr(name, text, compress_type=0 if name == "mimetype" else None)
     return data.getvalue()
-
-
-def _asked(prompt: Sequence[Message]) -> Message:
-    return prompt[-1]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +308,7 @@ async def test_without_a_session_an_attachment_lasts_for_its_turn(memory: Memory
     model = ScriptedModel(["ok"])
     await chat_of(model, None).turn("", attachments=[Upload("one.txt", b"one")])
     assert "one" in model.prompts[0][1].content
-    assert _asked(model.prompts[0]).content == "[one.txt, above]"
+    assert model.prompts[0][-1].content == "[one.txt, above]"
 
 
 async def test_no_text_of_a_file_leaves_its_fence(memory: MemorySystem) -> None:

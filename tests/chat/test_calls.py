@@ -14,7 +14,7 @@ from chatbot.chat.calls import Calls, OwnBudget, Purpose
 from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelTimeout, ProviderFailed, RequestRefused
-from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory import SessionHandle
 from chatbot.messages import Delta, Message, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.model import JsonMode
@@ -22,12 +22,6 @@ from tests.patience import PATIENCE_S
 from tests.talk import chat_of
 
 ASKED = [Message("user", "Which alpacas does Ellen keep?")]
-
-
-@pytest.fixture
-async def session(memory_home: Path) -> AsyncIterator[SessionHandle]:
-    async with MemorySystem(memory_home) as memory:
-        yield await memory.create_session(["basic_session"], "chat")
 
 
 def calls_of(model: ScriptedModel, home: Path, **options: Any) -> Calls:

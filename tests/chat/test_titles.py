@@ -1,7 +1,8 @@
 """Titles of sessions: by rule, by the model when asked, and never against the user's word."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,8 @@ from chatbot.chat.chat import Chat
 from chatbot.chat.titles import LONGEST, title_in, title_of
 from chatbot.config import AgentSettings
 from chatbot.errors import ProviderFailed
-from chatbot.memory import MemorySystem
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.messages import Delta, TextDelta
 from chatbot.models import ScriptedModel
 from tests.talk import chat_of
 
@@ -50,79 +52,55 @@ def test_the_title_in_an_answer_is_its_first_line_without_quotes() -> None:
     assert title_in("  \n") == ""
 
 
-async def _chat(memory: MemorySystem, home: Path, model: ScriptedModel, *, by_model: bool = False) -> Chat:
-    session = await memory.create_session(["basic_session"], "chat")
-    return chat_of(model, session, home, settings=AgentSettings(title_by_model=by_model))
-
-
-async def _title(chat: Chat) -> str:
-    assert chat.session is not None
-    return chat.session.record.title
+def _chat(session: SessionHandle, home: Path, *replies: Any, by_model: bool = False) -> Chat:
+    return chat_of(ScriptedModel(replies), session, home, settings=AgentSettings(title_by_model=by_model))
 
 
 @pytest.mark.parametrize(("greeting", "title"), [("hello", "hello"), ("Hey, you!", "Hey, you!")])
-async def test_a_mere_greeting_gives_way_to_a_better_title(memory_home: Path, greeting: str, title: str) -> None:
-    async with MemorySystem(memory_home) as memory:
-        chat = await _chat(memory, memory_home, ScriptedModel())
-        await chat.turn(greeting)
-        assert await _title(chat) == title
-        await chat.turn("Where is Uji?")
-        assert await _title(chat) == "Where is Uji?"
-        await chat.turn("And Kyoto?")
-        assert await _title(chat) == "Where is Uji?"
+async def test_a_mere_greeting_gives_way_to_a_better_title(
+    session: SessionHandle, memory_home: Path, greeting: str, title: str
+) -> None:
+    chat = _chat(session, memory_home)
+    for said, expected in ((greeting, title), ("Where is Uji?", "Where is Uji?"), ("And Kyoto?", "Where is Uji?")):
+        await chat.turn(said)
+        assert session.record.title == expected
+
+
+async def test_a_title_that_somebody_gave_is_never_replaced(
+    session: SessionHandle, memory: MemorySystem, memory_home: Path
+) -> None:
+    chat = _chat(session, memory_home)
+    await chat.turn("hello")
+    await memory.rename_session(session.id, "Mine")  # as another process would
+    await chat.turn("Where is Uji?")
+    assert (await memory.find_session(session.id)).title == "Mine"
 
 
 @pytest.mark.parametrize("by_model", [False, True])
-async def test_a_session_has_its_title_before_the_reply(memory_home: Path, *, by_model: bool) -> None:
-    class Watching(ScriptedModel):
-        titles: ClassVar[list[str]] = []
+async def test_a_session_has_its_title_before_the_reply_and_a_model_is_asked_once(
+    session: SessionHandle, memory_home: Path, *, by_model: bool
+) -> None:
+    async def replying() -> AsyncIterator[Delta]:
+        assert session.record.title == "Where is Uji?"
+        yield TextDelta("It is near Kyoto.")
 
-        def _next_reply(self, messages: Any) -> Any:
-            self.titles.append(chat.session.record.title if chat.session else "")
-            return super()._next_reply(messages)
-
-    async with MemorySystem(memory_home) as memory:
-        chat = await _chat(memory, memory_home, Watching(["Near Kyoto.", "A town of tea"]), by_model=by_model)
-        await chat.turn("Where is Uji?")
-        assert Watching.titles[0] == "Where is Uji?"
-        assert await _title(chat) == ("A town of tea" if by_model else "Where is Uji?")
-
-
-async def test_a_title_that_somebody_gave_is_never_replaced(memory_home: Path) -> None:
-    async with MemorySystem(memory_home) as memory:
-        chat = await _chat(memory, memory_home, ScriptedModel())
-        await chat.turn("hello")
-        assert chat.session is not None
-        await memory.rename_session(chat.session.id, "Mine")  # as another process would
-        await chat.turn("Where is Uji?")
-        assert (await memory.find_session(chat.session.id)).title == "Mine"
+    chat = _chat(session, memory_home, replying, *['"A town of tea"'] * by_model, "Yes.", by_model=by_model)
+    receipt = await chat.turn("Where is Uji?")
+    assert receipt.reply == "It is near Kyoto."
+    assert session.record.title == ("A town of tea" if by_model else "Where is Uji?")
+    assert [call.purpose for call in receipt.calls] == ["chat", "title"][: 1 + by_model]
+    assert [call.purpose for call in (await chat.turn("Is it old?")).calls] == ["chat"]
 
 
-async def test_the_model_is_asked_once_and_the_call_is_billed(memory_home: Path) -> None:
-    async with MemorySystem(memory_home) as memory:
-        model = ScriptedModel(["It is near Kyoto.", '"A town of tea"', "Yes."])
-        chat = await _chat(memory, memory_home, model, by_model=True)
-        receipt = await chat.turn("Where is Uji?")
-        assert await _title(chat) == "A town of tea"
-        assert receipt.reply == "It is near Kyoto."
-        assert [call.purpose for call in receipt.calls] == ["chat", "title"]
-        await chat.turn("Is it old?")
-        assert len(model.prompts) == 3
-
-
-async def test_where_the_model_fails_the_rule_gives_the_title(memory_home: Path) -> None:
-    async with MemorySystem(memory_home) as memory:
-        chat = await _chat(memory, memory_home, ScriptedModel(["Near Kyoto.", ProviderFailed("gone")]), by_model=True)
-        receipt = await chat.turn("Where is Uji?")
-        assert await _title(chat) == "Where is Uji?"
-        assert any("no model found a title" in notice for notice in receipt.notices)
+async def test_where_the_model_fails_the_rule_gives_the_title(session: SessionHandle, memory_home: Path) -> None:
+    receipt = await _chat(session, memory_home, "Near Kyoto.", ProviderFailed("gone"), by_model=True).turn("And Uji?")
+    assert session.record.title == "And Uji?"
+    assert any("no model found a title" in notice for notice in receipt.notices)
 
 
 @pytest.mark.parametrize("by_model", [False, True])
-async def test_no_secret_is_in_a_title(memory_home: Path, by_model: bool) -> None:  # noqa: FBT001 - a parameter
-    async with MemorySystem(memory_home) as memory:
-        model = ScriptedModel(["Keep it well.", "The password: hunter2!x"])
-        chat = await _chat(memory, memory_home, model, by_model=by_model)
-        await chat.turn("The password: hunter2!x opens the shed")
-        assert "password" in await _title(chat)
-        assert "hunter2" not in await _title(chat)
+async def test_no_secret_is_in_a_title(session: SessionHandle, memory_home: Path, *, by_model: bool) -> None:
+    chat = _chat(session, memory_home, "Keep it well.", "The password: hunter2!x", by_model=by_model)
+    await chat.turn("The password: hunter2!x opens the shed")
+    assert "password" in session.record.title
+    assert "hunter2" not in session.record.title

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import STOPPED
@@ -16,79 +17,48 @@ from chatbot.chat.ledger import Bill, Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ProviderFailed, RateLimited, ToolError
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
+from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolSpec, Usage
 from chatbot.models import Price, ScriptedModel
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.errors import InvalidValue, StoreFailed
 from chatbot.tools import Tool, Toolbox
+from chatbot.tools.function import FunctionTool
 from tests.patience import PATIENCE_S
 from tests.talk import PERSONA, chat_of
 
 
-class Add(Tool):
-    """Adds two numbers."""
-
-    spec = ToolSpec("add", "add two numbers", {"type": "object", "properties": {"a": {}, "b": {}}})
-
-    async def run(self, arguments: dict[str, Any]) -> str:
-        return str(arguments["a"] + arguments["b"])
+async def add(a: int, b: int) -> str:
+    """Add two numbers."""
+    return str(a + b)
 
 
-class Refuse(Tool):
-    """Never works."""
-
-    spec = ToolSpec("refuse", "never works")
-
-    async def run(self, arguments: dict[str, Any]) -> str:
-        raise ToolError("not today")
+async def refuse() -> str:
+    """Never work."""
+    raise ToolError("not today")
 
 
-class Crash(Tool):
-    """Raises what no one expects."""
-
-    spec = ToolSpec("crash", "breaks")
-
-    async def run(self, arguments: dict[str, Any]) -> str:
-        raise ZeroDivisionError("by zero")
+async def crash() -> str:
+    """Raise what no one expects."""
+    raise ZeroDivisionError("by zero")
 
 
-class Leave(Tool):
-    """Would end the program."""
-
-    spec = ToolSpec("leave", "ends it all")
-
-    async def run(self, arguments: dict[str, Any]) -> str:
-        raise SystemExit(3)
+async def leave() -> str:
+    """Try to end the program."""
+    raise SystemExit(3)
 
 
-class Hang(Tool):
-    """Never ends."""
-
-    spec = ToolSpec("hang", "never ends")
-
-    async def run(self, arguments: dict[str, Any]) -> str:
-        await asyncio.Event().wait()
-        return "never"
+async def hang() -> str:
+    """Never end."""
+    await asyncio.Event().wait()
+    return "never"
 
 
-@pytest.fixture
-async def session(memory_home: Path) -> AsyncIterator[SessionHandle]:
-    async with MemorySystem(memory_home) as memory:
-        yield await memory.create_session(["basic_session"], "chat")
+ADD = Toolbox([FunctionTool(add)])
+ONE_AND_ONE = ToolCall("c", "add", '{"a": 1, "b": 1}')
 
 
 async def _transcript(session: SessionHandle) -> list[tuple[str, str]]:
     return [(entry.role, entry.content) for entry in await session.transcript_read_all()]
-
-
-def _calls(*calls: tuple[str, str, str]) -> list[Delta | Exception]:
-    """Tool calls as models stream them: id and name first, the arguments in two pieces."""
-    deltas: list[Delta | Exception] = []
-    for index, (call_id, name, arguments) in enumerate(calls):
-        half = len(arguments) // 2
-        deltas.append(ToolCallDelta(index, call_id, name, arguments[:half]))
-        deltas.append(ToolCallDelta(index, arguments=arguments[half:]))
-    return deltas
 
 
 def _sent(message: Message) -> tuple[str, str]:
@@ -321,9 +291,13 @@ async def test_the_phase_says_what_is_still_loaded(session: SessionHandle, memor
 async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
     session: SessionHandle, memory_home: Path
 ) -> None:
-    asked = [TextDelta("let me see"), *_calls(("c1", "add", '{"a": 1, "b": 2}'), ("c2", "add", '{"a": 3, "b": 4}'))]
+    asked = [
+        TextDelta("let me see"),
+        ToolCall("c1", "add", '{"a": 1, "b": 2}'),
+        ToolCall("c2", "add", '{"a": 3, "b": 4}'),
+    ]
     model = ScriptedModel([asked, "3 and 7", "yes"])
-    chat = chat_of(model, session, memory_home, tools=Toolbox([Add()]))
+    chat = chat_of(model, session, memory_home, tools=ADD)
     seen: list[Event] = []
     receipt = await chat.turn("add", seen.append)
     assert receipt.reply == "3 and 7"
@@ -345,21 +319,21 @@ async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (("c", "add", "{not json"), "not valid JSON"),
-        (("c", "add", "[" * 5_000), "not valid JSON"),
-        (("c", "add", "[1, 2]"), "should be an object"),
-        (("c", "ad", "{}"), "did you mean 'add'"),
-        (("c", "refuse", "{}"), "not today"),
-        (("c", "crash", "{}"), "'crash' failed: by zero"),
-        (("c", "leave", "{}"), "'leave' failed: 3"),
-        (("c", "hang", "{}"), "did not finish within"),
+        (("add", "{not json"), "not valid JSON"),
+        (("add", "[" * 5_000), "not valid JSON"),
+        (("add", "[1, 2]"), "should be an object"),
+        (("ad", "{}"), "did you mean 'add'"),
+        (("refuse", "{}"), "not today"),
+        (("crash", "{}"), "'crash' failed: by zero"),
+        (("leave", "{}"), "'leave' failed: 3"),
+        (("hang", "{}"), "did not finish within"),
     ],
 )
 async def test_what_goes_wrong_in_a_tool_is_told_to_the_model(
-    session: SessionHandle, memory_home: Path, call: tuple[str, str, str], told: str
+    session: SessionHandle, memory_home: Path, call: tuple[str, str], told: str
 ) -> None:
-    model = ScriptedModel([_calls(call), "I see"])
-    tools = Toolbox([Add(), Refuse(), Crash(), Leave(), Hang()], timeout_s=0.05)
+    model = ScriptedModel([ToolCall("c", *call), "I see"])
+    tools = Toolbox(map(FunctionTool, (add, refuse, crash, leave, hang)), timeout_s=0.05)
     receipt = await chat_of(model, session, memory_home, tools=tools).turn("try")
     assert receipt.reply == "I see"
     assert told in model.prompts[1][-1].content
@@ -369,13 +343,13 @@ async def test_what_goes_wrong_in_a_tool_is_told_to_the_model(
 async def test_a_turn_with_more_tool_entries_than_the_window_still_shows_its_question(
     session: SessionHandle, memory_home: Path
 ) -> None:
-    many = _calls(*((f"c{n}", "add", '{"a": 1, "b": 1}') for n in range(12)))
+    many = [replace(ONE_AND_ONE, id=f"c{n}") for n in range(12)]
     model = ScriptedModel([many, many, "done"])
     await chat_of(
         model,
         session,
         memory_home,
-        tools=Toolbox([Add()]),
+        tools=ADD,
         settings=AgentSettings(window_entries=4),
         most=50,
     ).turn("count")
@@ -384,8 +358,8 @@ async def test_a_turn_with_more_tool_entries_than_the_window_still_shows_its_que
 
 
 async def test_the_model_may_not_call_tools_for_ever(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel([_calls(("c", "add", '{"a": 1, "b": 1}'))])
-    chat = chat_of(model, session, memory_home, tools=Toolbox([Add()]), settings=AgentSettings(tool_steps=3))
+    model = ScriptedModel([ONE_AND_ONE])
+    chat = chat_of(model, session, memory_home, tools=ADD, settings=AgentSettings(tool_steps=3))
     receipt = await chat.turn("loop")
     assert (receipt.finish, len(receipt.tools), len(model.prompts)) == ("tool_limit", 3, 4)
     assert "tool_steps" in receipt.notices[0]
@@ -499,8 +473,8 @@ async def test_a_budget_in_dollars_needs_a_price(session: SessionHandle, memory_
 
 
 async def test_taking_back_removes_the_last_exchange_whole(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel(["one", _calls(("c", "add", '{"a": 1, "b": 1}')), "two"])
-    chat = chat_of(model, session, memory_home, tools=Toolbox([Add()]))
+    model = ScriptedModel(["one", ONE_AND_ONE, "two"])
+    chat = chat_of(model, session, memory_home, tools=ADD)
     await chat.turn("first")
     await chat.turn("second")
     taken = await chat.take_back()

@@ -1,6 +1,5 @@
 """Every command as a process of its own: it starts, prints and ends as it does in process, where other tests run it."""
 
-import asyncio
 import logging
 import os
 import re
@@ -32,8 +31,8 @@ LINES: dict[int, str] = {
         sessions prune; why; prompt --dry-run --new bicycle; memory add tea --person Ida --json;
         memory edit {row} --title milk; memory supersede {row} {other}; memory confirm {row}; memory forget {row};
         memory restore {row}; memory extract -; memory search aisle --json; memory recall aisle --json; memory list;
-        memory get {row}; memory timeline {row}; memory history {row}; memory people; memory profile;
-        memory profile set home Lisbon; memory tasks; memory tasks add Pay; memory tasks start {task};
+        memory get {row}; memory timeline {row}; memory history {row}; memory people; memory alias Ida Idi;
+        memory profile; memory profile set home Lisbon; memory tasks; memory tasks add Pay; memory tasks start {task};
         memory tasks done {task}; memory tasks cancel {task}; memory facts; memory facts add Ida drives cars;
         memory facts remove {fact}; memory import CLAUDE.md; memory export; memory stats; memory reindex;
         maintain --dry-run; usage --json; stores; storage copy identities/ada/memory copied; backup copy.chatbot;
@@ -160,26 +159,9 @@ def test_nothing_of_a_run_is_left_behind() -> None:
     assert before == (dict(os.environ), sys.path[:], sys.argv, Path.cwd(), sys.stdout, logging.getLogger().handlers[:])
 
 
-def test_a_plug_in_that_changed_is_imported_anew(config_is_asked_for: None) -> None:
-    command.project(f'{CONFIG}[hooks."own:Own"]\n')
-    for about in ("The first.", "Another one."):
-        Path("own.py").write_text(
-            f"from chatbot.hooks import Hook\nclass Own(Hook):\n    {about!r}\n    topics = ('turn:end',)\n"
-            "    async def handle(self, event): ...\n",
-            encoding="utf-8",
-        )
-        assert about in command.ok("hooks", "--json")
-
-
 def test_what_nobody_handles_is_shown_on_standard_error_and_ends_as_it_does_in_a_process() -> None:
     command.project(CONFIG)
     Path("chatbot_broken.py").write_text("raise KeyError('gone')\n", encoding="utf-8")
     arguments = ("stores", "--config", "config.toml")
     broken = {"CHATBOT_AGENTS__CHAT__MEMORY": '["chatbot_broken:Store"]'}
     assert _lasting(process.run(*arguments, **broken)) == _lasting(command.run(*arguments, **broken))
-
-
-async def test_a_command_runs_within_a_coroutine_too() -> None:
-    command.project(CONFIG)
-    assert command.ok("ask", "hello") == "You said: hello\n"
-    assert asyncio.get_running_loop().is_running()

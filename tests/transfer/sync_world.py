@@ -24,8 +24,8 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.transfer.backups import backup, restore
-from chatbot.transfer.sync import SyncReport, exchange, sync
-from chatbot.transfer.sync_place import FolderPlace, Meeting, ServerAnswer, ServerPlace
+from chatbot.transfer.sync import exchange, sync
+from chatbot.transfer.sync_place import FolderPlace, Meeting, ServerAnswer, ServerPlace, SyncReport
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
 

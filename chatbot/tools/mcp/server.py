@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from chatbot.config import McpServerSettings
 from chatbot.errors import ToolError
@@ -76,14 +76,9 @@ def _described(schema: Any, clean: Clean) -> Any:
         return _plain(schema, clean)
     if not isinstance(schema, dict):
         return schema
-    return {
-        _plain(name, clean): _described(value[:LONGEST_DESCRIPTION] if _is_prose(name, value) else value, clean)
-        for name, value in schema.items()
-    }
-
-
-def _is_prose(name: str, value: object) -> TypeGuard[str]:
-    return name in {"description", "title", "$comment"} and isinstance(value, str)
+    prose = ("description", "title", "$comment")
+    cut = {name: schema[name][:LONGEST_DESCRIPTION] for name in prose if isinstance(schema.get(name), str)}
+    return {_plain(name, clean): _described(value, clean) for name, value in {**schema, **cut}.items()}
 
 
 def _plain(text: str, clean: Clean) -> str:
@@ -262,21 +257,18 @@ class Server(AsyncResource):
         for each in wanted[:_MOST_TOOLS]:
             try:
                 tool = RemoteTool(self.name, each, self._settings, self.call, self._clean)
-                self._check(each.name, tool.spec)
+                form = None if each.name in self._settings.unjudged else self._judge(tool.spec)
+                if form is not None:
+                    raise ToolError(
+                        f"the tool {each.name!r:.80} of {self.name!r} is left out: its description reads like an "
+                        f"instruction ({form}); list it in `unjudged` to offer it anyway"
+                    )
             except ToolError as error:
                 problems.append(str(error))
                 continue
             if tools.setdefault(tool.spec.name, tool) is not tool:
                 problems.append(f"{self.name!r} has two tools called {tool.spec.name!r}: the second is left out")
         return list(tools.values()), problems
-
-    def _check(self, name: str, spec: ToolSpec) -> None:
-        rule = None if name in self._settings.unjudged else self._judge(spec)
-        if rule is not None:
-            raise ToolError(
-                f"the tool {name!r:.80} of {self.name!r} is left out: its description reads like an instruction "
-                f"({rule}); list it in `unjudged` to offer it anyway"
-            )
 
 
 HOW_TO_INSTALL = "the package mcp is not installed: pip install 'chatbot-runtime[mcp]'"

@@ -18,8 +18,8 @@ from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import StoreError, StoreFailed
-from chatbot.transfer.sync import SyncReport, sync
-from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, ServerPlace
+from chatbot.transfer.sync import sync
+from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, ServerPlace, SyncReport
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests import process
 from tests.clock import Clock

@@ -7,7 +7,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
 from chatbot.errors import ContextTooLong, ProviderFailed
-from chatbot.messages import ToolCall
+from chatbot.messages import TextDelta, ToolCall
 from tests.servers.http_server import Serve, Served
 from tests.surfaces.server.test_doors import served_in
 
@@ -216,8 +216,6 @@ def test_a_failure_before_the_first_word_has_its_status_also_in_a_stream(http: S
 
 
 def test_a_failure_in_the_middle_of_a_stream_is_raised_by_the_client(http: Serve) -> None:
-    from chatbot.messages import TextDelta
-
     with official(http([[TextDelta("Half a "), ProviderFailed("the line is dead")]])) as client:
         stream = client.chat.completions.create(model="ada", messages=HELLO, stream=True)
         with pytest.raises(openai.APIError, match="the line is dead"):
