@@ -65,6 +65,18 @@ def shell_word(path: object) -> str:
     return f"$'{escaped}'"
 
 
+DEEPEST = 8
+"""Levels of folders that are examined; ours are four."""
+
+
+def below(folder: Path) -> Iterator[Path]:
+    """Yield all files, folders and links below, down to `DEEPEST`. Those removed meanwhile may be included or not."""
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))
+        if len(Path(parent).relative_to(folder).parts) >= DEEPEST:
+            folders.clear()
+
+
 class Reading(Struct, frozen=True):
     """Records that were added since a mark, oldest first, and the mark after them."""
 

@@ -22,11 +22,11 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
+from chatbot.stores.backend import below
 from chatbot.stores.errors import ReadOnlyFolder, StoreFailed, UnsafePath
 from chatbot.stores.files import (
     Folder,
     Stamp,
-    below,
     erase,
     locked,
     make_folder,

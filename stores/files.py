@@ -39,6 +39,7 @@ FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 LOCK_TIMEOUT_S = 10.0
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a pipe in place of a file from blocking
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | _SAFELY
 _TAIL_BYTES = 4096
 _CHUNK_BYTES = 64 * 1024
 """Bytes up to which a part is read without looking how long the file is."""
@@ -77,51 +78,19 @@ class Stamp(Struct, frozen=True):
 
 def stamp(path: Path) -> Stamp | None:
     """Return the stamp of the file at `path`; None if it does not exist."""
-    try:
+    with suppress(FileNotFoundError, NotADirectoryError):
         return Stamp.of(os.lstat(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    return None
 
 
 def erase(path: Path) -> None:
     """Delete a file, a link, a pipe, or a folder with all that is in it, however deep."""
-    if not path.is_dir() or path.is_symlink():  # opening a pipe as a folder would wait forever
+    if path.is_dir() and not path.is_symlink():  # opening a pipe as a folder would wait forever
+        with closing(open_folder(path)) as folder:
+            folder.clear()
+        path.rmdir()
+    else:
         path.unlink(missing_ok=True)
-        return
-    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
-    try:
-        waiting = ["."]
-        while waiting:  # folders are moved to the top: `rmtree` recurses, and opens each level
-            name = waiting.pop()
-            folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _SAFELY, dir_fd=top)
-            try:
-                with os.scandir(folder) as found:
-                    entries = list(found)
-                for each in entries:
-                    if each.is_dir(follow_symlinks=False):
-                        waiting.append(secrets.token_hex(8))
-                        os.rename(each.name, waiting[-1], src_dir_fd=folder, dst_dir_fd=top)
-                    else:
-                        os.unlink(each.name, dir_fd=folder)
-            finally:
-                os.close(folder)
-            if name != ".":
-                os.rmdir(name, dir_fd=top)
-    finally:
-        os.close(top)
-    path.rmdir()
-
-
-DEEPEST = 8
-"""Levels of folders that are examined; ours are four."""
-
-
-def below(folder: Path) -> Iterator[Path]:
-    """Yield all files, folders and links below, down to `DEEPEST`. Those removed meanwhile may be included or not."""
-    for parent, folders, files in os.walk(folder):
-        yield from (Path(parent, name) for name in (*folders, *files))
-        if len(Path(parent).relative_to(folder).parts) >= DEEPEST:
-            folders.clear()
 
 
 def mend_lines(tail: bytes, _: int) -> tuple[int, bytes]:
@@ -149,7 +118,12 @@ class Folder:
         from filelock import lock_descriptor
 
         if self._lock is None:
-            self._lock = self._open_lock(name)
+            try:
+                self._lock = self._open(name, os.O_RDWR | os.O_CREAT)
+            except OSError as error:
+                if isinstance(error, StoreError) or error.errno not in _READ_ONLY:
+                    raise
+                raise _read_only(self.path, error) from error
         give_up = time.monotonic() + timeout_s
         while not lock_descriptor(self._lock.descriptor, blocking=False):
             if time.monotonic() > give_up:
@@ -282,6 +256,24 @@ class Folder:
         with suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._descriptor)
 
+    def clear(self) -> None:
+        """Delete all that is in the folder, however deep."""
+        waiting = ["."]
+        while waiting:  # folders are moved to the top: `rmtree` recurses, and opens each level
+            name = waiting.pop()
+            inner = os.open(name, _FOLDER, dir_fd=self._descriptor)
+            try:
+                for each in list(os.scandir(inner)):
+                    if each.is_dir(follow_symlinks=False):
+                        waiting.append(secrets.token_hex(8))
+                        os.rename(each.name, waiting[-1], src_dir_fd=inner, dst_dir_fd=self._descriptor)
+                    else:
+                        os.unlink(each.name, dir_fd=inner)
+            finally:
+                os.close(inner)
+            if name != ".":
+                os.rmdir(name, dir_fd=self._descriptor)
+
     def set_aside(self, name: str) -> str:
         """Rename a damaged file so that it is neither read nor overwritten; returns its new name."""
         aside = aside_of(name)
@@ -329,14 +321,6 @@ class Folder:
     def _open(self, name: str, flags: int) -> OpenFile:
         descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
         return OpenFile(name, descriptor, checked_status(descriptor, self.path / name))
-
-    def _open_lock(self, name: str) -> OpenFile:
-        try:
-            return self._open(name, os.O_RDWR | os.O_CREAT)
-        except OSError as error:
-            if isinstance(error, StoreError) or error.errno not in _READ_ONLY:
-                raise
-            raise _read_only(self.path, error) from error
 
     def _end(self, name: str) -> tuple[OpenFile, os.stat_result]:
         """Return the file, open at its end, and its status; reopen it if the name now refers to another file."""
@@ -403,7 +387,7 @@ def checked_status(descriptor: int, path: Path) -> os.stat_result:
 
 def open_folder(path: Path) -> Folder:
     """Open the folder at `path`, to be closed by the caller; errors are those of the operating system."""
-    return Folder(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY))
+    return Folder(path, os.open(path, _FOLDER))
 
 
 @contextmanager

@@ -16,13 +16,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakMethod, WeakSet
 
-from chatbot.stores.files import (
-    LOCK_NAME,
-    LOCK_TIMEOUT_S,
-    Folder,
-    open_folder,
-    translated,
-)
+from chatbot.stores.files import LOCK_NAME, LOCK_TIMEOUT_S, Folder, open_folder, translated
 
 MOST = 24
 """Most holders, of at most three descriptors each."""

@@ -28,19 +28,8 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
 from msgspec import Struct, field
 
-from chatbot.stores.access import (
-    Guard,
-    View,
-    may_see,
-    strictest,
-)
-from chatbot.stores.errors import (
-    ChangedMeanwhile,
-    InvalidValue,
-    LaterFormat,
-    StoreError,
-    UnknownObservation,
-)
+from chatbot.stores.access import Guard, View, may_see, strictest
+from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, LaterFormat, StoreError, UnknownObservation
 from chatbot.stores.fields import MOST_COUNTED, Form, Id, check_id, declared, read, writer
 from chatbot.stores.observation import (
     CONTENT,

@@ -14,16 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from chatbot.stores.errors import InvalidValue, LaterFormat
-from chatbot.stores.files import (
-    Folder,
-    OpenFile,
-    Stamp,
-    checked_status,
-    make_folder,
-    read_between,
-    stamp,
-    translated,
-)
+from chatbot.stores.files import Folder, OpenFile, Stamp, checked_status, make_folder, read_between, stamp, translated
 from chatbot.stores.json_lines import encode, is_blank, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing, rewritten
 from chatbot.stores.open_folders import OpenFolders

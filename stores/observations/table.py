@@ -19,17 +19,7 @@ from typing import Any, cast
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.consolidation import LASTING_TYPES, CapFields, settled
 from chatbot.stores.log import Place
-from chatbot.stores.observation import (
-    NEVER,
-    TYPES,
-    Observation,
-    RowState,
-    Status,
-    Triple,
-    Type,
-    counted,
-    parse_triple,
-)
+from chatbot.stores.observation import NEVER, TYPES, Observation, RowState, Status, Triple, Type, counted, parse_triple
 from chatbot.stores.observations.lookups import (
     COLUMNS,
     COUNTS,

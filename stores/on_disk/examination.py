@@ -20,16 +20,14 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from chatbot.stores import transcript
-from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, blob_name, is_blob_name, shell_word
+from chatbot.stores.backend import ATTACHMENTS, DEEPEST, Examination, Flaw, below, blob_name, is_blob_name, shell_word
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import (
-    DEEPEST,
     LOCK_NAME,
     Folder,
     aside_of,
-    below,
     erase,
     locked,
     make_folder,

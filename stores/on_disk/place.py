@@ -27,6 +27,7 @@ from chatbot.stores.backend import (
     Place,
     Reading,
     Record,
+    below,
     blob_name,
     checked_blob,
     checked_blob_name,
@@ -34,7 +35,7 @@ from chatbot.stores.backend import (
     is_blob_name,
 )
 from chatbot.stores.errors import InvalidValue, StoreBusy
-from chatbot.stores.files import FILE_MODE, Folder, Stamp, below, contained, locked, make_folder, opened, stamp
+from chatbot.stores.files import FILE_MODE, Folder, Stamp, contained, locked, make_folder, opened, stamp
 from chatbot.stores.on_disk import examination
 from chatbot.stores.on_disk.sessions import FolderSessions
 from chatbot.stores.open_folders import OpenFolders

@@ -164,7 +164,10 @@ class FolderSessions(Sessions):
                 folder.rename(grave)
                 self.index.note_deleted(home, session_id)
             sync_folder(self._sessions)
-            _erase(grave)
+            with suppress(OSError):  # other processes may still be at work in it
+                erase(grave)
+            if grave.exists():
+                erase(grave)
             self.drop_former()  # or the journal of the index would still hold the title
 
     def reorder(self) -> None:
@@ -274,14 +277,6 @@ def _backdate(draft: Path, moment: datetime) -> None:
     """Set the times of an imported session's files to its own: a rebuilt index goes by them."""
     for path in draft.iterdir():
         os.utime(path, (moment.timestamp(), moment.timestamp()))
-
-
-def _erase(path: Path) -> None:
-    """Delete a folder in which other processes may still be at work."""
-    with suppress(OSError):
-        erase(path)
-    if path.exists():
-        erase(path)
 
 
 def _open_safely(path: str, flags: int) -> int:

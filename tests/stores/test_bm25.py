@@ -3,14 +3,7 @@
 from whoosh.util.numeric import byte_to_length as whoosh_length
 from whoosh.util.numeric import length_to_byte as whoosh_byte
 
-from chatbot.stores.text.bm25 import (
-    LENGTHS,
-    MAX_FREQUENCY,
-    frequencies,
-    length_to_byte,
-    rank,
-    score_sessions,
-)
+from chatbot.stores.text.bm25 import LENGTHS, MAX_FREQUENCY, frequencies, length_to_byte, rank, score_sessions
 
 
 def test_lengths_are_quantised_as_whoosh_does() -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.stores.backend import Examination
+from chatbot.stores.backend import Examination, below
 from chatbot.stores.errors import MissingFolder, StoreBusy, StoreFailed, UnsafePath
-from chatbot.stores.files import below, contained, locked, make_folder, opened, stamp
+from chatbot.stores.files import contained, locked, make_folder, opened, stamp
 from chatbot.stores.on_disk.place import FileBackend
 from chatbot.stores.records import SessionRecord
 from tests.patience import PATIENCE_S
