@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -291,7 +291,7 @@ async def test_the_phase_says_what_is_still_loaded(session: SessionHandle, memor
 async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
     session: SessionHandle, memory_home: Path
 ) -> None:
-    asked = [
+    asked: list[Delta | ToolCall | Exception] = [
         TextDelta("let me see"),
         ToolCall("c1", "add", '{"a": 1, "b": 2}'),
         ToolCall("c2", "add", '{"a": 3, "b": 4}'),
@@ -333,7 +333,8 @@ async def test_what_goes_wrong_in_a_tool_is_told_to_the_model(
     session: SessionHandle, memory_home: Path, call: tuple[str, str], told: str
 ) -> None:
     model = ScriptedModel([ToolCall("c", *call), "I see"])
-    tools = Toolbox(map(FunctionTool, (add, refuse, crash, leave, hang)), timeout_s=0.05)
+    functions: list[Callable[..., Awaitable[str]]] = [add, refuse, crash, leave, hang]
+    tools = Toolbox([FunctionTool(each) for each in functions], timeout_s=0.05)
     receipt = await chat_of(model, session, memory_home, tools=tools).turn("try")
     assert receipt.reply == "I see"
     assert told in model.prompts[1][-1].content
