@@ -1,7 +1,7 @@
 """A refusal tells nothing by how long it takes: what is closed takes the same road as what is not there.
 
-Seconds would flake, so first the steps of the road are compared: every call into the operating system that works on
-files, every hop into a thread, every row that is looked at. Then, with more patience, the time.
+Seconds would flake, so the steps of the road are compared: every call into the operating system that works on files,
+every hop into a thread, every row that is looked at.
 """
 
 import re
@@ -19,7 +19,6 @@ import pytest
 
 from chatbot.stores import group_commit
 from chatbot.stores.files import stamp
-from tests.effort import rounds
 from tests.servers.http_server import Served, serving, wait_until
 from tests.surfaces.server.test_doors import ASKED, NAMING, QUERIES, address
 
@@ -27,7 +26,6 @@ MISSING = "0196d5e4-0000-7000-8000-000000000000"
 TITLE = "for the owner alone"
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 _NAMED = re.compile(r"{(\w+)}")
-_PAIRS, _WARM = rounds(160), 10
 _STEPS = frozenset({"posix", "fcntl", "_io"})
 _OURS = {"run_in_executor": "a hop into a thread", "_row": "a row, from the journal or out of memory"}
 
