@@ -43,6 +43,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | _SAFELY
 _TAIL_BYTES = 4096
 _CHUNK_BYTES = 64 * 1024
 """Bytes up to which a part is read without looking how long the file is."""
+LONGEST_ENTRY = 64 << 20
+"""Bytes at the end of a file in which one of its entries begins: none is longer."""
 _MOST_AT_ONCE = 1 << 30
 """Bytes that are read of a file at once: more is refused before it fills the memory."""
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
@@ -285,7 +287,7 @@ class Folder:
         tail = read_between(file.descriptor, max(0, size - reach), size)
         while (found := mend(tail, size))[0] == len(tail) < size:
             reach *= 8
-            tail = read_between(file.descriptor, max(0, size - reach), size)
+            tail = read_between(file.descriptor, max(0, size - reach), size, file.name, most=LONGEST_ENTRY)
         cut, missing = found
         path, lost = self.path / file.name, tail[len(tail) - cut :].rstrip(b"\0")
         if b"\n" in lost:  # more than half a header: worth keeping

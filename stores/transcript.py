@@ -26,8 +26,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from chatbot.stores.errors import MissingFolder, StoreBusy
-from chatbot.stores.files import LOCK_TIMEOUT_S, Folder, Stamp, locked, opened, stamp
+from chatbot.stores.errors import DamagedFile, MissingFolder, StoreBusy
+from chatbot.stores.files import LOCK_TIMEOUT_S, LONGEST_ENTRY, Folder, Stamp, locked, opened, stamp
 from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import TranscriptEntry, format_time
 
@@ -271,6 +271,8 @@ class TranscriptFile:
                 data = _read_steady(folder, offset)
             entries = _last_entries(data, n, is_cut=offset > 0)
             if len(entries) < n and offset:
+                if not entries and len(data) >= LONGEST_ENTRY:
+                    raise DamagedFile(f"{self._path} is damaged: no entry begins in its last {len(data):,} bytes")
                 return None
             has_archive = folder.stamp(ARCHIVE_NAME) is not None
             if len(entries) < n and has_archive:
