@@ -153,7 +153,7 @@ def _paired(messages: list[Message]) -> list[Message]:
 
 
 def _read_calls(content: str) -> tuple[ToolCall, ...]:
-    listed = _json(content)
+    listed = json_in(content)
     if not isinstance(listed, list):
         return ()
     return tuple(
@@ -164,14 +164,14 @@ def _read_calls(content: str) -> tuple[ToolCall, ...]:
 
 
 def _read_result(content: str) -> list[Message]:
-    result = _json(content)
+    result = json_in(content)
     if not isinstance(result, dict) or not isinstance(result.get("id"), str):
         return []
     return [Message("tool", str(result.get("content", "")), tool_call_id=result["id"])]
 
 
-def _json(content: str) -> Any:
-    """Parse JSON; None for an entry that a hand edit made unreadable."""
+def json_in(content: str) -> Any:
+    """Parse the JSON of an entry; None for one that a hand edit made unreadable."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

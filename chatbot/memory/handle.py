@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from inspect import iscoroutinefunction
 from itertools import takewhile
@@ -259,16 +259,6 @@ class SessionHandle:
     async def transcript_count(self, roles: Collection[str] = ()) -> int:
         """Count the entries still known, archived ones included; only those of the roles, if any are named."""
         return await self._keeper(TranscriptStore, "read").transcript_count(self._ref, roles)
-
-    async def summarize_episode(self) -> str:
-        """Return the transcript in at most 24 lines, chosen by rule: decisions, open items, rare words. Writes nothing.
-
-        Empty without entries, or without a key-value store.
-        """
-        self.check("read")
-        from chatbot.memory.episode import summarize_episode
-
-        return await summarize_episode(self, datetime.max.replace(tzinfo=UTC), save=False)
 
     async def transcript_stamp(self) -> str:
         """Return a value that changes with the transcript; empty if the store has none."""

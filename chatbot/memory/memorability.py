@@ -1,10 +1,10 @@
 """Decide what to remember: tool runs by a score from 0 to 1 and a gate, exchanges by a judgement. Pure.
 
-    score = substance x distinctiveness x (1 + salience + weight of the type) / 3
+    score = substance x distinctiveness x (1.5 + weight of the type) / 3
 
-Substance is the number of content words, which saturates; distinctiveness is the share of new ones; salience the share
-about the current topic. (Dimensions, weights and gate are those of LetsGo; the product excludes both long texts without
-news and very short ones.)
+Substance is the number of content words, which saturates; distinctiveness is the share of new ones. (Weights and gate
+are those of LetsGo, whose salience is neutral here; the product excludes both long texts without news and very short
+ones.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from msgspec import Struct, field
@@ -31,8 +31,6 @@ TYPE_WEIGHTS: Mapping[str, float] = {
     "change": 0.3,
 }
 OTHER_TYPE = 0.5
-NEUTRAL = 0.5
-"""Salience of a text that cannot be compared with anything."""
 _WORDS = 6
 """Number of content words with a substance of one half."""
 _LEAST_NEW = 0.2
@@ -51,13 +49,12 @@ class Memorability(Struct, frozen=True):
     gate: float = GATE
     type_weights: Mapping[str, float] = field(default_factory=lambda: TYPE_WEIGHTS)
 
-    def score(self, text: str, type_: str, *, known: Iterable[str] = (), about: Collection[str] = ()) -> float:
-        """Return the memorability of a text of that type, from 0 to 1; `about` are the words of the current topic."""
+    def score(self, text: str, type_: str, *, known: Iterable[str] = ()) -> float:
+        """Return the memorability of a text of that type, from 0 to 1."""
         words = content(text)
-        salience = len(words & set(about)) / len(words) if words and about else NEUTRAL
         new = min((_share_unknown(words, [each]) for each in known), default=1.0)
         weight = self.type_weights.get(type_, OTHER_TYPE)
-        return saturated(len(words) / _WORDS) * math.sqrt(new) * (1 + max(salience, NEUTRAL) + weight) / 3
+        return saturated(len(words) / _WORDS) * math.sqrt(new) * (1.5 + weight) / 3
 
 
 def saturated(measure: float) -> float:

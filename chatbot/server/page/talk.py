@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from chatbot.attachments import Link, split
-from chatbot.chat.dialogue import ASSISTANT, ERROR, STOPPED, TOOL, TOOL_CALL, USER, replies_of
+from chatbot.chat.dialogue import ASSISTANT, ERROR, STOPPED, TOOL, TOOL_CALL, USER, json_in, replies_of
 from chatbot.chat.receipts import memory_line
 from chatbot.memory import SessionHandle
 from chatbot.memory.meaning import only_asks
@@ -118,26 +117,18 @@ def _answer(role: str, content: str) -> AnswerEntry:
     if role == TOOL_CALL:
         return _call(content)
     if role == TOOL:
-        result = _json(content)
+        result = json_in(content)
         text = str(result.get("content", "")) if isinstance(result, dict) else content
         return AnswerEntry(TOOL, _shortened(text))
     return AnswerEntry(role, content)
 
 
 def _call(content: str) -> AnswerEntry:
-    calls = _json(content)
+    calls = json_in(content)
     named = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     names = ", ".join(str(call.get("name", "?")) for call in named)
     told = "\n".join(f"{call.get('name', '?')} {call.get('arguments', '')}" for call in named)
     return AnswerEntry(TOOL_CALL, _shortened(told or content), names or "a tool")
-
-
-def _json(content: str) -> Any:
-    """Return tool names; text broken by a manual edit is shown unchanged."""
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _shortened(text: str) -> str:
