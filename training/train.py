@@ -66,9 +66,9 @@ class HeadPlan(NamedTuple):
 PLANS = {
     "needs_memory": HeadPlan("yes", (0.25,)),
     "asks_the_bot": HeadPlan("yes", (0.05,)),
-    "states_something": HeadPlan("yes", (0.15,)),
+    "states_something": HeadPlan("yes", (0.30,)),
     "orders_a_model": HeadPlan("order", (0.10, 0.01)),
-    "english": HeadPlan("en", (0.10,)),
+    "english": HeadPlan("en", (0.08,)),
 }
 """The heads, by the names of their files; `english` is trained on the languages of all lines."""
 

@@ -19,6 +19,7 @@ pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
+END = datetime.max.replace(tzinfo=UTC)
 
 
 def said(at: int, content: str, role: str = "user") -> TranscriptEntry:
@@ -46,11 +47,11 @@ async def test_an_order_in_a_summary_is_not_kept(memory_home: Path) -> None:
     assert (summary, bool(notice)) == (None, True)
 
 
-async def test_a_handle_tells_its_transcript_in_short(session: SessionHandle) -> None:
-    assert await session.summarize_episode() == ""
+async def test_an_episode_is_told_in_short(session: SessionHandle) -> None:
+    assert await summarize_episode(session, END, save=False) == ""
     await session.transcript_append("user", "How are you?")
     await session.transcript_append("user", "We decided to paint the kitchen green. And so on.")
-    told = await session.summarize_episode()
+    told = await summarize_episode(session, END, save=False)
     assert "- user: We decided to paint the kitchen green." in told
     assert "How are you" not in told
     assert await session.kv_entries() == []
@@ -58,7 +59,7 @@ async def test_a_handle_tells_its_transcript_in_short(session: SessionHandle) ->
 
 async def test_a_transcript_whose_entries_all_have_one_time_is_summed_up(session: SessionHandle) -> None:
     await session.transcript_extend([replace(each, at=session.record.created_at) for each in ENTRIES[:3]])
-    assert ENTRIES[0].content in await session.summarize_episode()
+    assert ENTRIES[0].content in await summarize_episode(session, END, save=False)
 
 
 async def test_the_next_summary_is_made_of_the_one_before_and_of_what_is_new(
