@@ -45,7 +45,7 @@ _CHUNK_BYTES = 64 * 1024
 """Bytes up to which a part is read without looking how long the file is."""
 LONGEST_ENTRY = 64 << 20
 """Bytes at the end of a file in which one of its entries begins: none is longer."""
-_MOST_AT_ONCE = 1 << 30
+_MOST = 1 << 30
 """Bytes that are read of a file at once: more is refused before it fills the memory."""
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lock
@@ -286,7 +286,7 @@ class Folder:
         reach = _TAIL_BYTES
         tail = read_between(file.descriptor, max(0, size - reach), size)
         while (found := mend(tail, size))[0] == len(tail) < size:
-            reach *= 8
+            reach *= 4  # comes to `LONGEST_ENTRY`, and must not step over it
             tail = read_between(file.descriptor, max(0, size - reach), size, file.name, most=LONGEST_ENTRY)
         cut, missing = found
         path, lost = self.path / file.name, tail[len(tail) - cut :].rstrip(b"\0")
@@ -483,9 +483,7 @@ def aside_of(name: str, mark: str = ".damaged") -> str:
     return f"{name}{mark}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
 
 
-def read_between(
-    descriptor: int, start: int, end: int | None = None, name: str = "", *, most: int = _MOST_AT_ONCE
-) -> bytes:
+def read_between(descriptor: int, start: int, end: int | None = None, name: str = "", *, most: int = _MOST) -> bytes:
     """Return the bytes of an open file from `start` to `end`, or to its end. Raises `OSError` for too many."""
     if end is None or end - start > _CHUNK_BYTES:
         size = os.fstat(descriptor).st_size

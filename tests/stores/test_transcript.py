@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.stores import TranscriptEntry, transcript
+from chatbot.stores.files import LONGEST_ENTRY
 from chatbot.stores.testing.session_contract import HARD_TEXTS, TEXTS, entry
 from chatbot.stores.transcript import TranscriptFile
 
@@ -103,6 +104,20 @@ def test_a_length_that_is_far_behind_its_end_is_found(tmp_path: Path) -> None:
     assert len(asides) == 2
     file.drop_last(2**31)
     assert not list(tmp_path.glob("transcript.md.damaged-*"))
+
+
+@pytest.mark.parametrize("mebibytes", [20, 63])
+def test_half_of_a_very_long_entry_of_a_very_large_transcript_blocks_no_session(tmp_path: Path, mebibytes: int) -> None:
+    whole, half = b"\n" + transcript.render([entry("whole")]), transcript.render([entry("x" * LONGEST_ENTRY)])
+    half = half[: (mebibytes << 20) - len(whole)]
+    with (tmp_path / "transcript.md").open("wb") as torn:
+        torn.seek(LONGEST_ENTRY)
+        torn.write(whole + half)
+    file = TranscriptFile(tmp_path, 100)
+    file.append([[entry("next")]])
+    assert [each.content for each in file.read_last(2)] == ["whole", "next"]
+    [aside] = tmp_path.glob("transcript.md.damaged-*")
+    assert aside.stat().st_size == len(half)
 
 
 @pytest.mark.parametrize("zeros", [1, 100, 4096, 5000])
