@@ -25,7 +25,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from chatbot.embedding import Judgement
@@ -477,10 +476,10 @@ def _without_orders(entry: KeyValue) -> KeyValue:
     """Return the choices of a session without its model and persona, for who made the bundle may not choose those."""
     if entry.key != CHOICES:
         return entry
-    try:
-        chosen = msgspec.json.decode(entry.value, type=dict[str, Any])
-    except (ValueError, RecursionError):
-        return entry  # which chooses nothing
-    if not (chosen.get("model") or chosen.get("persona")):
-        return entry
+    try:  # as the page reads it: any other reader takes other texts for JSON
+        chosen = json.loads(entry.value or "{}")
+        if not (chosen.get("model") or chosen.get("persona")):
+            return entry
+    except (ValueError, AttributeError, RecursionError):
+        return structs.replace(entry, value="{}")
     return structs.replace(entry, value=json.dumps({"memory": chosen.get("memory") is not False}))
