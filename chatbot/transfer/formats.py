@@ -24,6 +24,8 @@ from chatbot.stores.records import TranscriptEntry, check_time, read_time
 
 CHATGPT, CLAUDE, MARKDOWN, MEMSTORE = "chatgpt", "claude", "markdown", "memstore"
 MARKDOWN_SUFFIXES = (".md", ".markdown")
+EDITED = ("title", "subtitle", "narrative", "user_text", "assistant_text", "metadata")
+"""Fields of a memory that an edit in its file changes here."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_KEY = 700
 
@@ -51,9 +53,11 @@ class MemoryItem:
 
     @property
     def hash(self) -> str:
-        """Hash of what it says, and who may see that."""
-        guard = (self.draft.visibility or "", self.draft.sensitivity, self.draft.min_clearance)
-        return ":".join((content_hash(self.draft), *guard))
+        """Hashes of its words as they are compared, and of its text to the letter; and who may see that."""
+        draft = self.draft
+        exact = json.dumps([getattr(draft, name) for name in EDITED], sort_keys=True, default=str).encode()
+        guard = (draft.visibility or "", draft.sensitivity, draft.min_clearance)
+        return ":".join((content_hash(draft), hashlib.sha256(exact).hexdigest()[:16], *guard))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,16 +41,15 @@ from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visi
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.observation import CONTENT, STATUSES, Observation
+from chatbot.stores.observation import CONTENT, STATUSES, Observation, content_hash
 from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
 from chatbot.transfer.exports import MemoryExport, SessionExport
-from chatbot.transfer.formats import Conversation, MemoryItem, Skip
+from chatbot.transfer.formats import EDITED, Conversation, MemoryItem, Skip
 from chatbot.transfer.sources import BUNDLE, Source
 
 DELETED = "deleted here together with its memories; import it with --include-purged"
 PURGED = "deleted permanently here; import it with --include-purged"
-_EDITED = ("title", "subtitle", "narrative", "user_text", "assistant_text", "metadata")
 _BATCH = 200
 
 
@@ -405,8 +404,9 @@ class Importer:
             known.words = {words: id_ for words, id_ in known.words.items() if id_ != row.id}
             self._report.changed += 1
             draft = self._drafted(item)
+            known.words[row.agent_id, row.visibility, content_hash(draft)] = row.id
             if not self.dry_run:
-                await known.memories.update(row.id, **{name: getattr(draft, name) for name in _EDITED})
+                await known.memories.update(row.id, **{name: getattr(draft, name) for name in EDITED})
         elif not self._is_barred(self._marks(known.memories, item)):
             return True
         else:

@@ -1,5 +1,6 @@
 """A repeated import changes what came from that very file, and nothing else."""
 
+import json
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from chatbot.memory import MemorySystem
 from chatbot.transfer import Importer, ImportReport, export_session, open_source
 from tests.effort import examples
+from tests.transfer import exports
 
 AGENTS = {"chat": ["basic_session", "observations"]}
 Counts = tuple[int, int, int]
@@ -86,6 +88,14 @@ LIVES: dict[str, tuple[list[Step], list[str]]] = {
             ({ONE: "# Day\nfog\n# Day\nsun\n# Day\nrain"}, ONE, (1, 1, 1)),
         ],
         ["Day: fog", "Day: rain", "Day: sun"],
+    ),
+    "what differs only in case is an edit, and as a copy the same": (
+        [
+            ({ONE: "# House\nblue", OTHER: "# House\nblue"}, ".", (1, 0, 1)),
+            ({ONE: "# House\nBLUE"}, ONE, (0, 1, 0)),
+            ({}, ".", (0, 0, 2)),
+        ],
+        ["House: BLUE"],
     ),
     "what was moved is known, and what is edited in it is added": (
         [
@@ -172,6 +182,24 @@ async def test_what_somebody_corrected_no_file_changes(memory: MemorySystem, tmp
         _write(path, f"# House\n{text}")
         assert await _came(memory, path) == (0, 0, 1)
     assert await _held(memory) == ["House: red"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("f.json", json.dumps({"facts": [exports.memstore_fact(1, "call", metadata={"status": "open"})]})),
+        ("a.md", "---\ntitle: Call\ndescription: open\n---\nthe bank"),
+    ],
+)
+async def test_whatever_part_is_edited_in_a_file_is_edited_here(
+    memory: MemorySystem, tmp_path: Path, name: str, text: str
+) -> None:
+    path = _write(tmp_path / name, text)
+    assert [await _came(memory, path) for _ in range(2)] == [(1, 0, 0), (0, 0, 1)]
+    _write(path, text.replace("open", "completed"))
+    assert [await _came(memory, path) for _ in range(2)] == [(0, 1, 0), (0, 0, 1)]
+    [row] = await memory.memory().every()
+    assert row.metadata.get("status", row.subtitle) == "completed"
 
 
 FILES = st.sampled_from(["a/CLAUDE.md", "b/CLAUDE.md", "b/notes.md"])
