@@ -133,16 +133,22 @@ def _notes(path: Path) -> Items:
     """Yield the notes of a file, or of all files in a folder, where links and hidden folders are not followed."""
     is_folder = path.is_dir()
     for file in _markdown_files(path) if is_folder else [path]:
-        name = file.relative_to(path if is_folder else path.parent).as_posix()
-        if is_folder and file.is_symlink():
-            yield Skip(name, "symbolic links are not followed")
-        elif file.stat().st_size > LARGEST_MARKDOWN:
-            yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
-        else:
-            try:  # the resolved path is the same however the file is named
-                yield from formats.read_markdown(decoded(file.read_bytes(), name), PurePosixPath(file.resolve()))
-            except (DamagedFile, OSError) as error:
-                yield Skip(name, str(error))
+        name = _as_text(file.relative_to(path if is_folder else path.parent))
+        try:
+            if is_folder and file.is_symlink():
+                yield Skip(name, "symbolic links are not followed")
+            elif file.stat().st_size > LARGEST_MARKDOWN:
+                yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
+            else:  # the resolved path is the same however the file is named
+                where = PurePosixPath(_as_text(file.resolve()))
+                yield from formats.read_markdown(decoded(file.read_bytes(), name), where)
+        except (StoreError, OSError) as error:
+            yield Skip(name, str(error))
+
+
+def _as_text(path: Path) -> str:
+    """Return the path as a text that can be kept: bytes that are not UTF-8 are written as escapes."""
+    return path.as_posix().encode(errors="backslashreplace").decode()
 
 
 def _elements(kind: str, members: Iterable[_Member]) -> Items:

@@ -1,6 +1,7 @@
 """A repeated import changes what came from that very file, and nothing else."""
 
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -135,6 +136,15 @@ async def test_a_folder_is_the_same_however_it_is_named(
     assert await _came(memory, Path(named)) == (0, 0, 1)
     _write(tmp_path / "notes" / "a.md", "# House\ngreen")
     assert await _came(memory, Path(named)) == (0, 1, 0)
+
+
+async def test_a_name_that_is_not_utf_8_ends_no_import_of_its_folder(memory: MemorySystem, tmp_path: Path) -> None:
+    for name, text in ((b"caf\xe9.md", "tea"), (b"caf\xe8.md", "milk"), (b"good.md", "bread")):
+        _write(tmp_path / os.fsdecode(name), text)
+    assert [await _came(memory, tmp_path) for _ in range(2)] == [(3, 0, 0), (0, 0, 3)]
+    _write(tmp_path / os.fsdecode(b"caf\xe9.md"), "coffee")
+    assert await _came(memory, tmp_path) == (0, 1, 2)
+    assert await _held(memory) == [r"caf\udce8: milk", r"caf\udce9: coffee", "good: bread"]
 
 
 async def test_no_bundle_tells_where_our_folders_are(memory: MemorySystem, tmp_path: Path) -> None:
