@@ -334,6 +334,7 @@ def _memory_of(fact: Mapping[str, Any]) -> MemoryItem | Skip:
     if not content or fact.get("superseded_by") is not None:
         return Skip(f"fact {fact.get('id')}", f"{fact['superseded_by']} replaced it" if content else "no content")
     namespace, category, metadata = (fact.get(name) or "" for name in ("namespace", "category", "metadata"))
+    namespace = one_line(namespace, "the namespace")
     metadata = dict(json.loads(metadata) if isinstance(metadata, str) and metadata else metadata)
     is_task = metadata.get("kind") == TASK
     project = str(metadata.pop("project", "")) if is_task else ""

@@ -237,6 +237,15 @@ async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem,
     assert (report.memories, [each.what for each in report.skipped]) == (1, ["3 lines"])
 
 
+@pytest.mark.parametrize("odd", [["work"], 7, {"a": 1}, "n" * 3_000])
+async def test_a_fact_of_memstore_with_an_odd_namespace_stops_no_other(
+    memory: MemorySystem, tmp_path: Path, odd: Any
+) -> None:
+    facts = [exports.memstore_fact(1, "likes milk", namespace=odd), exports.memstore_fact(2, "likes tea")]
+    report = await _import(memory, _file(tmp_path / "f.json", {"facts": facts}))
+    assert (report.memories, [each.what for each in report.skipped]) == (1, ["item 1"])
+
+
 async def test_who_sees_nothing_or_keeps_no_memories_writes_nothing_and_says_so(
     memory_home: Path, tmp_path: Path
 ) -> None:
