@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from chatbot.memory.people import KIND as TASK
 from chatbot.memory.writing import Draft
 from chatbot.stores.errors import MISFITS
-from chatbot.stores.fields import one_line
+from chatbot.stores.fields import check_depth, one_line
 from chatbot.stores.observation import TYPES, content_hash
 from chatbot.stores.records import TranscriptEntry, check_time, read_time
 
@@ -336,6 +336,7 @@ def _memory_of(fact: Mapping[str, Any]) -> MemoryItem | Skip:
     namespace, category, metadata = (fact.get(name) or "" for name in ("namespace", "category", "metadata"))
     namespace = one_line(namespace, "the namespace")
     metadata = dict(json.loads(metadata) if isinstance(metadata, str) and metadata else metadata)
+    check_depth(metadata, "metadata")
     is_task = metadata.get("kind") == TASK
     project = str(metadata.pop("project", "")) if is_task else ""
     if is_task and metadata.get("scope") not in _SCOPES:  # it may be a person's name there
