@@ -140,11 +140,7 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
     """Return the conversation if it has an id and a text. Raises one of `MISFITS`."""
     key, title, begun, used, leaf = (value.get(name) for name in _NAMES[kind][:-1])
     what = str(title or f"conversation {number}")
-    found: Mapping[Any, Any]
-    if kind == CHATGPT:
-        found = value["mapping"]
-    else:
-        found = {each.get("uuid") or at: each for at, each in enumerate(value["chat_messages"])}
+    found: Mapping[Any, Any] = value["mapping"] if kind == CHATGPT else _by_uuid(value["chat_messages"])
     if not isinstance(key := value.get("conversation_id") or key, str):
         return Skip(what, "no id")
     messages: dict[Any, _Message] = {}
@@ -154,7 +150,8 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
         except MISFITS:
             messages[each] = _Message(["unknown"])
     parents = {each: said.get(_NAMES[kind][-1]) if isinstance(said, dict) else None for each, said in found.items()}
-    line = _branch(parents, leaf) or [*messages]
+    is_tree = kind == CHATGPT or all(isinstance(each, str) for each in (*found, *filter(None, parents.values())))
+    line = (_branch(parents, leaf) if is_tree else []) or [*messages]  # where a link is broken none is left out
     if kind == CHATGPT and leaf not in line:
         line = _branch(parents, max(messages, key=lambda each: _moment_of(messages[each].at, _EPOCH), default=""))
     at = created_at = _moment_of(begun, _EPOCH)
@@ -201,15 +198,39 @@ def _of_chatgpt(node: Mapping[str, Any]) -> _Message:
     return _Message(left_out, _ROLES[role], said, at)
 
 
+def _by_uuid(messages: Sequence[Any]) -> Mapping[Any, Any]:
+    """Return the messages by uuid; by number if it is missing, no text, or that of an earlier one."""
+    found: dict[Any, Any] = {}
+    for number, each in enumerate(messages):
+        name = each.get("uuid") if isinstance(each, dict) else None
+        found[name if isinstance(name, str) and name and name not in found else number] = each
+    return found
+
+
 def _of_claude(message: Mapping[str, Any]) -> _Message:
     if (role := _ROLES.get(message["sender"])) is None:
         return _Message(["hidden"])
-    blocks = message.get("content") or [{"type": "text", "text": message["text"]}]
-    said = [block["text"] for block in blocks if block["type"] == "text"]
-    files = [*(message.get("attachments") or ()), *(message.get("files") or ())]
-    said += [f"[file: {each.get('file_name') or 'unnamed'}]\n{each.get('extracted_content') or ''}" for each in files]
-    left_out = [str(block["type"])[:40] for block in blocks if block["type"] != "text"]
+    said, left_out = [], []
+    for block in _parts(message.get("content")):
+        kind = block.get("type", "text") if isinstance(block, dict) else "text"
+        text = block.get("text") if isinstance(block, dict) else block
+        if kind == "text" and isinstance(text, str):
+            said.append(text)
+        else:
+            left_out.append("unknown" if kind == "text" else str(kind)[:40])
+    if isinstance(text := message.get("text"), str) and not any(said) and set(left_out) <= {"unknown"}:
+        said.append(text)
+    for each in (*_parts(message.get("attachments")), *_parts(message.get("files"))):
+        if isinstance(each, dict):
+            said.append(f"[file: {each.get('file_name') or 'unnamed'}]\n{each.get('extracted_content') or ''}")
+        else:
+            left_out.append("unknown")
     return _Message(left_out, role, said, message.get("created_at"))
+
+
+def _parts(value: Any) -> Sequence[Any]:
+    """Return the parts of a list, or the value as the only part."""
+    return value if isinstance(value, list) else [value] if value else []
 
 
 def _claude_memories(value: Mapping[str, Any]) -> Iterator[MemoryItem]:

@@ -137,6 +137,37 @@ def test_a_conversation_of_claude_has_its_files_and_not_its_thoughts() -> None:
     assert _conversation("claude", value).left_out == {"thinking": 1, "tool_use": 1, "hidden": 1}
 
 
+HUMAN = exports.claude_message("human", "hello")
+ODD_MESSAGES: list[tuple[Any, str, dict[str, int]]] = [
+    (None, "", {"unknown": 1}),
+    ("text", "", {"unknown": 1}),
+    (HUMAN | {"sender": ["human"]}, "", {"unknown": 1}),
+    (HUMAN | {"uuid": ["u"]}, "hello", {}),
+    (HUMAN | {"uuid": "1"}, "hello", {}),
+    (HUMAN | {"parent_message_uuid": ["1"]}, "hello", {}),
+    (HUMAN | {"content": "as a text"}, "as a text", {}),
+    (HUMAN | {"content": 7}, "hello", {"unknown": 1}),
+    (HUMAN | {"content": [{"text": "no type"}, "a text", None]}, "no type\n\na text", {"unknown": 1}),
+    (HUMAN | {"content": [{"type": "text", "text": 7}]}, "hello", {"unknown": 1}),
+    (HUMAN | {"content": [{"type": ["x"], "text": "x"}, {"type": "text", "text": "y"}]}, "y", {"['x']": 1}),
+    (HUMAN | {"attachments": ["a.txt", None], "files": "b.txt"}, "hello", {"unknown": 3}),
+]
+
+
+@pytest.mark.parametrize(("odd", "text", "left_out"), ODD_MESSAGES)
+def test_an_odd_message_of_claude_costs_no_other_and_no_text_in_silence(
+    odd: Any, text: str, left_out: dict[str, int]
+) -> None:
+    before = exports.claude_message("human", "before", uuid="1", parent_message_uuid="0")
+    if isinstance(odd, dict):
+        odd = {"parent_message_uuid": "1"} | odd
+    after = exports.claude_message("assistant", "after", uuid="3", parent_message_uuid=HUMAN["uuid"])
+    value = exports.claude(before, odd, after, current_leaf_message_uuid="3")
+    said = [("user", "before"), *([("user", text)] if text else []), ("assistant", "after")]
+    assert _said("claude", value) == said
+    assert _conversation("claude", value).left_out == left_out
+
+
 def test_branches_of_claude_are_told_apart() -> None:
     messages = [
         exports.claude_message("human", "one", uuid="1"),
