@@ -25,7 +25,7 @@ class Target(Struct, frozen=True, kw_only=True):
     """Rows and facts to erase: by id, of a session, of a project, about a person, from a source, or all.
 
     `person` is any name of a person: the rows that list them, and the facts about them. `source` is the field `source`
-    of a row, such as `import:chatgpt`, or the key or file of an import.
+    of a row, such as `import:chatgpt`, or the key, file or folder of an import; a folder by its absolute path.
     """
 
     ids: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from chatbot.stores import backend
 from chatbot.stores.access import fold
 from chatbot.stores.backend import Place
 from chatbot.stores.observation import IMPORTED, Observation, Triple
-from chatbot.stores.records import format_time
+from chatbot.stores.records import format_time, in_line
 
 FROM, KEY, HASH = IMPORTED, "imported_key", "imported_hash"
 """Metadata keys of an imported row: the format, its key there, and a hash of what it says there and who may see it."""
@@ -25,9 +25,11 @@ Mark = tuple[str, ...]
 
 
 def is_from(row: Observation, key: str) -> bool:
-    """Return whether `key` names the origin of a row: its `source`, or an imported key, file or folder."""
-    imported = str(row.metadata.get(KEY, "")) if FROM in row.metadata else ""
-    return key in {row.source, imported} or imported.startswith(f"{key.rstrip('/')}/")
+    """Return whether `key` names the origin of a row: its `source`, or an imported key, file or absolute folder."""
+    key, imported = in_line(key), str(row.metadata.get(KEY, "")) if FROM in row.metadata else ""
+    folder = key.rstrip("/")
+    is_inside = folder.startswith("/") and imported.startswith(f"{folder}/")
+    return bool(key) and (key in {row.source, imported} or is_inside)
 
 
 def marks_of(row: Observation) -> Iterator[Mark]:

@@ -141,6 +141,30 @@ async def test_what_is_purged_can_be_named_by_person_and_source(memory: MemorySy
             await memories.purge(**wrong)
 
 
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ("/my notes", ["/my notes/a.md/k"]),
+        ("/my  notes/", ["/my notes/a.md/k"]),
+        ("/my notes/a.md/k", ["/my notes/a.md/k"]),
+        ("/my", []),
+        ("/", []),
+        ("\0", []),
+        ("default", []),
+        ("default/7", ["default/7"]),
+    ],
+)
+async def test_a_source_is_a_key_a_file_or_an_absolute_folder_and_no_other_beginning(
+    memory: MemorySystem, named: str, found: list[str]
+) -> None:
+    for key in ("/my notes/a.md/k", "default/7"):
+        origin = {"imported_from": "markdown", "imported_key": key}
+        await memory.memory("chat").remember(key, source="import:markdown", metadata=origin)
+    await memory.memory("chat").remember("of no import")
+    going = await memory.memory("chat").purging(source=named)
+    assert [row.title for row in going.observations] == found
+
+
 async def test_two_who_erase_the_same_at_once_are_both_told_that_it_is_gone(memory: MemorySystem) -> None:
     session = await talk(memory)
     await asyncio.gather(*(memory.memory("chat").purge(session=session.id) for _ in range(4)))
