@@ -375,5 +375,5 @@ def _memory_of(fact: Mapping[str, Any]) -> MemoryItem | Skip:
         created_at=made_at if made_at != _EPOCH else None,
     )
     own = [fact.get("id"), fact.get("created_at")]
-    key = _key_of(namespace, *(own if all(own) else [content]))
+    key = _key_of(namespace.strip("/") or _USUAL_NAMESPACE, *(own if all(own) else [content]))
     return MemoryItem(key, draft, "" if namespace == _USUAL_NAMESPACE else namespace)
