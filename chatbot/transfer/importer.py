@@ -396,7 +396,8 @@ class Importer:
             self._report.skip(item.key, "its sensitivity is unknown")
         elif digest in known.said or (row is not None and row.status != "active"):
             known.repeated.add(digest)
-            self._became[item.key] = known.said.setdefault(digest, row.id if row is not None else "")
+            # a hidden row does not say an edit of its item, which may be new elsewhere
+            self._became[item.key] = known.said.get(digest) or (row.id if row is not None else "")
             self._report.already += 1
         elif row is not None and (said := str(row.metadata.get(HASH))) not in known.repeated:
             known.said.pop(said, None)

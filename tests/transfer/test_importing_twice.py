@@ -168,6 +168,16 @@ async def test_what_was_forgotten_stays_so_when_its_file_is_moved(memory: Memory
     assert await _held(memory) == []
 
 
+async def test_what_a_forgotten_section_says_now_is_new_in_another_file(memory: MemorySystem, tmp_path: Path) -> None:
+    await _came(memory, _write(tmp_path / ONE, "# House\nblue"))
+    [row] = await memory.memory().every()
+    await memory.memory().forget(row.id)
+    for name in (ONE, OTHER):
+        _write(tmp_path / name, "# House\ngreen")
+    assert [await _came(memory, tmp_path) for _ in range(2)] == [(1, 0, 1), (0, 0, 2)]
+    assert await _held(memory) == ["House: green"]
+
+
 async def test_what_somebody_said_himself_no_file_changes(memory: MemorySystem, tmp_path: Path) -> None:
     await memory.memory("chat").remember("House", narrative="blue", metadata={"colour": "yes"})
     path = _write(tmp_path / "a.md", "# House\nblue\n# Car\nred")
