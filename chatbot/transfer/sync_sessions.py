@@ -35,6 +35,8 @@ from chatbot.transfer.union import Said, canonical, digest_of, newest, portable,
 from chatbot.transfer.untrusted import OwnPart, SessionLine
 
 _PATIENCE_S = 20.0
+_FILES_BYTES = 8 << 20
+"""Bytes of attachments that travel in one line together: taking a line in reads the whole session."""
 _STEP = timedelta(microseconds=1)
 
 Entries = dict[str, TranscriptEntry]
@@ -113,9 +115,9 @@ class SessionUnion:
             given = self._given(record, content, known)
             given.own = OwnPart(record.as_json(), content.choices) if is_own else None
             left = [each for each in new if each not in lost]
-            for name in left or [""]:  # each in a line of its own, for it may be large
-                data = await asyncio.to_thread(self._blobs(record.id).read, name) if name else None
-                yield record, content, replace(given, files={} if data is None else {name: data})
+            for names in await asyncio.to_thread(_portions, self._blobs(record.id), left):
+                files = await asyncio.to_thread(_contents, self._blobs(record.id), names)
+                yield record, content, replace(given, files=files)
                 given = replace(given, entries={}, receipts=[])
 
     def _given(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> SessionLine:
@@ -373,3 +375,21 @@ class SessionUnion:
                 await store.kv_set(ref, KeyValue(key, value, parse_time(at)))
             elif key in ours:
                 await store.kv_delete(ref, key)
+
+
+def _portions(blobs: Blobs, names: list[str]) -> list[list[str]]:
+    """Return the names in portions of at most so many bytes, or of one blob; a single empty one if there are none."""
+    sizes, portions, total = blobs.sizes() if names else {}, [list[str]()], 0
+    for name in names:
+        size = sizes.get(name, 0)
+        total += size
+        if portions[-1] and total > _FILES_BYTES:
+            portions.append([])
+            total = size
+        portions[-1].append(name)
+    return portions
+
+
+def _contents(blobs: Blobs, names: list[str]) -> dict[str, bytes]:
+    """Return the blobs of these names, without those that were dropped meanwhile."""
+    return {name: data for name in names if (data := blobs.read(name)) is not None}
