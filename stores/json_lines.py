@@ -1,6 +1,6 @@
 """Append-only files with one JSON object a line: journal, receipts and bills. Blocking.
 
-An unreadable line is kept, skipped and reported.
+Unreadable lines stay; readers skip and log them.
 
 Each line ends with a checksum of the rest, `,"sum":"0a1b2c3d"}`. Reading does not check it, so a line that its owner
 edited by hand stays valid; `damage_of` compares it for `chatbot doctor --verify`.
@@ -34,12 +34,12 @@ def encode(record: Mapping[str, Any]) -> bytes:
 
 
 def plain(record: Mapping[str, Any]) -> bytes:
-    """Return the record as JSON on one line, without a checksum and without an end."""
+    """Return the record as JSON on one line, without a checksum or a line end."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def damage_of(line: bytes) -> str:
-    """Describe how the line differs from what was written; empty if it does not."""
+    """Describe a missing or wrong checksum; empty if the checksum matches."""
     found = _SUM.search(line, max(0, len(line) - _END_BYTES))
     if found is None:
         return "it has no checksum"
@@ -61,7 +61,7 @@ def record_of(line: bytes) -> dict[str, Any]:
 
 
 def is_blank(line: bytes) -> bool:
-    """Return True for a line that is empty or holds only remains of a crash."""
+    """Return True for a line with nothing but spaces and zero bytes."""
     return not line.strip(b" \r\0")
 
 
@@ -86,7 +86,7 @@ def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
 
     Raises `DamagedFile` for a line of more than 8 MiB.
     """
-    begun: list[bytes] = []  # pieces of the line that begins before the chunk, last first
+    begun: list[bytes] = []  # pieces of a line whose start is not read yet, last first
     for chunk in folder.chunks_backwards(name, _CHUNK_BYTES):
         first, *lines = chunk.split(b"\n")
         if lines:

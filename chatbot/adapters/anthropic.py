@@ -39,7 +39,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
         self._memory = memory
 
     async def view(self, command: beta.BetaMemoryTool20250818ViewCommand) -> str:
-        """Show a file with line numbers, or what a folder holds."""
+        """Show a file with line numbers, or list a folder."""
         path = _checked(command.path)
         files = await self._below(path)
         if path not in files:
@@ -75,7 +75,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
         return "The memory file has been edited."
 
     async def insert(self, command: beta.BetaMemoryTool20250818InsertCommand) -> str:
-        """Insert a text behind a line."""
+        """Insert a text after a line."""
         path, row = await self._read(command.path)
         lines = row.narrative.split("\n")
         if not 0 <= command.insert_line <= len(lines):
@@ -107,7 +107,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
         return f"Successfully renamed {old} to {new}"
 
     async def _below(self, path: PurePosixPath) -> dict[PurePosixPath, Observation]:
-        """The file at that path, or those in that folder, however deep."""
+        """Return the file at that path, or all files below that folder."""
         rows = await self._memory.every(metadata={"kind": _KIND})
         files = {PurePosixPath(name): row for row in rows if _is_plain(name := row.metadata.get("path"))}
         return {each: row for each, row in files.items() if each.is_relative_to(path)}
@@ -120,7 +120,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
         return path, row
 
     async def _write(self, path: PurePosixPath, text: str, old: Observation | None = None) -> None:
-        """Write a new file, or the next version of `old`: of several that write at once, one does."""
+        """Write a new file, or the next version of `old`; of concurrent writes, one succeeds."""
         name, metadata = str(path), {"kind": _KIND, "path": str(path)}
         memory = self._memory if old is None else self._memory.expecting(frozenset({version_of(old)}))
         with _told(path):
@@ -131,7 +131,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
 @contextmanager
 def _told(path: PurePosixPath) -> Iterator[None]:
-    """Tell the model of a file that another was faster to create or to change."""
+    """Raise a `ToolError` if the file was created or changed meanwhile."""
     try:
         yield
     except ChangedMeanwhile:

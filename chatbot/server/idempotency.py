@@ -34,7 +34,7 @@ _MOST_BYTES = 1024 * 1024
 _MOST_KEPT = 100
 _NO_CONTENT = 204
 _MEANT = (b"x-chatbot-", b"if-match")
-"""Headers that make another request of the same body."""
+"""Headers by which requests of one body differ."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 Made = Mapping[str, str]
@@ -106,7 +106,7 @@ class Idempotency:
     async def _answer(self, scope: Scope, name: tuple[str, str], send: Send) -> None:
         meant = sorted(each for each in scope["headers"] if each[0].startswith(_MEANT))
         head = repr((name, scope["method"], scope["path"], scope["query_string"], meant)).encode()
-        request = hashlib.sha256(head + scope["state"]["body"]).hexdigest()  # the key, hard to guess, hides the body
+        request = hashlib.sha256(head + scope["state"]["body"]).hexdigest()  # the unguessable key hides the body
         is_first = name not in self._running
         answer = self._running.setdefault(name, _Answer(request))
         if is_first:
@@ -117,7 +117,7 @@ class Idempotency:
             await _OTHER_REQUEST.response()(scope, _never, send)
             return
         async for message in answer.messages.read():
-            copy = {**message}  # its headers are changed on the way
+            copy = {**message}  # outer layers change its headers
             if is_success(message.get("status", 0)) and (answer.is_replayed or not is_first):
                 copy["headers"] = [*message["headers"], (b"idempotency-replayed", b"true")]
             await send(copy)

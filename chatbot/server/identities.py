@@ -1,4 +1,4 @@
-"""The identities that a server has open, and whether their storage answers."""
+"""The open identities of a server, and a probe of their storage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PATIENCE_S = 1.0
 
 
 class StorageProbe(AsyncResource):
-    """Checks whether the storage answers. `look` blocks, in one thread at most."""
+    """Checks whether the storage answers. `look` may block; one thread runs it."""
 
     def __init__(self, look: Callable[[], object]) -> None:
         self._look = look
@@ -103,7 +103,7 @@ class Identities(AsyncResource):
         return [name for name in self._served() if caller.may_enter(name)]
 
     def knows(self, caller: ServerCaller, name: str) -> bool:
-        """Return whether it is one of `names_for`, without listing all."""
+        """Return whether a name is in `names_for`, without listing all."""
         return caller.may_enter(name) and self._serves(name)
 
     def may_read_metrics(self, caller: ServerCaller) -> bool:
@@ -119,7 +119,7 @@ class Identities(AsyncResource):
     async def access(self, caller: ServerCaller, identity: str | None = None) -> IdentityAccess:
         """Open an identity for the caller, or the first that they may know.
 
-        Raises `IdentityError`, with the same message for an unknown one and one that they may not know.
+        Raises `IdentityError`, with the same message for an unknown identity and a hidden one.
         """
         name = self.setup.identity.name if identity is None else identity
         if not self.knows(caller, name):
@@ -132,7 +132,7 @@ class Identities(AsyncResource):
         return IdentityAccess(caller, await self.runtime(name), self._chats, self.turns, self.accounts)
 
     async def runtime(self, identity: str) -> Runtime:
-        """Open an identity without an access check; `access` makes that."""
+        """Open an identity without the access check that `access` makes."""
         return await self.runtimes.get(identity)
 
     def check_at_rest(self, identity: str) -> None:
@@ -141,7 +141,7 @@ class Identities(AsyncResource):
             raise ConflictingChange("a reply is being written: save again when it is complete")
 
     async def reopen(self, identity: str) -> None:
-        """Open an identity with its settings as they are now. Raises what opening raises, and changes nothing then.
+        """Open an identity again with its current settings. If opening raises an error, nothing changes.
 
         Raises `ConflictingChange` while it is answering.
         """
@@ -151,7 +151,7 @@ class Identities(AsyncResource):
     async def warm(self) -> None:
         """Prepare the default identity, so that its first turn is as fast as the second.
 
-        One that cannot be opened is reported in the log, and in each request for it.
+        If it cannot be opened, the log and each request for it report the error.
         """
         try:
             await (await self.runtime(self.setup.identity.name)).ready()
@@ -195,7 +195,7 @@ class Identities(AsyncResource):
         await self.turns.leave(identity)
 
     async def _is_listed(self, call: ToolCall) -> bool:
-        """Consent over HTTP, where no user can be asked: the caller may be a program, or have left."""
+        """Allow only listed tools: HTTP can ask no user, as the caller may be a program, or gone."""
         if call.name in self.settings.unasked_tools:
             return True
         raise ToolError(
@@ -204,7 +204,7 @@ class Identities(AsyncResource):
         )
 
     async def __aenter__(self) -> Self:
-        """Raise `ConfigError` if the database itself would not keep identities apart."""
+        """Raise `ConfigError` if the database itself does not isolate identities."""
         await self._check_apart(self._backend)
         return self
 

@@ -18,7 +18,7 @@ from chatbot.server.identity_access import IDLE_S
 from chatbot.stores.lifecycle import AsyncResource
 
 MOST = 256
-"""Most runtimes that stay open without being used; each takes some 80 kB, and 10,000 memories a few MB."""
+"""Open runtimes beyond which unused ones close; each takes some 80 kB, and 10,000 memories a few MB."""
 SPARED_S = 60.0
 """A runtime that was used within this time stays open: work after a turn may still need it."""
 
@@ -63,7 +63,7 @@ class OpenRuntimes(AsyncResource):
         return len(self._all)
 
     async def get(self, identity: str) -> Runtime:
-        """Return the runtime of an identity, which stays open until the request that asks is answered."""
+        """Return the runtime of an identity. It stays open until the current request is answered."""
         self._note_use(identity)
         while (opened := self._all.get(identity)) is None:
             async with self._opening.setdefault(identity, asyncio.Lock()):
@@ -73,7 +73,7 @@ class OpenRuntimes(AsyncResource):
         return opened.runtime
 
     async def reopen(self, identity: str) -> None:
-        """Open it anew, and close the former one. Raises what opening raises, and changes nothing then."""
+        """Open it again, and close the former one. If opening raises an error, nothing changes."""
         async with self._opening.setdefault(identity, asyncio.Lock()):
             former = self._all.get(identity)
             await self._put(identity)
@@ -82,7 +82,7 @@ class OpenRuntimes(AsyncResource):
             await former.runtime.aclose()
 
     async def close_unused(self) -> int:
-        """Close those that nobody has used for long, and the longest unused of too many; return how many."""
+        """Close runtimes unused for `IDLE_S`, and the longest unused above `MOST`; return how many."""
         now, surplus, closed = self._clock(), len(self._all) - MOST, 0
         for at, (identity, opened) in enumerate(list(self._all.items())):
             unused_s = now - opened.used_at
@@ -92,7 +92,7 @@ class OpenRuntimes(AsyncResource):
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Keep open, until the end of the block, the runtimes that it asks for."""
+        """Keep the runtimes that the block gets open until the block ends."""
         used: set[str] = set()
         token = _opened_by_request.set(used)
         try:
@@ -109,7 +109,7 @@ class OpenRuntimes(AsyncResource):
             await opened.runtime.aclose()
 
     async def _put(self, identity: str) -> None:
-        # It outlives the first request, so it must not be part of its trace.
+        # The runtime outlives this request: it must not join its trace.
         runtime = await asyncio.create_task(self._open_one(identity), context=Context())
         self._all[identity] = OpenRuntime(runtime, self._clock())
 
@@ -144,7 +144,7 @@ class OpenRuntimes(AsyncResource):
 
 
 class IdentityUse:
-    """ASGI middleware, the innermost: what a request uses stays open until all of its answer is sent."""
+    """Innermost ASGI middleware: the runtimes of a request stay open until its whole answer is sent."""
 
     def __init__(self, app: ASGIApp, *, runtimes: OpenRuntimes) -> None:
         self._app = app

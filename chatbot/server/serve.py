@@ -40,14 +40,14 @@ def listening(host: str, port: int) -> socket.socket:
         raise ConfigError(
             f"{host} port {port} is not available: {error.strerror or error}: choose another with --port"
         ) from error
-    # Head and body of an answer are sent apart: else the body would wait 40 ms for the client's acknowledgement.
+    # Head and body are sent separately: without this, the body would wait 40 ms for an acknowledgement.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setblocking(False)  # noqa: FBT003 - that is its name
     return sock
 
 
 def address_of(host: str, sock: socket.socket) -> str:
-    """The URL under which the socket can be called by that host's name."""
+    """Return the URL of the socket, with the host as given."""
     port = sock.getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -71,7 +71,7 @@ def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -
 
 
 class _ImpatientProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with its idle limit also for clients that send no complete head, or do not read.
+    """uvicorn's HTTP/1.1 that also disconnects clients that send no complete head, or do not read.
 
     uvicorn waits for both forever: it stops its timer at the first byte, and has none before the first request.
     """
@@ -94,7 +94,7 @@ class _ImpatientProtocol(H11Protocol):
         self._abort = self.loop.call_later(self.timeout_keep_alive, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on: the client has read."""
+        """Stop the timer."""
         self._abort.cancel()
         super().resume_writing()
 
@@ -104,7 +104,7 @@ _FAREWELL_S = 10
 
 
 async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda _: None) -> None:
-    """Listen on the configured address, and pass it to `ready` once everything that a turn needs is loaded.
+    """Listen on the configured address, and pass its URL to `ready` once the default identity is warm.
 
     Requests wait until then. Stops cleanly on SIGTERM and Ctrl-C.
 

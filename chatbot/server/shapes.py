@@ -74,9 +74,9 @@ class Entry(Shape):
 
 
 class _Derived(Shape):
-    """Shape whose fields are those of a type, and declared there."""
+    """Shape whose fields are declared by another type."""
 
-    model_config = ConfigDict(use_attribute_docstrings=False)  # it has no source in which pydantic could look for them
+    model_config = ConfigDict(use_attribute_docstrings=False)  # derived models have no source to read them from
 
 
 class _Session(_Derived):
@@ -125,15 +125,15 @@ def _derived(kind: type, name: str, shown: str, base: type[Shape] = _Derived, **
 
 
 def _shaped(hint: Any) -> Any:
-    """The type of a field, with the shapes of what is in it."""
-    if isinstance(hint, TypeVar):  # a list, in whatever form its owner keeps it
+    """A field's type, with shapes for the types in it."""
+    if isinstance(hint, TypeVar):  # generic over the kind of list
         return list[str]
     item = next(iter(get_args(hint)), None)
     return _LIST[SHAPES[item]] if item in SHAPES else SHAPES.get(hint, hint)
 
 
 def _docstrings(kind: type) -> dict[str, str]:
-    """The docstrings of its fields, also of those that it inherits."""
+    """Return the docstrings of its fields, with inherited ones."""
     found: dict[str, str] = {}
     for base in (each for each in kind.__mro__ if each.__module__.startswith("chatbot.")):
         [declared] = ast.parse(inspect.getsource(base)).body
@@ -230,9 +230,9 @@ class FieldChange(Shape):
     """The value of a field before and after."""
 
     old: Any
-    """The value until then."""
+    """The value before."""
     new: Any
-    """The value from then on."""
+    """The value after."""
 
 
 class Happening(Shape):
@@ -253,7 +253,7 @@ class Happening(Shape):
 
 
 class Version(Shape):
-    """One memory in a line of replacements."""
+    """One memory in a chain of versions."""
 
     memory: MemoryRecord
     events: list[Happening]
@@ -278,7 +278,7 @@ class Deletion(Shape):
     """Number of these that are derived from the others."""
     facts: int
     forks: list[str]
-    """The ids of its forks, which keep a copy of what was said, and their own memory."""
+    """Ids of its forks, which keep their own transcript and their own memory."""
 
     @classmethod
     def of(cls, item: Erasure) -> Self:

@@ -16,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 PING_S = 15.0
 _MOST_WAITING = 64 * 1024
 _LEAST_PAUSE_S = 1 / 30
-"""Pause between two pieces, too short to notice; fewer pieces cost less."""
+"""Pause between two sends, too short to notice: fewer sends cost less."""
 _HEADERS = {
     "cache-control": "no-store",
-    "x-accel-buffering": "no",  # else nginx keeps it all back
+    "x-accel-buffering": "no",  # else nginx buffers it
 }
 
 
@@ -56,7 +56,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._events = events
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - its contract
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
         """Send the events."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send_all(send))
@@ -96,7 +96,7 @@ class _Waiting:
         self._has_room = asyncio.Event()
 
     async def read(self, events: AsyncGenerator[bytes, None]) -> None:
-        """Read all events, as fast as they are sent."""
+        """Read all events; wait at a full buffer."""
         try:
             async with aclosing(events):
                 async for data in events:
@@ -111,7 +111,7 @@ class _Waiting:
             self._changed.set()
 
     async def take(self) -> bytes:
-        """Return all waiting items, once there are any; empty at the end. A full buffer is sent without a pause."""
+        """Return all waiting events, or wait for one; empty at the end. A full buffer is sent without a pause."""
         while not self._events and not self._has_ended:
             self._changed.clear()
             await self._changed.wait()
@@ -154,7 +154,7 @@ class Feed(Generic[Item]):
         return self._items
 
     def add(self, item: Item) -> None:
-        """Add an event for every reader."""
+        """Add an item for every reader."""
         self._items.append(item)
         self._wake()
 

@@ -59,7 +59,7 @@ class TurnResult:
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """User's text of a turn, and how to answer it."""
+    """Message of a turn, and how to answer it."""
 
     text: str
     attachments: Sequence[Upload] = ()
@@ -138,7 +138,7 @@ class KeptTurn:
         raise TurnGone(_GONE)
 
     async def events(self) -> AsyncIterator[Event]:
-        """The reply, in one piece, and the calls that its client was to make."""
+        """Yield the reply in one piece, then the calls for its client to run."""
         if self._ended.reply:
             yield TextDelta(self._ended.reply)
         for call in self._calls:
@@ -191,7 +191,7 @@ class RemoteTurn:
         return cls(session, lease, last, len(await session.receipts_since(last)))
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield those of `KeptTurn` once the turn has ended; none if its server died."""
+        """Yield the events of `KeptTurn` at the turn's end; none if its server died."""
         while not await asyncio.to_thread(is_free, self._lease):
             if await self._ended():  # and another one runs
                 break
@@ -220,7 +220,7 @@ class RemoteTurn:
 
 
 class Turns(AsyncResource):
-    """The turns under way, and those that began last."""
+    """The running turns, and the most recent ones."""
 
     def __init__(self) -> None:
         self._running: dict[RunningTurn, SessionKey] = {}
@@ -228,7 +228,7 @@ class Turns(AsyncResource):
         self._elsewhere: dict[str, Elsewhere] = {}
 
     def elsewhere(self, identity: str, backend: Backend) -> Elsewhere:
-        """Return the requests between servers for that identity, which `backend` keeps."""
+        """Return the requests between servers to stop turns, which `backend` stores."""
         if identity not in self._elsewhere:
             self._elsewhere[identity] = Elsewhere(
                 backend,
@@ -255,7 +255,7 @@ class Turns(AsyncResource):
         return [turn for turn, where in self._running.items() if where == place]
 
     def lately(self, place: SessionKey) -> list[RunningTurn]:
-        """The turns of that session that began last, ended ones too, for a listener that comes just too late."""
+        """The latest turns of that session, ended ones too, for a listener that comes just after the end."""
         return [turn for where, turn in self._begun if where == place]
 
     def of_identity(self, identity: str) -> list[RunningTurn]:
@@ -277,7 +277,7 @@ class Turns(AsyncResource):
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> int:
-    """Cancel the tasks, and return how many there were when all have ended."""
+    """Cancel the tasks, wait until all end, and return how many there were."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Telemetry of any number of runtimes: made of settings or of the caller's providers, joined by requests, and ended.
+"""Telemetry of any number of runtimes: setup, traces that callers begin, and shutdown.
 
 Background threads send spans and metrics. If a collector cannot be reached, its data is lost and one line is logged.
 """
@@ -44,7 +44,7 @@ _REASON = re.compile(r"\[Errno -?\d+\] ([^\"')]+)|code: (\d+), reason: (.+)")
 
 
 class Telemetry(AsyncResource):
-    """Sends spans and metrics of any number of runtimes to these providers, which may be the caller's.
+    """Spans and metrics of any number of runtimes, sent to these providers, which may be the caller's.
 
     `registry` is the source of metrics in the format of Prometheus. `shut_down` sends the rest; it is called at the
     end, on a thread, and waited for two seconds at most.
@@ -65,7 +65,7 @@ class Telemetry(AsyncResource):
 
     @classmethod
     def of(cls, settings: TelemetrySettings, *, serves: bool) -> Telemetry:
-        """Collect what the settings ask for. Raises `ConfigError` where a header names a variable that is not set."""
+        """Create telemetry from settings. Raises `ConfigError` where a header names a variable that is not set."""
         to = f"{settings.endpoint} takes no telemetry; see endpoint in [telemetry]"
         _hear(lambda why: logger.warning("%s", without_secrets(f"{to}: {why}")))
         resource = Resource.create(
@@ -96,7 +96,7 @@ class Telemetry(AsyncResource):
 
     @staticmethod
     def check(settings: TelemetrySettings, *, network: bool) -> str:
-        """Return why the collector refuses empty data, if it is to be asked; empty if it accepts. Blocking.
+        """Return why the collector refuses empty data; empty if it accepts, or is not asked. Blocking.
 
         Raises `ConfigError` like `of`.
         """
@@ -118,11 +118,11 @@ class Telemetry(AsyncResource):
         if self._registry is None:
             raise RuntimeError("metrics are not collected for Prometheus")
         encode, media_type = choose_encoder(accept)
-        with self._reading:  # the collector keeps what it collects in one place
+        with self._reading:  # the reader collects into one shared buffer
             return encode(self._registry), media_type
 
     async def aclose(self) -> None:
-        """Send the rest, within two seconds. May be called twice."""
+        """Send remaining data within 2 s. May be called twice."""
         shut_down, self._shut_down = self._shut_down, None
         if shut_down is None:
             return
@@ -141,12 +141,12 @@ class Telemetry(AsyncResource):
 
 
 def sampler(share: float) -> Sampler:
-    """Return a sampler of that share of traces, also of those that began elsewhere and are flagged as sampled."""
+    """Return a sampler of that share of traces, including those that callers began and flagged as sampled."""
     return ParentBased(TraceIdRatioBased(share), remote_parent_sampled=_RandomSampler(share))
 
 
 class _RandomSampler(TraceIdRatioBased):
-    """Decides at random, because the id of a foreign trace may have been chosen to be sampled always."""
+    """Sampler that decides at random, because a caller may choose a trace id that is always sampled."""
 
     def should_sample(self, parent_context: Context | None, trace_id: int, *more: Any, **named: Any) -> SamplingResult:
         del parent_context, trace_id  # chosen by the sender
@@ -162,13 +162,13 @@ def _target(settings: TelemetrySettings, signal: str) -> dict[str, Any]:
 
 
 def _hear(tell: Callable[[str], object]) -> None:
-    """Tell the first failure to send, and nothing else: the library logs every try into the terminal of a chat."""
+    """Report only the first failure to send: the library would log every attempt into the terminal of a chat."""
     library = logging.getLogger("opentelemetry")
     library.handlers, library.propagate = [_FirstFailure(tell)], False
 
 
 class _FirstFailure(logging.Handler):
-    """Tells the first warning of the library, shortened where it has a known form."""
+    """Reports the exporters' first warning, shortened where its form is known."""
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         super().__init__(logging.WARNING)
@@ -176,7 +176,7 @@ class _FirstFailure(logging.Handler):
         self._tell: Callable[[str], object] | None = tell
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell the reason, once."""
+        """Report a reason once."""
         tell, self._tell = self._tell, None
         if tell is not None:
             found = _REASON.search(text := record.getMessage())
@@ -196,7 +196,7 @@ class Joining:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle a request within the trace that it names; a header that is malformed or repeated names none."""
-        if scope["type"] != "http" or get_current_span().get_span_context().is_valid:  # or an embedding program did it
+        if scope["type"] != "http" or get_current_span().get_span_context().is_valid:  # or the host program did it
             return await self._app(scope, receive, send)
         named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"traceparent"]
         carrier = {"traceparent": named[0]} if len(named) == 1 else {}

@@ -37,7 +37,7 @@ from chatbot.stores.text.analysis import terms
 FACT_TYPES: tuple[Type, ...] = ("note", "preference", "identity", "decision", "event", "discovery", "technical")
 """The types of facts; anything else becomes a note."""
 MOST_FACTS = 12
-"""Facts of one reply that are read."""
+"""Most facts read from a reply."""
 LONGEST_FACT = 500
 _SHORTEST_FACT = 8
 _LONGEST_NAME = 100
@@ -75,7 +75,7 @@ class ExtractedFact:
     type: Type = "note"
     key: str = ""
     value: str = ""
-    """The value that the fact gives to that key of the profile, if it gives one."""
+    """Value of that profile key; empty if the fact gives none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class FactList:
     dropped: tuple[tuple[str, str], ...] = ()
 
     def without_recalled(self, said: str, recalled: Sequence[Observation]) -> FactList:
-        """Drop facts that only repeat a row of the prompt; new words of the person keep a fact."""
+        """Drop facts that only repeat a recalled row; a new word of the person keeps a fact."""
         own = set(terms(said))
         repeated = {fact for fact in self.facts if any(_repeats(fact, row, own) for row in recalled)}
         return FactList(
@@ -96,10 +96,10 @@ class FactList:
 
 
 async def extract(calls: Calls, parts: Sequence[tuple[str, str]], *, at: datetime) -> FactList:
-    """Extract the facts of a text of labelled parts that was written `at` a time; one call, purpose `extract`.
+    """Extract the facts of labelled parts of a text written at time `at`; one call, purpose `extract`.
 
     Secrets are removed first, and the longest part is cut until the prompt fits the model's window. Raises a
-    `ModelError` or `BudgetExceeded`; a reply that cannot be read holds no facts.
+    `ModelError` or `BudgetExceeded`; an unreadable reply has no facts.
     """
     parts = [(label, redact(visible(text))[0]) for label, text in parts if text.strip()]
     if not parts:
@@ -166,7 +166,7 @@ def _fact(table: dict[str, Any]) -> ExtractedFact | None:
 
 
 def _line(value: object, longest: int) -> str:
-    """Return the visible text on one line, without secrets; empty for anything but a text, or one far too long."""
+    """Return the visible text on one line, without secrets; empty if it is not a string, or too long."""
     if not isinstance(value, str) or len(value) > 4 * longest:
         return ""
     try:
@@ -180,7 +180,7 @@ def _repeats(fact: ExtractedFact, row: Observation, own: set[str]) -> bool:
     words = set(terms(fact.content))
     new = words - set(terms(row.text()))
     if contradict(row.text(), fact.content):
-        return False  # a denial has the words of what it denies
+        return False  # a denial repeats what it denies
     return len(new) <= (1 - _REPEATED) * len(words) and new.isdisjoint(own)
 
 
@@ -207,7 +207,7 @@ _DECISIONS = schema_of(_DECISION, listed="decisions")
 
 @dataclass(frozen=True, slots=True)
 class MemoryCandidates:
-    """The memories that facts are compared with, and which of them each fact may be about, by their numbers."""
+    """The memories to compare facts with, and for each fact the numbers of those it may be about."""
 
     rows: tuple[Observation, ...] = ()
     of_fact: tuple[frozenset[int], ...] = ()
@@ -224,7 +224,7 @@ class Decision:
 async def candidates_for(
     facts: Sequence[ExtractedFact], memories: Memory, *, agent_id: str, visibility: Visibility
 ) -> MemoryCandidates:
-    """Memories about the same as the facts, the best of each fact first.
+    """Return memories like the facts, each fact's best ones first.
 
     They are facts too, of the same agent, namespace and visibility, not sensitive, and visible to the caller. Lines of
     a profile are left out: they change by its own rules.
@@ -251,7 +251,7 @@ async def candidates_for(
 
 
 async def reconcile(calls: Calls, facts: Sequence[ExtractedFact], candidates: MemoryCandidates) -> list[Decision]:
-    """A decision for each fact; one call for all, purpose `reconcile`, and none if there is nothing to compare.
+    """Decide for each fact, in one call of purpose `reconcile`; without a call if there is nothing to compare.
 
     Raises a `ModelError` or `BudgetExceeded`.
     """
@@ -262,7 +262,7 @@ async def reconcile(calls: Calls, facts: Sequence[ExtractedFact], candidates: Me
 
 
 def decisions_in(reply: str, allowed: Sequence[Collection[int]]) -> list[Decision]:
-    """One decision for each fact, whatever the reply is; `allowed` are the memories that each fact may be about."""
+    """Return one decision for each fact, for any reply; `allowed` are the memories that each fact may be about."""
     answers: dict[int, list[Decision]] = {}
     for table in objects_in(reply, "decisions"):
         number = table.get("fact")

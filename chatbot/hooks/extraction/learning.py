@@ -38,9 +38,9 @@ from chatbot.stores.text.analysis import terms
 
 SOURCE = "extraction"
 FROM_REPLY = "extraction:reply"
-"""Source of a fact in words of the bot that the person did not use: it replaces no other."""
+"""Source of a fact with words of the bot that the person did not use: it never replaces."""
 _SAME_SUBJECT = 50
-"""Facts on a subject that are searched for one that says the same."""
+"""Most facts on a subject that are compared with a new one."""
 _SAID_AT_ONCE = 5
 _ALIKE = 0.85
 """The least cosine at which a fact replaces another: two such facts mean nearly the same, and the newer one updates."""
@@ -49,7 +49,7 @@ _MOST_ALIKE = 10
 
 @dataclass(frozen=True, slots=True)
 class TurnText:
-    """The texts of a turn that began `at` a time, and the rows that its prompt held."""
+    """The texts of a turn that began at time `at`, and the rows in its prompt."""
 
     at: datetime
     text: str
@@ -68,7 +68,7 @@ class Origin:
     own: str = ""
     """The words of the person."""
     reply: str = ""
-    """The words of the bot, which repeat what a tool or a page said."""
+    """The words of the bot, which may repeat a tool or a page."""
 
     def is_of_bot(self, fact: ExtractedFact) -> bool:
         """Return whether a fact uses words of the bot that the person did not use."""
@@ -87,7 +87,7 @@ class FactStep:
 
 @dataclass(frozen=True, slots=True)
 class FactOutcome:
-    """The outcome for a fact: its observation, if there is one now, and the one that it changed."""
+    """The outcome for a fact: the id of its observation, if any, and of the one it changed."""
 
     fact: ExtractedFact
     outcome: str
@@ -96,7 +96,7 @@ class FactOutcome:
     reason: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the outcome as it is in a receipt."""
+        """Return the outcome as JSON for a receipt."""
         fields = {"outcome": self.outcome, "id": self.id, "changed": self.changed, "reason": self.reason}
         return {name: value for name, value in fields.items() if value}
 
@@ -179,7 +179,7 @@ async def _finish(step: FactStep, kept: AddResult | None, memories: Memory, orig
         return FactOutcome(step.fact, "known", changed)
     if kept.outcome == "skipped":
         changed = ""
-        if step.target:  # the store allows no such change: then it is an addition
+        if step.target:  # the store refused the change: add the fact
             [kept] = await memories.remember_all([_draft(FactStep(step.fact), origin)], keep_going=True)
     return FactOutcome(step.fact, kept.outcome, kept.id, changed if changed != kept.id else "", kept.reason)
 
@@ -206,7 +206,7 @@ def _draft(step: FactStep, origin: Origin) -> Draft:
 
 
 async def _is_known(fact: ExtractedFact, memories: Memory, origin: Origin) -> bool:
-    """Return whether a fact on the same subject says the same: then no model is asked about it."""
+    """Return whether a row on the same subject has the same text: then no model is asked."""
     if not fact.subject:
         return False
     page = await memories.list_observations(
@@ -227,7 +227,7 @@ async def _outdated_by(
 ) -> list[Observation | None]:
     """Return for each fact the current row that it should replace, if there is one; no row twice.
 
-    Asked before the facts are added, so none can be found by itself, or by another of its batch. Rows without a
+    Called before the facts are added, so that no fact finds itself, or another of its batch. Rows without a
     vector are not found. The store checks that metadata does not conflict. One call of the embedder, none
     where no fact has a subject.
     """
@@ -249,7 +249,7 @@ async def _outdated_by(
 
 
 async def _source(turn: TurnText, session: SessionHandle, ask: Sequence[Sensitivity]) -> Observation | None:
-    """Return the observation that keeps the exchange, if there is one, and it may be sent to the model."""
+    """Return the observation of the exchange, if there is one that may be sent to the model."""
     page = await session.memory.list_observations(
         types=("exchange",),
         session_id=session.id,

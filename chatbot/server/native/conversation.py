@@ -30,13 +30,13 @@ router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], re
 
 _STREAM: dict[str, Any] = {
     "content": {sse.EventStream.media_type: {"itemSchema": {"type": "object"}}},
-    "description": "The turn that has ended, or its events: `phase`, `thinking`, `text`, `tool`, `tool_result`, "
+    "description": "The completed turn, or its events: `phase`, `thinking`, `text`, `tool`, `tool_result`, "
     "`client_call`, `notice`, and at the end `done` or `error`.",
 }
 
 
 class SentFile(RequestBody):
-    """A file that belongs to a message."""
+    """A file to attach to a message."""
 
     name: str = Field(min_length=1, max_length=255)
     data: str = Field(pattern="^data:")
@@ -49,15 +49,15 @@ class UserMessage(RequestBody):
     text: str = Field(pattern=VISIBLE)
     """Your message."""
     stream: Flag = True
-    """Events as they happen, or the whole reply at once."""
+    """True for events as they happen; false for a reply."""
     max_output_tokens: Tokens | None = None
     """A shorter reply than the settings allow."""
     attachments: list[SentFile] = Field(default_factory=list, max_length=MOST)
-    """Files and pictures; they are kept beside the session, and named in the message."""
+    """Files and pictures, stored with the session and linked in the message."""
 
 
 class Turn(Shape):
-    """A turn that has ended."""
+    """A completed turn."""
 
     session_id: str
     reply: str
@@ -80,7 +80,7 @@ class BillReport(Shape):
     output_tokens: int
     """Tokens that models wrote."""
     cached_tokens: int
-    """Of the tokens read, those from the provider's cache."""
+    """Input tokens that the provider read from its cache."""
     cost_usd: float
     """US dollars, as far as prices are known."""
     calls_of_unknown_cost: int
@@ -171,7 +171,7 @@ async def list_receipts(
 
 @router.get("/usage", summary="See what it has cost")
 async def get_session_usage(session_id: SessionId, access: AccessHere) -> BillReport:
-    """The sum of all turns, and of model calls beside them."""
+    """The total of all turns and of the other model calls."""
     bill = bill_of(calls_in(await (await access.session(session_id)).records()))
     return BillReport.model_validate(bill.as_json())
 
@@ -233,7 +233,7 @@ async def get_file(
     name: Annotated[str, Path(max_length=255, description="The file's name.")],
     access: AccessHere,
 ) -> StreamingResponse:
-    """As it is on the disk."""
+    """Its stored bytes."""
     session = await access.session(session_id)
     if name not in {file.name for file in await session.list_files()}:
         raise UnsafePath(f"the session has no file {name!r:.80}")
@@ -241,7 +241,7 @@ async def get_file(
 
 
 class AttachedFile(Shape):
-    """A file that messages of a session name."""
+    """An attachment of a session."""
 
     name: str
     """Stored name: a digest of the content."""
@@ -273,7 +273,7 @@ async def get_attachment(
     name: Annotated[str, Path(max_length=64, description="The attachment's name.")],
     access: AccessHere,
 ) -> Response:
-    """As it was sent, always as a download; of a document with a secret, only the text."""
+    """The file as sent, as a download; of a text with a secret, the redacted text."""
     session = await access.session(session_id)
     data = await session.attachment(name) if is_blob_name(name) else None
     if data is None:

@@ -11,29 +11,29 @@ from chatbot.messages import CallOptions, Image, Message, ToolSpec
 from chatbot.server.callers import Remembers
 
 NEW = "new"
-"""Names a session that is to be begun."""
+"""Value that begins a new session."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """One request for a reply. The conversation holds at least one message."""
+    """One request for a reply, with at least one message."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     options: CallOptions = field(default_factory=CallOptions)
     most_tokens: int | None = None
     session: str | None = None
-    """The session to say it in, or `new`."""
+    """The session of the reply, or `new`."""
     previous: str | None = None
-    """The response that it follows."""
+    """Id of the preceding response."""
     memory: Remembers | None = None
     """True to remember the exchange; None leaves it to the caller's token."""
     recalls_always: bool = False
-    """True to use memory even where the reply has a given format."""
+    """True to recall even if the reply has a required form."""
 
     @cached_property
     def persona(self) -> str:
-        """The texts of its system messages; empty without any."""
+        """Text of the system messages; empty if none."""
         return "\n\n".join(each.content for each in self.messages if each.role == "system" and each.content)
 
     @cached_property
@@ -43,7 +43,7 @@ class Ask:
 
     @cached_property
     def new(self) -> tuple[Message, ...]:
-        """Messages to answer: the last ones of the user, or else the last results of tools."""
+        """Messages to answer: the last run of user messages, or of tool results."""
         last = self.said[-1].role if self.said else "system"
         at = len(self.said)
         while last in {"user", "tool"} and at and self.said[at - 1].role == last:
@@ -68,7 +68,7 @@ class Ask:
 
     @cached_property
     def answers(self) -> tuple[Message, ...]:
-        """Answers of the client's tools, where these are new."""
+        """Tool results among the new messages."""
         return tuple(each for each in self.new if each.role == "tool")
 
     @cached_property
@@ -82,7 +82,7 @@ class Ask:
 
     @cached_property
     def attachments(self) -> tuple[Upload, ...]:
-        """The pictures and files of what is to be answered. Raises `InvalidValue` for other data."""
+        """The pictures and files of the new user messages. Raises `InvalidValue` for other data."""
         parts = () if self.answers else self.asked.parts
         pictures = [part for part in parts if isinstance(part, Image)]
         return (
@@ -92,7 +92,7 @@ class Ask:
 
     @property
     def typed(self) -> str:
-        """The text of what the user says, without notes of its pictures and files."""
+        """The text of the user's new messages, without notes of images and files."""
         if not self.attachments:
             return self.asked.content
         return "\n\n".join(each.content for each in self.new if each.role == "user" and each.content)

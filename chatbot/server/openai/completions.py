@@ -28,7 +28,7 @@ class Completion(Lenient):
     model: str
     """The identity that answered."""
     choices: list[dict[str, Any]]
-    """The reply, in `message`; there is one."""
+    """One choice, with the `message`."""
     usage: dict[str, Any]
     session_id: str | None = None
 
@@ -126,7 +126,7 @@ class _Completion:
 
 
 def _call(delta: ToolCallDelta) -> dict[str, Any]:
-    """A piece of a call: its id, type and name come once."""
+    """A piece of a call; the first has id, type and name."""
     begins = {"id": delta.id, "type": "function"} if delta.id else {}
     name = {} if delta.name is None else {"name": delta.name}
     return {"index": delta.index, **begins, "function": {**name, "arguments": delta.arguments}}

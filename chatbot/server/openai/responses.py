@@ -36,7 +36,7 @@ class AskedResponse(wire.Asking):
     ]
     """Input to answer, with or without the conversation before it: text, or messages, calls and their outputs."""
     instructions: str | None = None
-    """In place of the persona."""
+    """Replaces the persona."""
     tools: Annotated[list[dict[str, Any]] | None, wire.only_types("function", of="tools")] = None
     """Functions that the model may call, and you run."""
     tool_choice: str | dict[str, Any] | None = None
@@ -44,19 +44,19 @@ class AskedResponse(wire.Asking):
     text: dict[str, Any] | None = None
     """Settings for the text of the reply: its `format`."""
     max_output_tokens: Tokens | None = None
-    """The longest reply that is wanted; the identity's settings may allow less."""
+    """Longest reply in tokens; the identity's settings may allow less."""
     reasoning: dict[str, Any] | None = None
     """Reasoning of the model: its `effort`."""
     include: list[str] | None = None
     """Additional output; supported: `message.output_text.logprobs`."""
     metadata: dict[str, Any] | None = None
-    """Repeated in the response."""
+    """Returned as sent."""
     background: Annotated[Flag | None, wire.only(False, otherwise="a response is not made in the background")] = None  # noqa: FBT003
     """Always false."""
     prompt: wire.Unsupported = None
 
     def as_completion(self) -> wire.ReplyRequest:
-        """The same request as `/v1/chat/completions` takes it. Raises `RequestValidationError`."""
+        """Return the request for `/v1/chat/completions`. Raises `RequestValidationError`."""
         messages = _messages(self.instructions, self.input)
         fields = {
             **{name: getattr(self, name) for name in wire.Asking.model_fields},
@@ -76,7 +76,7 @@ class AskedResponse(wire.Asking):
 
 
 def _messages(instructions: str | None, given: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The conversation of an input, each message with its `item`; calls belong to the assistant's message before."""
+    """Return an input's messages, each with its `item` index; calls join the assistant message before them."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": instructions}] if instructions else []
     for at, item in enumerate([{"role": "user", "content": given}] if isinstance(given, str) else given):
         match item.get("type"):
@@ -127,7 +127,7 @@ def _format(wanted: Any) -> Any:
 
 
 def _where(loc: tuple[int | str, ...], messages: list[dict[str, Any]]) -> tuple[Any, ...]:
-    """Map the place of an error in the completion to that in the request for a response."""
+    """Map the location of an error in the completion request to one in this request."""
     match loc:
         case ("messages", int(at), *rest):
             return "input", messages[at].get("item", at), *rest
@@ -139,12 +139,12 @@ def _where(loc: tuple[int | str, ...], messages: list[dict[str, Any]]) -> tuple[
 
 
 class ResponseObject(wire.Lenient):
-    """A response, as OpenAI documents it; with `session_id` if it is kept."""
+    """A response, as OpenAI documents it; `session_id` if it is stored."""
 
     id: str
     """Id that a later request may send as `previous_response_id`."""
     status: str
-    """`completed`, or `incomplete` where a limit ended it."""
+    """`completed`, or `incomplete` if cut or filtered."""
     output: list[dict[str, Any]]
     """Messages and calls of your tools."""
     session_id: str | None = None
@@ -214,16 +214,16 @@ _REPEATED: dict[str, Any] = {
     "tools": [],
     "top_p": None,
 }
-"""Fields of a request that its response repeats, and their values where they are not sent."""
+"""Fields of a request that its response repeats, with their defaults."""
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
 _EVENTS = {"message": "output_text", "reasoning": "reasoning_summary_text", "function_call": "function_call_arguments"}
-"""Events of the text of each type of item."""
+"""Text events of each type of item."""
 _PARTS = {"message": ("content", "content_part"), "reasoning": ("summary", "reasoning_summary_part")}
-"""Of types whose text is in a part: the field of that part, and its events."""
+"""For types with text in a part: the field of that part, and its events."""
 
 
 class _Response:
-    """A response in the making: the deltas of a reply as its items and numbered events."""
+    """A response built from the deltas of a reply, as items and numbered events."""
 
     def __init__(self, asked: AskedResponse, answer: PendingReply) -> None:
         self._answer = answer
@@ -295,14 +295,14 @@ class _Response:
 
     @property
     def _part(self) -> dict[str, Any]:
-        """The holder of the last item's text: its part, or the item itself."""
+        """The part of the last item that has its text, or the item itself."""
         item = self._items[-1]
         part: dict[str, Any] = item[_PARTS[item["type"]][0]][0] if item["type"] in _PARTS else item
         return part
 
     @property
     def _place(self) -> dict[str, Any]:
-        """Where the last item is, and its only part."""
+        """Position of the last item and its part."""
         item = self._items[-1]
         place = {"item_id": item["id"], "output_index": len(self._items) - 1}
         return place | ({f"{_PARTS[item['type']][0]}_index": 0} if item["type"] in _PARTS else {})

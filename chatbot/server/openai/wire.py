@@ -41,13 +41,13 @@ _NAME = re.compile(r"^[a-zA-Z0-9_.-]{1,64}$")
 
 
 class Lenient(BaseModel):
-    """A shape that passes over what it does not know."""
+    """A model that ignores unknown fields."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
 
 def only(*known: object, otherwise: str) -> BeforeValidator:
-    """Takes these alone; for all else it says `otherwise`."""
+    """Accept None and these values, or report `otherwise`."""
 
     def check(value: object) -> object:
         if value is not None and value not in known:
@@ -58,7 +58,7 @@ def only(*known: object, otherwise: str) -> BeforeValidator:
 
 
 def only_types(*known: str, of: str, default: str = "") -> BeforeValidator:
-    """Takes lists of things of these types alone; `default` is the type of what names none."""
+    """Accept lists of items of these types; `default` is the type of an untyped item."""
 
     def check(value: object) -> object:
         for each in value if isinstance(value, list) else ():
@@ -113,23 +113,23 @@ FunctionName = Annotated[
 
 
 class TextPart(Lenient):
-    """A piece of a message that is text."""
+    """A text in a message."""
 
     type: Literal["text"]
     text: str
 
 
 class ImageUrl(Lenient):
-    """Where an image is: in the request itself."""
+    """An image in the request itself."""
 
     url: ImageAddress
     """A `data:` URL."""
     detail: Literal["auto", "low", "high", "original"] | None = None
-    """How closely the model looks."""
+    """Level of image detail."""
 
 
 class ImagePart(Lenient):
-    """A piece of a message that is an image."""
+    """An image in a message."""
 
     type: Literal["image_url"]
     image_url: ImageUrl
@@ -144,7 +144,7 @@ class FileData(Lenient):
 
 
 class FilePart(Lenient):
-    """A piece of a message that is a file; the model is shown what it holds."""
+    """A file in a message; the model gets its content."""
 
     type: Literal["file"]
     file: FileData
@@ -156,11 +156,11 @@ Content = Annotated[
     Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
     only_types("text", "image_url", "file", of="parts"),
 ]
-"""Text, or parts of it; what is wrong with a part is told of that part."""
+"""Text, or a list of parts; an error names the part that is wrong."""
 
 
 class CalledFunction(Lenient):
-    """Which function was called."""
+    """The called function."""
 
     name: str
     arguments: str = ""
@@ -168,10 +168,10 @@ class CalledFunction(Lenient):
 
 
 class AskedCall(Lenient):
-    """A tool call that a model asked for, sent back with its history."""
+    """A tool call of a model, sent back as part of the history."""
 
     id: str
-    """Which one: `tool_call_id` of the message that answers it says the same."""
+    """Id of the call; the message that answers it has it as `tool_call_id`."""
     type: Literal["function"] = "function"
     function: CalledFunction
 
@@ -180,12 +180,12 @@ class AskedMessage(Lenient):
     """One message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    """Who says it."""
+    """Author."""
     content: Content | None = None
     tool_calls: list[AskedCall] | None = None
-    """Of an assistant: the tools that it called."""
+    """Tool calls of an assistant."""
     tool_call_id: str | None = None
-    """Of a tool: the call that it answers."""
+    """Id of the call that a tool answers."""
     function_call: Unsupported = None
 
     @model_validator(mode="after")
@@ -216,12 +216,12 @@ class FunctionSpec(Lenient):
     """A function that the model may call; you run it."""
 
     name: FunctionName
-    """How the model calls it."""
+    """Name of the function."""
     description: str | None = None
     parameters: dict[str, Any] | None = None
     """Parameters as a JSON schema."""
     strict: Flag | None = None
-    """True if arguments must fit the schema, where the model can promise that."""
+    """True if arguments must fit the schema, where the model supports that."""
 
     def as_spec(self) -> ToolSpec:
         """The tool as models take it."""
@@ -250,7 +250,7 @@ class NamedTool(Lenient):
 
 
 class AllowedTools(Lenient):
-    """Which of the tools may be called, and whether one must be."""
+    """The tools that may be called, and if a call is required."""
 
     mode: Literal["auto", "required"]
     """`required` forces a call."""
@@ -265,14 +265,14 @@ class AllowedChoice(Lenient):
 
 
 class StreamOptions(Lenient):
-    """Options of a stream beside the reply."""
+    """Options of a stream."""
 
     include_usage: Flag | None = False
-    """True to report the tokens used in the last chunk."""
+    """True to report token usage in the last chunk."""
 
 
 class JsonSchema(Lenient):
-    """A schema that the reply is held to."""
+    """A schema for the reply."""
 
     name: FunctionName
     description: str | None = None
@@ -299,7 +299,7 @@ class ResponseFormat(Lenient):
         return self
 
     def as_openai(self) -> dict[str, Any] | None:
-        """The format as models take it; None for text, which needs no word."""
+        """Return the format as models take it; None for plain text."""
         if self.type == "text":
             return None
         return self.model_dump(exclude_none=True, by_alias=True)
@@ -312,16 +312,16 @@ class ConversationReference(Lenient):
 
 
 class IdentityRequest(Lenient):
-    """Fields of any request: to whom, and on whose behalf."""
+    """Fields of every request: identity and end user."""
 
     model: str = Field(examples=["default"])
-    """An identity's name, see /v1/models; `default` is the first of them."""
+    """An identity's name, see /v1/models; `default` is the first one."""
     identity: str | None = None
-    """Who answers; stronger than `model`."""
+    """Identity, in place of `model`."""
     user: str | None = Field(None, max_length=LONGEST_LABEL)
-    """Your end user, by any stable name: sessions and memory are theirs alone. You vouch for it; it is not a login."""
+    """Any stable name of your end user, for their own sessions and memory. The server does not verify it."""
     safety_identifier: str | None = Field(None, max_length=LONGEST_LABEL)
-    """The same by its newer name; of both, and of `X-Chatbot-User`, all must be the same."""
+    """Newer name of `user`; this, `user` and `X-Chatbot-User` must be equal where sent."""
 
 
 class Asking(IdentityRequest):
@@ -333,14 +333,14 @@ class Asking(IdentityRequest):
     conversation: str | ConversationReference | None = None
     """The same as `session_id`."""
     previous_response_id: str | None = None
-    """Go on from that response, in its session, or in a fork of it where it has gone on since."""
+    """Continue after that response: in its session, or in a fork if that has gone on since."""
     stream: Flag | None = False
     store: Flag | None = None
-    """`false`: nothing is kept and nothing recalled."""
+    """False to store nothing and recall no memories."""
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
-    """How freely words are chosen."""
+    """Sampling temperature."""
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
-    """From which share of the likely words they are chosen."""
+    """Total probability of the tokens to sample from."""
     top_logprobs: Annotated[int, Field(strict=True, ge=0, le=20)] | None = None
     """Number of tokens per position whose probabilities are returned."""
     parallel_tool_calls: Flag | None = None
@@ -364,7 +364,7 @@ class ReplyRequest(Asking):
     """A request for a reply."""
 
     messages: list[AskedMessage] = Field(min_length=1, max_length=10_000)
-    """The conversation; the last one is answered."""
+    """Messages; the last one is answered."""
     stream_options: StreamOptions | None = None
     tools: Annotated[Annotated[list[AskedTool], Field(max_length=128)] | None, only_types("function", of="tools")] = (
         None
@@ -373,9 +373,9 @@ class ReplyRequest(Asking):
     tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedChoice | None = None
     """Choice of tools: none, auto, required, or one of `tools`."""
     max_tokens: Tokens | None = None
-    """The longest reply that is wanted, in tokens; the identity's settings may allow less."""
+    """Longest reply in tokens; the identity's settings may allow less."""
     max_completion_tokens: Tokens | None = None
-    """Newer name of `max_tokens`; of two the lesser holds."""
+    """Newer name of `max_tokens`; the smaller holds."""
     n: Annotated[Literal[1] | None, only(1, otherwise="only one reply is made")] = None
     """Number of replies; only 1 is supported."""
     response_format: ResponseFormat | None = None
@@ -387,9 +387,9 @@ class ReplyRequest(Asking):
     ) = None
     """Texts before which the reply ends."""
     logit_bias: dict[str, Annotated[Number, Field(ge=-100, le=100)]] | None = None
-    """How likely tokens are made."""
+    """Bias for or against tokens."""
     seed: Annotated[int, Field(strict=True)] | None = None
-    """Makes sampling repeatable, where the model can."""
+    """Seed for repeatable sampling, if supported."""
     presence_penalty: Penalty | None = None
     """Penalty for words that already occurred."""
     frequency_penalty: Penalty | None = None
@@ -410,7 +410,7 @@ class ReplyRequest(Asking):
         return self
 
     def chosen(self) -> tuple[tuple[ToolSpec, ...], str | dict[str, Any] | None]:
-        """The tools that the choice leaves, and the choice as models take it. Raises for a name that none has."""
+        """Return the allowed tools, and the choice as models take it. Raises for a name that no tool has."""
         tools = tuple(tool.function.as_spec() for tool in self.tools or ())
         choice = self.tool_choice
         allowed = choice.allowed_tools.tools if isinstance(choice, AllowedChoice) else []
@@ -426,7 +426,7 @@ class ReplyRequest(Asking):
         return (() if choice == "none" else tools), choice
 
     def as_ask(self, session: str | None, memory: Remembers | None) -> Ask:
-        """The request, with what its headers say."""
+        """The request, with its header values."""
         tools, choice = self.chosen()
         options = CallOptions(
             temperature=self.temperature,

@@ -1,4 +1,4 @@
-"""The page for people: rendered on the server, usable without JavaScript. Most of its forms run an operation."""
+"""The web page: rendered on the server, usable without JavaScript. Most of its forms run an operation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 
 _CHOSEN = "id:"
-"""Prefix of the names of the boxes that choose memories."""
+"""Prefix of the checkboxes that select memories."""
 OPEN_PATHS = frozenset({LOGIN, f"{FOLDER}/"})
 """Paths that need no token: the login and the assets."""
 PARTS = (login, chat, saying, sessions, memories, profile, why, settings)
@@ -25,9 +25,9 @@ PARTS = (login, chat, saying, sessions, memories, profile, why, settings)
 
 @dataclass(frozen=True, slots=True)
 class PageForm:
-    """A form that runs an operation: the page that follows, unless the form names one, and values that it fixes.
+    """A form that runs an operation: the page shown next, unless the field `back` names one, and fixed values.
 
-    Several values stand in one field, with commas; memories can be chosen by boxes.
+    A field separates several values by commas; checkboxes can select memories.
     """
 
     operation: str
@@ -71,7 +71,7 @@ def add_page(app: APIRouter) -> None:
 
 def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
     operation = OPERATIONS[form.operation]
-    offered = {  # texts, words to choose from, and boxes to tick
+    offered = {  # text fields, choices and checkboxes
         name: each
         for name, each in operation.at("http").items()
         if each.item is bool or each.choices or str in get_args(each.item)

@@ -1,4 +1,4 @@
-"""Parts of a conversation as exchanges: its end, the parts before and after a part, and running turns."""
+"""Parts of a transcript as exchanges: the end, what is before or after a position, and running turns."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Exchange:
     question: str | None
     answers: list[AnswerEntry] = field(default_factory=list)
     receipt: dict[str, Any] | None = None
-    """Memories that the turn recalled and added, where known."""
+    """The receipt of the turn; None if there is none."""
     files: tuple[Link, ...] = ()
     """Files and pictures of the message."""
     turn: str = ""
-    """The name of the turn that writes it now; empty for one that is complete."""
+    """The name of the running turn that answers it; empty if none runs."""
     number: int = 1
-    """The number of the reply that models are shown."""
+    """Number of the reply that models see."""
     others: dict[int, list[AnswerEntry]] = field(default_factory=dict)
     """The other replies to the message, without empty ones, by number."""
     written: str = ""
-    """The time of its last entry: another one means another reply."""
+    """Time of the last entry; it differs for another reply."""
 
     @property
     def numbers(self) -> list[int]:
@@ -50,7 +50,7 @@ class Exchange:
 
     @property
     def state(self) -> str:
-        """`failed`, `stopped`, `cut` at its longest, or empty for a reply that is complete."""
+        """`failed`, `stopped`, `cut` at the length limit, or empty for a complete reply."""
         if self.answers and self.answers[-1].role == ERROR:
             return "stopped" if self.answers[-1].text == STOPPED else "failed"
         return _STATES.get(str((self.receipt or {}).get("finish")), "")
@@ -67,14 +67,14 @@ class Exchange:
 
     @property
     def remembered(self) -> str:
-        """The part of the exchange that is remembered: of a mere question, its reply."""
+        """A note of what is remembered: if the message only asks, the reply alone."""
         if not (self.receipt or {}).get("remembered"):
             return ""
         return "remembered the reply" if only_asks(self.question or "") else "remembered this"
 
     @property
     def notices(self) -> Sequence[str]:
-        """Reports of the turn to the user, beside its entries."""
+        """Notices of the turn that are not among its entries."""
         said = {each.text for each in self.answers}
         return [each for each in (self.receipt or {}).get("notices", ()) if each not in said]
 
@@ -136,9 +136,9 @@ def _shortened(text: str) -> str:
 
 
 AT_ONCE = 40
-"""Entries that are shown at once, and added with each step backwards or forwards."""
+"""Entries shown first, and added with each step backwards or forwards."""
 _BEFORE = 6
-"""Entries shown before a message that was asked for."""
+"""Entries shown before a requested message."""
 
 
 @dataclass(slots=True)
@@ -164,17 +164,17 @@ async def the_end(session: SessionHandle) -> TalkSpan:
 
 
 async def before(session: SessionHandle, end: int) -> TalkSpan:
-    """The entries before the one of that number."""
+    """The last entries before position `end`."""
     return await _part(session, lambda total: (min(end, total) - AT_ONCE, end))
 
 
 async def after(session: SessionHandle, begin: int) -> TalkSpan:
-    """The entries from the one of that number on."""
+    """The next entries from position `begin`."""
     return await _part(session, lambda _: (begin, begin + AT_ONCE), is_forwards=True)
 
 
 async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
-    """The entries around the message of that moment, with a few before it; the end if it is gone."""
+    """The first entry at or after that moment and those around it; the end if there is none."""
     entries = await session.transcript_read_all()
     at = next((number for number, entry in enumerate(entries) if entry.at >= moment), None)
     if at is None:
@@ -216,7 +216,7 @@ def waiting(turn: RunningTurn) -> Exchange:
 
 
 def _is_of(exchange: Exchange, turn: RunningTurn) -> bool:
-    """Return whether an exchange on disk belongs to the turn; its files are named in the transcript alone."""
+    """Return whether a stored exchange belongs to the turn; files are not compared."""
     return turn.is_again or (exchange.moment >= turn.begun_at and exchange.question == split(turn.text)[0])
 
 
@@ -253,13 +253,13 @@ async def _exchanges_of(session: SessionHandle, entries: list[TranscriptEntry]) 
 
 
 def _from_a_message(entries: list[TranscriptEntry]) -> list[TranscriptEntry]:
-    """Drop all that belongs to a message before these; everything if there is no message among them."""
+    """Drop the entries before the first message; drop none if there is no message."""
     first = next((number for number, entry in enumerate(entries) if entry.role == USER), 0)
     return entries[first:]
 
 
 def _to_a_message(begin: int, entries: list[TranscriptEntry]) -> tuple[int, list[TranscriptEntry]]:
-    """Drop the last message, which may be incomplete; return where the rest ends, and the rest."""
+    """Drop the last of several exchanges: it may be incomplete; return the end and the rest."""
     last = max((number for number, entry in enumerate(entries) if entry.role == USER), default=0)
     kept = entries[:last] or entries
     return begin + len(kept), kept
