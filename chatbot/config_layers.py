@@ -6,6 +6,7 @@ An unknown key anywhere is an error that names the nearest known one.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -193,7 +194,7 @@ def parse_toml(text: str, path: Path) -> Table:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # the first also for a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
-    if found := _NUL.search(text):
+    if (found := _NUL.search(text)) and "\\u0000" in json.dumps(table, default=str).replace("\\\\", ""):
         raise ConfigError(f"{path} holds a NUL character, written as {found[0]}: remove it", at=path)
     return table
 

@@ -59,6 +59,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _LEET = str.maketrans("0134578$@!|", "oieastbsaii")
 _LEET_WORD = re.compile(r"[a-z@$!|][0134578@$!|]|[0134578@$!|][a-z]", re.IGNORECASE)
 _ELEMENT = re.compile(r"</?[a-z][^<>\n]{0,200}>", re.IGNORECASE)
+_INSIDE = re.compile(r"(?<=[^\W_])[*~`]{1,3}(?=[^\W_])")
+"""Emphasis that stands inside of words."""
 _ROT13 = re.compile(r"rot ?-?13", re.IGNORECASE)
 _SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·]){3,}[^\W\d_](?![^\W_])")
 _SPELLED_WORD = re.compile(r"(?<![^\W_])[^\W\d_]([ .\-_*·])[^\W\d_](?:\1[^\W\d_])*(?![^\W_])")
@@ -126,6 +128,8 @@ def _readings(text: str) -> Iterator[str]:
 def _decoded(text: str) -> Iterator[str]:
     if "<" in text:
         yield _ELEMENT.sub("", text)
+    if _INSIDE.search(text):
+        yield _INSIDE.sub("", text)
     if _ROT13.search(text):
         yield codecs.decode(text, "rot13")
     if "&" in text:
@@ -178,6 +182,7 @@ STRUCTURE = {
         r"\"(?:tool_calls?|function_call|tool_use)\"\s{0,20}:",
         rf"{_NAME}\s{{0,20}}:\s{{0,20}}\"[^\"]{{1,80}}\"\s{{0,20}},\s{{0,20}}\"(?:arguments|parameters|input|args)\"\s{{0,20}}:",
         r"<\s{0,9}/?\s{0,9}(?:\w{1,20}:)?(?:tool_calls?|function_calls?|tool_use|invoke|tool_response|tool_result)\b",
+        r"<\s{0,9}function\s{0,9}=",
         r"<\|python_tag\|>|\[/?TOOL_CALLS\]|(?<![\w.])functions\.\w{1,60}\s{0,3}\(\s{0,3}\{",
         r"^\s{0,20}action\s{0,9}:[^\n]{1,80}\n\s{0,20}action[ _]input\s{0,9}:",
     ),
@@ -186,6 +191,7 @@ STRUCTURE = {
         r"(?-i:(?:BEGIN|START|END)(?: OF)?(?: NEW)? (?:SYSTEM|DEVELOPER|ADMIN) (?:PROMPT|MESSAGE|INSTRUCTIONS?))",
         r"(?-i:END OF (?:DATA|MEMORY|MEMORIES|CONTEXT|DOCUMENT|INPUT|USER INPUT))",
         r"^\s{0,9}<\s{0,9}(?:system|instructions?|developer|admin|system[_-]prompt)\s{0,9}>",
+        r"<(system|instructions?|developer|admin|system[_-]prompt)>[^<]{1,400}</\1>",
         rf"\[\s{{0,9}}{_ROLE}[ _-](?:override|message|prompt|notice|update|command)[^\]\n]{{0,40}}\]",
         rf"[-=#*~%]{{2,40}}\s{{0,9}}{_ROLE}[ _](?:override|message|prompt|notice)",
         r"\"role\"\s{0,9}:\s{0,9}\"(?:system|developer|assistant|tool)\"\s{0,9},\s{0,9}\"content\"",

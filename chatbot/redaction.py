@@ -13,8 +13,8 @@ import re
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property, lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -252,6 +252,8 @@ _BEGINS_LIKE_A_KEY = re.compile(
     r"|(?<![\w-])[\w-]{2,}\*{3,}[\w*-]*"
 )
 _SURELY_MEANT = 8
+_NAMED_ABOVE = 3
+"""Keys above a value, the nearest ones, that may name it as a secret."""
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
 
 Value = TypeVar("Value")
@@ -269,15 +271,15 @@ def redact(text: str) -> tuple[str, tuple[str, ...]]:
     return found, kinds
 
 
-def _redact(text: str, only: Collection[str] = ()) -> tuple[str, tuple[str, ...]]:
+def _redact(text: str) -> tuple[str, tuple[str, ...]]:
     if len(text) < 8:
         return text, ()
     kinds: list[str] = []
-    if "://" in text and not only:
+    if "://" in text:
         text, count = _URL_PASSWORD.subn(r"\1:[redacted: url-password]", text)
         kinds += ["url-password"] * bool(count)
     for rule in candidates(text.lower()):
-        if (not only or rule.id in only) and (secrets := rule.find(text)):
+        if secrets := rule.find(text):
             kinds.append(rule.id)
             for secret in sorted(secrets, key=len, reverse=True):
                 text = _without(text, secret, f"[redacted: {rule.id}]")
@@ -302,19 +304,24 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
 
     def clean(part: Any, names: tuple[str, ...] = ()) -> Any:
         if isinstance(part, Mapping):
-            return {clean(key): clean(inner, (*names, *_naming(key))) for key, inner in part.items()}
+            return {clean(key): clean(inner, (*names, *_naming(key))[-_NAMED_ABOVE:]) for key, inner in part.items()}
         if isinstance(part, list | tuple):
             return type(part)(clean(each, names) for each in part)
         if isinstance(part, str):
             part, found = redact(part)
             kinds.extend(found)
-        for name in names if isinstance(part, str | int) else ():
-            if found := _redact(f"{name}: {part}", _BY_NAME)[1]:
+        for name in dict.fromkeys(names) if isinstance(part, str | int | float) else ():
+            if found := _kinds_named(name, str(part)):
                 kinds.extend(found)
                 return f"[redacted: {', '.join(found)}]"
         return part
 
     return clean(value), tuple(dict.fromkeys(kinds))
+
+
+@lru_cache(maxsize=1024)
+def _kinds_named(name: str, text: str) -> tuple[str, ...]:
+    return tuple(rule.id for rule in rules() if rule.id in _BY_NAME and rule.find(f"{name}: {text}"))
 
 
 def _naming(key: object) -> tuple[str, ...]:

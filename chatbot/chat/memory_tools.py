@@ -264,7 +264,13 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
             return listed(operation.gives, (_version(version, seen) for version in result))
         case Profile(lines):
             more = result.as_json()
-            return listed(operation.gives, map(_item, lines), standing=more["standing"], proposals=more["proposals"])
+            bounded = listed("proposals", more["proposals"])
+            answer = listed(
+                operation.gives, map(_item, lines), standing=more["standing"], proposals=bounded["proposals"]
+            )
+            if "notes" in bounded:
+                answer["notes"] = [*answer.get("notes", ()), *bounded["notes"]]
+            return answer
         case list() | tuple():
             return listed(operation.gives, map(_item, result))
         case AddResult():

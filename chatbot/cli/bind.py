@@ -60,7 +60,10 @@ OF_MEMORY: Mapping[str, OwnVerb] = {
 
 OF_OPERATIONS: Mapping[str, OwnVerb] = {
     name: OwnVerb(f"{_CHANGING}:{name}", _CONFIRMS)
-    for name in ("remember", "change_memory", "confirm_memory", "forget_memory", "restore_memory", "purge_memories")
+    for name in (
+        *("remember", "change_memory", "confirm_memory", "forget_memory", "restore_memory", "purge_memories"),
+        *("retract_fact", "forget_profile"),
+    )
 } | {"erase_project": OwnVerb(f"{_ERASING}:erase_project", _CONFIRMS)}
 """Operations whose verbs do more on the command line than run them."""
 

@@ -51,7 +51,8 @@ def add_memory(memory: argparse.ArgumentParser) -> None:
     )
     flag(parsers["list_tasks"], "--all", "also show completed and cancelled tasks")
     add_bulk(parsers["forget_memory"])
-    flag(parsers["purge_memories"], "--yes", "-y", "do not ask for confirmation")
+    for name in ("purge_memories", "retract_fact"):
+        flag(parsers[name], "--yes", "-y", "do not ask for confirmation")
     _add_extract(verbs)
     _add_files(verbs)
     _add_upkeep(verbs)

@@ -219,7 +219,7 @@ _DISTINCTIVE_KEYS = ("command", "query", "path", "file", "url", "target", "name"
 """Arguments that distinguish two runs, the most distinctive first."""
 
 _WRITES = re.compile(r"(?:^|_)(?:write|edit|save|create|append|patch|update|move|rename|delete|remove|replace)(?:$|_)")
-_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.]")
+_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
 _PASSED = re.compile(r"\b[1-9]\d* (?:tests? )?pass(?:ed|ing)\b|\bOK \(\d+ tests?\)", re.IGNORECASE)
 _FAILED = re.compile(
     r"\b[1-9]\d* (?:tests? )?(?:fail(?:ed|ures?|ing)|errors?)\b|\b(?:failed|failures?|errors?) ?[:=] ?[1-9]"

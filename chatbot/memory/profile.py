@@ -51,6 +51,7 @@ PROPOSED = "proposed line"
 _BY_PERSON, _BY_MODEL = "person", "model"
 _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges in which the person speaks; statements from others are only proposed."""
+ONLY_PROPOSED = "only proposed: it holds once the person accepts it"
 _BEGINNING = 4
 """Number of first letters that two forms of a word share."""
 
@@ -329,7 +330,7 @@ async def _proposed(scope: Scope, stated: ProfileValue) -> AddResult:
         source="tool",
     )
     [kept] = await keep(scope, [draft])
-    return structs.replace(kept, warning="only proposed: it holds once the person accepts it")
+    return structs.replace(kept, warning=ONLY_PROPOSED)
 
 
 async def _kept(scope: Scope, draft: Draft) -> AddResult:

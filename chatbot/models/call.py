@@ -259,7 +259,7 @@ def _retry_after(error: Exception) -> float | None:
     asked = str(headers.get("retry-after")) if hasattr(headers, "get") else ""
     with suppress(ValueError):
         return float(asked)
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
         return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
     return None
 

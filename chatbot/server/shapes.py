@@ -27,6 +27,7 @@ from chatbot.memory import (
     writing,
 )
 from chatbot.memory.erasure import Erasure
+from chatbot.memory.profile import ONLY_PROPOSED
 from chatbot.operations import Context
 from chatbot.stores import query
 from chatbot.stores.access import SENSITIVITIES
@@ -205,13 +206,15 @@ class AddResult(Shape):
 
     def made(self) -> dict[str, str]:
         """Return the stored parts of the answer."""
-        return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted)}
+        proposed = "1" if self.warning == ONLY_PROPOSED else ""
+        return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted), "proposed": proposed}
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - what is known is all that is told
         """Override `Shape`."""
         redacted = [*filter(None, made["redacted"].split(","))]
-        return cls(id=made["id"], outcome=made["outcome"], redacted=redacted, reason="", warning="")
+        warning = ONLY_PROPOSED if made.get("proposed") else ""
+        return cls(id=made["id"], outcome=made["outcome"], redacted=redacted, reason="", warning=warning)
 
 
 class PurgeResult(Shape):

@@ -160,9 +160,10 @@ class Toolbox:
         answer: Answer | None = None
         refusal = ""
         try:
-            tool, arguments = self._tools.get(call.name), _arguments(call)
+            tool = self._tools.get(call.name)
             if tool is None:
                 raise ToolError(f"unknown tool {call.name!r}{did_you_mean(call.name, self._tools)}")
+            arguments = _arguments(call)
             if tool.asks_first and self._confirm is None:
                 refusal = (
                     f"{call.name!r} needs the user's consent, which cannot be asked for here: "

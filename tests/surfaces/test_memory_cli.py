@@ -227,13 +227,14 @@ def test_a_fact_is_erased_for_good_where_that_is_asked_for() -> None:
     fact = from_json("facts", "add", "Ada", "lives in", "Ljubljana", "--source", noted)
     from_json("facts", "add", "Ada", "likes", "tea")
     for other in ("ffff", noted):
-        fails(4, "no fact has the id", "facts", "remove", other, "--purge")
+        fails(4, "no fact has the id", "facts", "remove", other, "--purge", "--yes")
+    fails(2, "--yes", "facts", "remove", fact["id"][:13], "--purge")
     assert b"Ljubljana" in journal.read_bytes()
-    assert from_json("facts", "remove", fact["id"][:13], "--purge") == {"removed": fact["id"]}
+    assert from_json("facts", "remove", fact["id"][:13], "--purge", "--yes") == {"purged": fact["id"]}
     assert b"Ljubljana" not in b"".join(path.read_bytes() for path in journal.parent.rglob("*") if path.is_file())
     assert [each["object"] for each in from_json("facts")] == ["tea"]
     assert from_json("get", noted)[0]["title"] == "Ada moved"
-    fails(4, "no fact has the id", "facts", "remove", fact["id"], "--purge")
+    fails(4, "no fact has the id", "facts", "remove", fact["id"], "--purge", "--yes")
 
 
 def test_the_owner_s_lists_show_every_memory_with_its_sensitivity() -> None:

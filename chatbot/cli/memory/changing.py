@@ -18,7 +18,7 @@ from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.memory.results import show, show_changed
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import check_can_ask, is_sure, progress, say, say_json, say_marked, say_table, warn
+from chatbot.cli.output import check_can_ask, is_sure, printable, progress, say, say_json, say_marked, say_table, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.errors import SessionNotFound
 from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
@@ -65,11 +65,12 @@ async def confirm_memory(run: VerbRun) -> None:
 async def restore_memory(run: VerbRun) -> None:
     """Bring memories back."""
     replaced = {
-        each: (await run.context.memories.row(each)).superseded_by
+        each: (await run.context.memories.row(each, ask=SENSITIVITIES)).superseded_by
         for each in [await run.id(each) for each in run.args.ids]
     }
     await _change_those(run, "restore", lambda status: status != "active")
-    current = {row.id for row in await run.context.memories.get([*filter(None, replaced.values())], count_use=False)}
+    successors = [*filter(None, replaced.values())]
+    current = {row.id for row in await run.context.memories.get(successors, ask=SENSITIVITIES, count_use=False)}
     for old, new in replaced.items():
         if new in current:
             warn(f"two are active now, {old} and {new}, which replaced it; to swap them: memory supersede {new} {old}")
@@ -114,6 +115,26 @@ async def purge_memories(run: VerbRun) -> None:
     for each in gone.ids:
         say(f"purged {each}" + (", which was derived from what was purged" if each in derived else ""))
     say_marked("transcripts still hold what was said: `chatbot sessions delete` deletes those with their memory")
+
+
+async def retract_fact(run: VerbRun) -> None:
+    """Withdraw a fact; permanently only once that is agreed to."""
+    operation = OPERATIONS["retract_fact"]
+    given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
+    is_purge = bool(given.get("purge"))
+    if is_purge and not run.args.yes:
+        check_can_ask("purging")
+        if not is_sure(f"delete the fact {given['fact_id']} permanently?"):
+            raise InvalidValue("nothing was purged")
+    await operation.run(run.context, "cli", given)
+    show_changed(run, "purged" if is_purge else operation.gives, [given["fact_id"]])
+
+
+async def forget_profile(run: VerbRun) -> None:
+    """Forget a key of the profile, and name what brings it back."""
+    given = await given_of(run, OPERATIONS["forget_profile"].at("cli").values(), SENSITIVITIES)
+    ids = await run.memories.profile_forget(given["key"])
+    run.tell({"forgotten": ids}, f"forgotten {printable(given['key'])}; undo: memory restore {' '.join(ids)}")
 
 
 async def reindex(run: VerbRun) -> None:

@@ -101,10 +101,13 @@ class VerbRun:
         raise UnknownObservation(f"no fact has the id {prefix!r}")
 
     async def line_key(self, text: str) -> str:
-        """The text as a key of the profile; or, where it is none, the id of the one value that begins so."""
-        lines = await self.memories.profile(ask=SENSITIVITIES)
-        begun = [line.id for line in lines if line.id.startswith(text)]
-        return begun[0] if len(begun) == 1 and all(line.key != text.casefold() for line in lines) else text
+        """The text as a key of the profile; or, where it is none, the id of the one memory that begins so."""
+        if any(line.key == text.casefold() for line in await self.memories.profile(ask=SENSITIVITIES)):
+            return text
+        try:
+            return await self.memories.resolve(text, ask=SENSITIVITIES)
+        except UnknownObservation:
+            return text
 
     async def wanted(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""

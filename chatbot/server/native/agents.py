@@ -198,7 +198,7 @@ async def export(
     after: Annotated[Moment | None, Query(description="Created at or after this time.")] = None,
     before: Annotated[Moment | None, Query(description="Created before this time.")] = None,
 ) -> PlainTextResponse:
-    """Current memories and facts, as `chatbot memory export` writes them and `chatbot import` reads them."""
+    """Current memories and facts, as `chatbot memory export` writes them and `chatbot memory import` reads them."""
     wanted: dict[str, datetime] = {name: at for name, at in (("after", after), ("before", before)) if at is not None}
     exported = await export_memories(access.memories, ["public"], **wanted)
     return PlainTextResponse(render_memories(exported, "jsonl"), media_type="application/x-ndjson")

@@ -326,7 +326,9 @@ def _replies_fit(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> bool |
 def _noted(record: SessionRecord) -> tuple[int, list[_Exchange]]:
     """Return the number of entries at the end of the conversation that a session holds, and the exchanges in it."""
     entries, _, run = record.history.partition(":")
-    return int(entries or 0), [_Exchange(each[:8], each[8:]) for each in run.split(".") if each]
+    if not entries.isdecimal():  # none, or edited by hand: the next reply notes it anew
+        return 0, []
+    return int(entries), [_Exchange(each[:8], each[8:]) for each in run.split(".") if each]
 
 
 _SIDE_CALLS = tuple(

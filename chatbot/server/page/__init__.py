@@ -85,7 +85,7 @@ def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
         if missing := [
             each.name for each in offered.values() if each.default_at("http") is REQUIRED and each.name not in given
         ]:
-            raise InvalidValue(f"{missing[0]}: nothing is given")
+            raise InvalidValue("choose at least one" if missing[0] == "ids" else f"{missing[0]}: nothing is given")
         result = await operation.run(access.context, "http", given)
         if not is_part(request):
             then = form.then.format(**request.path_params, chosen=chosen, outcome=getattr(result, "outcome", ""))

@@ -14,6 +14,7 @@ from chatbot.memory.scope import utc_now
 from chatbot.messages import TaskStatus
 from chatbot.operations import get_profile_history, show_profile
 from chatbot.server.page.sheets import AccessHere, PageRoute, sheet
+from chatbot.stores.access import SENSITIVITIES
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -28,7 +29,7 @@ async def show(request: Request, access: AccessHere) -> Response:
 @router.get("/profile/{key}")
 async def history(request: Request, access: AccessHere, key: Annotated[str, Path(max_length=100)]) -> Response:
     """Render all values that a key had."""
-    known = await get_profile_history(access.context, key, ask=OWN)
+    known = await get_profile_history(access.context, key, ask=SENSITIVITIES)
     return sheet(request, "profile.html", access, here="profile", known=known, key=key)
 
 
