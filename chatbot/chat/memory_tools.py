@@ -262,12 +262,10 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
         case [Version(), *_]:
             seen = {version.observation.id for version in result}
             return listed(operation.gives, (_version(version, seen) for version in result))
-        case Profile(lines):
-            more = result.as_json()
-            bounded = listed("proposals", more["proposals"])
-            answer = listed(
-                operation.gives, map(_item, lines), standing=more["standing"], proposals=bounded["proposals"]
-            )
+        case Profile(lines, standing, proposals):
+            answers = [each.as_json() for each in standing]
+            bounded = listed("proposals", (row.brief() for row in proposals))
+            answer = listed(operation.gives, map(_item, lines), standing=answers, proposals=bounded["proposals"])
             if "notes" in bounded:
                 answer["notes"] = [*answer.get("notes", ()), *bounded["notes"]]
             return answer
