@@ -225,6 +225,7 @@ _MEANINGS = {
     402: "The call could pass a limit of the budget, so it was not made.",
     403: "A page of another site asks, or the clearance does not allow it.",
     404: "Not found, or hidden from you.",
+    405: "The path takes other methods.",
     408: "The request did not arrive in time.",
     409: "Conflict with stored data.",
     412: "The memory is not in a version that `If-Match` names.",
@@ -247,7 +248,7 @@ def _answers(*statuses: int) -> Responses:
     return {status: {"model": Error, "description": _MEANINGS[status]} for status in statuses}
 
 
-EVERYWHERE = _answers(400, 401, 403, 408, 413, 421, 422, 429, 500, 503)
+EVERYWHERE = _answers(400, 401, 403, 405, 408, 413, 421, 422, 429, 500, 503)
 """Statuses of every route: access, body and parameters."""
 OF_STORAGE = _answers(503)
 """Statuses of a route that needs nothing but the storage."""

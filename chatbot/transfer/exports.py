@@ -172,7 +172,9 @@ class _Part:
             self.record = parse_record(fields) if kind == SESSION else None
         except LaterFormat:
             raise
-        except (ValueError, TypeError, KeyError) as error:
+        except KeyError as error:
+            raise DamagedFile(f"it is no bundle, or a damaged one: a part of it has no {error}") from error
+        except (ValueError, TypeError) as error:
             raise DamagedFile(f"a session of the bundle cannot be parsed: {error}") from error
 
     def add(self, kind: str, fields: Mapping[str, Any]) -> None:
