@@ -86,13 +86,16 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def erase(path: Path) -> None:
-    """Delete a file, a link, a pipe, or a folder with all that is in it, however deep."""
-    if path.is_dir() and not path.is_symlink():  # opening a pipe as a folder would wait forever
-        with closing(open_folder(path)) as folder:
-            folder.clear()
-        path.rmdir()
-    else:
-        path.unlink(missing_ok=True)
+    """Delete a file, a link, a pipe, or a folder with all that is in it, however deep. Others may do so at once."""
+    while path.is_dir() and not path.is_symlink():  # opening a pipe as a folder would wait forever
+        try:
+            with closing(open_folder(path)) as folder:
+                folder.clear()
+            path.rmdir()
+        except OSError as error:  # another has deleted a part of it, or moved one to the top
+            if error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
+                raise
+    path.unlink(missing_ok=True)
 
 
 def mend_lines(tail: bytes, _: int) -> tuple[int, bytes]:
