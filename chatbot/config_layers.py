@@ -6,9 +6,7 @@ An unknown key anywhere is an error that names the nearest known one.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -24,6 +22,7 @@ from chatbot import allowed
 from chatbot.config import SECRET, Config, ProviderSettings, Section, Table
 from chatbot.errors import ConfigError
 from chatbot.stores.errors import did_you_mean
+from chatbot.stores.fields import texts_in
 from chatbot.stores.home import without_password
 
 FILE_NAME = "config.toml"
@@ -37,7 +36,6 @@ _DEEP = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
 _LARGEST = 1_000_000
 """Most characters of a file of settings."""
-_NUL = re.compile(r"\\(?:u0{4}|U0{8})")
 _ENVIRONMENT = "the environment"
 _Layers = dict[Path | str, Table]
 """Layers by their file or other source, in ascending priority."""
@@ -194,8 +192,8 @@ def parse_toml(text: str, path: Path) -> Table:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # the first also for a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
-    if (found := _NUL.search(text)) and "\\u0000" in json.dumps(table, default=str).replace("\\\\", ""):
-        raise ConfigError(f"{path} holds a NUL character, written as {found[0]}: remove it", at=path)
+    if wrong := next((each for each in texts_in(table) if "\0" in each), None):
+        raise ConfigError(f"{path} holds a NUL character in {wrong!r:.80}: remove it", at=path)
     return table
 
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from chatbot.stores.fields import texts_in
+
 _LOCKED = ("door", "gate", "alarm", "lock", "locker", "access", "safe", "entry", "security", "unlock")
 _WHOLE = frozenset({"jwt-base64", "microsoft-teams-webhook"})
 """Rules whose groups are only parts of the secret."""
@@ -298,7 +300,7 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
 
     A value is replaced as a whole where a key above it, such as `password`, names it as a secret.
     """
-    if not _may_hold_any("\n".join(_texts_in(value))):
+    if not _may_hold_any("\n".join(texts_in(value))):
         return value, ()
     kinds: list[str] = []
 
@@ -332,20 +334,6 @@ def _naming(key: object) -> tuple[str, ...]:
 def _may_hold_any(text: str) -> bool:
     """False where `redact` finds nothing in any line; one look at all texts of a value costs less than one at each."""
     return "://" in text or _INVISIBLE.search(text) is not None or bool(candidates(text.lower()))
-
-
-def _texts_in(value: object) -> list[str]:
-    found: list[str] = []
-    parts = [value]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, str):
-            found.append(part)
-        elif isinstance(part, list | tuple):
-            parts += part
-        elif isinstance(part, Mapping):
-            parts += (*part, *part.values())
-    return found
 
 
 def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:

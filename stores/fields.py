@@ -262,6 +262,21 @@ def clean_text(text: object, name: str) -> str:
     return text
 
 
+def texts_in(value: object) -> list[str]:
+    """Return every text of a value, however deep, keys too."""
+    found: list[str] = []
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, list | tuple):
+            parts += part
+        elif isinstance(part, Mapping):
+            parts += (*part, *part.values())
+    return found
+
+
 def check_depth(value: object, name: str) -> None:
     """Raise `InvalidValue` for tables and lists nested deeper than `DEEPEST`."""
     level = [value]
