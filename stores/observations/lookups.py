@@ -102,7 +102,13 @@ class Labels(dict[str, "array[int]"]):
 
     def add(self, label: str, number: int) -> None:
         """Add the label to a row, mostly the last one."""
-        insort(self.setdefault(label, array("I")), number)
+        rows = self.get(label)
+        if rows is None:
+            self[label] = array("I", (number,))
+        elif rows[-1] < number:
+            rows.append(number)
+        else:
+            insort(rows, number)
 
     def remove(self, label: str, number: int) -> None:
         """Remove the label from a row."""
