@@ -88,15 +88,15 @@ class SessionTerms:
         assert self._cache is not None  # noqa: S101 - checked by the callers
         try:
             with locked(self._cache.prepare(), name=_LOCK_NAME) as folder:
-                old, is_there = self._cache.read(NAME), NAME in folder.names()
+                old, names = self._cache.read(NAME), folder.names()
                 lines = [line + b"\n" for head, line in _lines(old) if is_kept(_named(head))]
                 lines += [
                     encode({"session": session, "version": version_of(stamp), "terms": dict(counts)})
                     for session, stamp, counts in new
                 ]
                 data = b"".join([_head(), *lines])
-                has_draft = any(name.startswith(f".{NAME}.") for name in folder.names())  # of a killed process
-                if has_draft or (data != old and (is_there or lines)):
+                has_draft = any(name.startswith(f".{NAME}.") for name in names)  # of a killed process
+                if has_draft or (data != old and (NAME in names or lines)):
                     if not old:  # there may be anything in its place
                         erase(folder.path / NAME)
                     folder.replace(NAME, data, durable=not new)

@@ -198,9 +198,8 @@ class SessionOpening(AsyncResource, Observable):
         are read.
         """
         self.caller.check("read")
-        every = await self._catalog.find(lambda _: True)
-        await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
         chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None))
+        await asyncio.to_thread(lambda: self._terms.forget_others({*self._catalog.sessions.ids()}))
         sessions = [
             handle for record in chosen if record.id not in exclude and (handle := self._openable(record)) is not None
         ]
