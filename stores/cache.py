@@ -175,8 +175,7 @@ class _FolderHands:
     def remove(self, names: Collection[str]) -> None:
         """Delete files or folders of these names without looking into them."""
         for name in names:
-            with suppress(FileNotFoundError):
-                erase(self._folder.path / name)
+            erase(self._folder.path / name)
 
     def sync(self) -> None:
         self._folder.sync()

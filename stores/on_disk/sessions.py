@@ -164,10 +164,7 @@ class FolderSessions(Sessions):
                 folder.rename(grave)
                 self.index.note_deleted(home, session_id)
             sync_folder(self._sessions)
-            with suppress(OSError):  # other processes may still be at work in it
-                erase(grave)
-            if grave.exists():
-                erase(grave)
+            erase(grave)  # other processes may still be at work in it
             self.drop_former()  # or the journal of the index would still hold the title
 
     def reorder(self) -> None:
