@@ -40,4 +40,4 @@ ENDLESS: dict[str, Callable[[Path], object]] = {
     "one line": lambda path: path.write_bytes(b"x" * 9_000_000),
     "folders in folders": _folders,
 }
-"""What has no end, by kind, with a function that makes it at a path."""
+"""Files and folders without an end, by kind, each with a function that makes it at a path."""

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,7 +27,7 @@ from chatbot.stores.records import format_time, parse_time
 from chatbot.transfer.sync import Sync
 from chatbot.transfer.sync_place import NAME, ArchivePlace, counted
 from chatbot.transfer.sync_storage import Storage, digest_of_all, digest_of_storage, unreadable
-from chatbot.transfer.untrusted import VERSION
+from chatbot.transfer.untrusted import VERSION, is_named
 
 _HEAD = "backup.json"
 _ATTEMPTS = 5
@@ -120,8 +119,7 @@ def verified(file: BinaryIO, key: str) -> Backup:
     if sorted(place.names()) != sorted([*head.files, _HEAD]) or NAME not in head.files:
         raise DamagedFile(f"{key} is damaged: it lacks a file that it lists, or holds another one")
     for name in head.files:
-        is_named = sha256(place.read(name)).hexdigest()[:32] == name.rpartition("-")[2].partition(".")[0]
-        if not is_named and name != NAME:
+        if not is_named(name, place.read(name)) and name != NAME:
             raise DamagedFile(f"{key} is damaged: the SHA-256 of {name} differs")
     return head
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -43,7 +44,7 @@ class Conversation:
     """The parts that are not imported, such as tool calls, and how many of each."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MemoryItem:
     """An imported memory. `key` is unique among its kind; that of a note begins with the path of its file."""
 
@@ -51,7 +52,7 @@ class MemoryItem:
     draft: Draft
     namespace: str = ""
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Hashes of its words as they are compared, and of its text to the letter; and who may see that."""
         draft = self.draft
@@ -151,9 +152,9 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
             messages[each] = _Message(["unknown"])
     parents = {each: said.get(_NAMES[kind][-1]) if isinstance(said, dict) else None for each, said in found.items()}
     is_tree = kind == CHATGPT or all(isinstance(each, str) for each in (*found, *filter(None, parents.values())))
+    if kind == CHATGPT and leaf not in [*messages]:  # it may be no text
+        leaf = max(messages, key=lambda each: _moment_of(messages[each].at, _EPOCH), default="")
     line = (_branch(parents, leaf) if is_tree else []) or [*messages]  # where a link is broken none is left out
-    if kind == CHATGPT and leaf not in line:
-        line = _branch(parents, max(messages, key=lambda each: _moment_of(messages[each].at, _EPOCH), default=""))
     at = created_at = _moment_of(begun, _EPOCH)
     entries: list[TranscriptEntry] = []
     for message in map(messages.__getitem__, line):

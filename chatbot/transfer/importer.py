@@ -402,11 +402,12 @@ class Importer:
         elif row is not None and (said := str(row.metadata.get(HASH))) not in known.repeated:
             known.said.pop(said, None)
             known.said[digest] = self._became[item.key] = row.id
-            known.words = {words: id_ for words, id_ in known.words.items() if id_ != row.id}
             self._report.changed += 1
             draft = self._drafted(item)
-            known.words[row.agent_id, row.visibility, content_hash(draft)] = row.id
-            if not self.dry_run:
+            if self.dry_run:
+                known.words = {words: id_ for words, id_ in known.words.items() if id_ != row.id}
+                known.words[row.agent_id, row.visibility, content_hash(draft)] = row.id
+            else:
                 await known.memories.update(row.id, **{name: getattr(draft, name) for name in EDITED})
         elif not self._is_barred(self._marks(known.memories, item)):
             return True

@@ -31,6 +31,7 @@ _MOST_SQUEEZED = 400
 _SMALL = 4 << 20
 """The ratio of a member up to this size is not checked."""
 _SPACE = re.compile(r"[ \t\r\n]*")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _CONVERSATIONS = re.compile(r"conversations(-\d{1,4})?\.json")
 _CLAUDE_MEMORIES = "memories.json"
 _ZIP = b"PK\x03\x04"
@@ -229,7 +230,7 @@ def elements(text: str, name: str) -> Iterator[Any]:
         while not (is_list and text.startswith("]", at)):
             begun = at
             value, at = decoder.raw_decode(text, at)
-            if text.find("\\u", begun, at) >= 0:
+            if _SURROGATE.search(text, begun, at):
                 value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
             yield value
             at = _after_space(text, at)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import secrets
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -40,7 +39,7 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, StoreBusy, UnknownObservation
 from chatbot.stores.loops import unawaited
 from chatbot.stores.query import Progress
-from chatbot.stores.records import format_time
+from chatbot.stores.records import ID, format_time
 from chatbot.stores.row_events import Event
 from chatbot.transfer.sync_place import (
     NAME,
@@ -82,7 +81,6 @@ _WRONG = (OSError, zlib.error, *MISFITS)
 """Errors of a damaged or forged file."""
 _MOST_SAVED = 50
 """Number of sessions in a sync of which each is noted at once; with more of them, only all at the end."""
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass
@@ -465,7 +463,7 @@ def _quoted(line: Line) -> set[str]:
     if isinstance(line, RowLine):
         return {line.id, *(part["triple"].get("source", "") for part in line.parts if "triple" in part)}
     if isinstance(line, SessionLine):
-        return {line.id, *line.entries, *_ID.findall(json.dumps(line.receipts))}
+        return {line.id, *line.entries, *ID.findall(json.dumps(line.receipts))}
     return set()
 
 

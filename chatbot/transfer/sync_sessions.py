@@ -57,7 +57,7 @@ class SessionUnion:
     earlier: Callable[[str, str], Entries]
     """From a machine and a session to all of its entries that files of the place hold."""
     barred: Callable[[Collection[Mark]], bool]
-    """Whether something with one of these marks was deleted here."""
+    """Return True if something with one of these marks was deleted here."""
     forks: list[str] = field(default_factory=list, init=False)
     aside: list[RefusedFile] = field(default_factory=list, init=False)
 

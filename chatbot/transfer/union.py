@@ -27,10 +27,10 @@ from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Writing
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time, micros, parse_time
+from chatbot.stores.records import ID, SessionRecord, TranscriptEntry, format_time, micros, parse_time
 from chatbot.stores.row_events import KINDS, Event, applied, implied, parse_event
 
-_ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_ID = re.compile(ID.pattern.encode())
 SESSIONS, OBSERVATIONS = "basic_session", "observations"
 _COUNTING = frozenset({"use", "counts", "consolidate"})
 _STEP = timedelta(microseconds=1)

@@ -208,12 +208,17 @@ def packed(head: FileHead, lines: Sequence[str]) -> bytes:
     return gzip.compress(text.encode(errors="replace"), 6, mtime=0)
 
 
+def is_named(name: str, data: bytes) -> bool:
+    """Return True if the digest in the name of a file is that of its content."""
+    return sha256(data).hexdigest()[:32] == name.rpartition("-")[2].partition(".")[0]
+
+
 def unpacked(name: str, data: bytes, identity: str) -> Iterator[Line]:
     """Yield the lines of a file after its head, parsed when they are asked for, since there may be millions.
 
     Raises `DamagedFile` or `LaterFormat` among others.
     """
-    if sha256(data).hexdigest()[:32] != name.rpartition("-")[2].partition(".")[0]:
+    if not is_named(name, data):
         raise DamagedFile("its digest differs from its name: it is not complete yet, or damaged")
     unpacking = zlib.decompressobj(wbits=31)
     text = unpacking.decompress(data, _LARGEST_UNPACKED)
