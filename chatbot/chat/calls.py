@@ -241,7 +241,7 @@ class Calls:
         def decide(limits: Sequence[Limit]) -> Amount:
             nonlocal most
             most = reply_within(limits, prompt_tokens=prompt_tokens, reply_tokens=most, price=price)
-            cost = 0.0 if price is None else prompt_tokens * price.input_usd + most * price.output_usd
+            cost = 0.0 if price is None else price.cost(prompt_tokens, most)
             return Amount(prompt_tokens + most, cost)
 
         held = await self._hold(purpose, decide)

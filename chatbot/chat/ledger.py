@@ -365,8 +365,9 @@ class Ledger:
                 self._summed, self._by_day = {}, {}
             self._mark = reading.mark
             for call in parse_calls(reading.records):
+                bill = bill_of([call])
                 for bills, key in ((self._summed, call.session), (self._by_day, _day(call.at))):
-                    bills.setdefault(key, Bill()).take_in(bill_of([call]))
+                    bills.setdefault(key, Bill()).take_in(bill)
             if not (reading.records and reading.may_go_on):
                 return
 

@@ -220,7 +220,7 @@ class LiteLLMModel(LiteLLMClient, Model):
                     sum(litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=reported))
                 )
         read, written, price = int(reported.prompt_tokens), int(reported.completion_tokens or 0), await self.price()
-        return None if price is None else read * price.input_usd + written * price.output_usd
+        return None if price is None else price.cost(read, written)
 
     async def _info(self) -> dict[str, Any]:
         """Look the model up in LiteLLM, in a thread because it queries some local servers."""

@@ -69,6 +69,10 @@ class Price(Struct, frozen=True):
     input_usd: float
     output_usd: float
 
+    def cost(self, read: int, written: int) -> float:
+        """Return the US dollars for so many tokens read and written."""
+        return read * self.input_usd + written * self.output_usd
+
 
 JsonMode = Literal["schema", "object", ""]
 """Support for JSON output: by schema, as any object, or none."""
@@ -131,7 +135,7 @@ class Model(AsyncResource):
         """Count the usage of a call that ended before the provider reported it."""
         written = await self.count_tokens([Message("assistant", reply)])
         price = await self.price()
-        cost = None if price is None else prompt_tokens * price.input_usd + written * price.output_usd
+        cost = None if price is None else price.cost(prompt_tokens, written)
         return Usage(prompt_tokens, written, cost_usd=cost, estimated=True)
 
     @abstractmethod

@@ -114,7 +114,7 @@ class ScriptedModel(Model):
         return self._replies[len(self.prompts) % len(self._replies)]
 
     def _usage(self, read: int, written: int) -> Usage:
-        return Usage(read, written, cost_usd=read * self._price.input_usd + written * self._price.output_usd)
+        return Usage(read, written, cost_usd=self._price.cost(read, written))
 
 
 async def _deltas(reply: Reply) -> AsyncGenerator[Delta, None]:
