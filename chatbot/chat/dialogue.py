@@ -80,7 +80,7 @@ async def last_exchange(session: SessionHandle | None) -> list[TranscriptEntry]:
     n = _ENTRIES_AT_FIRST
     while session is not None and session.supports(TranscriptStore):
         entries = await session.transcript_read_last(n)
-        asked = max((at for at, entry in enumerate(entries) if entry.role == USER), default=None)
+        asked = _last_asked(entries)
         if asked is not None or len(entries) < n:
             return [] if asked is None else entries[asked:]
         n *= 4
@@ -383,8 +383,8 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         return messages
 
 
-def _last_asked(messages: Sequence[Message]) -> int | None:
-    return max((at for at, message in enumerate(messages) if message.role == "user"), default=None)
+def _last_asked(said: Sequence[Message | TranscriptEntry]) -> int | None:
+    return max((at for at, each in enumerate(said) if each.role == USER), default=None)
 
 
 NO_CLIENT = ClientRequest()

@@ -118,7 +118,7 @@ class Bus(Publisher):
     """Calls hooks in the order of their priorities, those of one priority in the order of their names."""
 
     def __init__(self, failures: Failures, clock: Callable[[], datetime]) -> None:
-        self._failures = failures
+        self.failures = failures
         self._clock = clock
         self._subscriptions: list[Subscription] = []
         self._last: dict[str, asyncio.Task[None]] = {}
@@ -225,7 +225,7 @@ class Bus(Publisher):
             self._reported.add((session, hook))
             self._unreported.setdefault(session, []).append(f"the hook {hook!r} {was} {message}")
         try:
-            await self._failures.add(Failure(format_time(self._clock()), hook, event.topic, session, message))
+            await self.failures.add(Failure(format_time(self._clock()), hook, event.topic, session, message))
         except StoreError as error:
             logger.warning("the failure of the hook %s could not be written down: %s", hook, error)
 
@@ -268,8 +268,7 @@ class Hooks(Bus, AsyncResource):
         plugins_beside: Path | None = None,
         observer: Observer | None = None,
     ) -> None:
-        self.failures = Failures(home)
-        super().__init__(self.failures, context.clock)
+        super().__init__(Failures(home), context.clock)
         self._beside = plugins_beside
         self.capabilities = context.capabilities
         self.capabilities.provide(MEMORY_STORE, context.memory)

@@ -164,19 +164,12 @@ class Toolbox:
             if tool is None:
                 raise ToolError(f"unknown tool {call.name!r}{did_you_mean(call.name, self._tools)}")
             arguments = _arguments(call)
-            if tool.asks_first and self._confirm is None:
-                refusal = (
-                    f"{call.name!r} needs the user's consent, which cannot be asked for here: "
-                    "call it in a chat in the terminal, or name it in `trust` of its server"
-                )
-                raise ToolError(refusal)
-            if tool.asks_first and self._confirm is not None:
+            if tool.asks_first:
                 try:
-                    said = await self._confirm(call)
+                    answer = await self._ask(call)
                 except ToolError as error:
                     refusal = str(error)
                     raise
-                answer = ("once" if said else "denied") if isinstance(said, bool) else said
             if answer == "denied":
                 raise ToolError(f"the user did not allow this call of {call.name!r}: do not try it again unasked")
             limit = tool.timeout_s or self._timeout_s
@@ -194,6 +187,16 @@ class Toolbox:
             why = f"the tool {call.name!r} failed: {without_folders(str(error))}"
         content = json.dumps({"error": why}, ensure_ascii=False)
         return ToolResult(call, content, is_error=True, asked=answer, refusal=refusal)
+
+    async def _ask(self, call: ToolCall) -> Answer:
+        """Return the user's answer. Raises `ToolError` if nobody can be asked."""
+        if self._confirm is None:
+            raise ToolError(
+                f"{call.name!r} needs the user's consent, which cannot be asked for here: "
+                "call it in a chat in the terminal, or name it in `trust` of its server"
+            )
+        said = await self._confirm(call)
+        return ("once" if said else "denied") if isinstance(said, bool) else said
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
