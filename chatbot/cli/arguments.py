@@ -105,7 +105,7 @@ def _conversation(parser: argparse.ArgumentParser) -> None:
     option(talk, "--budget-usd", "USD", "refuse calls that could exceed this cost", type=usd, default=_OURS)
     flag(talk, "--no-stream", "print replies only when complete", dest="stream", action="store_false", default=_OURS)
     group = parser.add_argument_group("session")
-    option(group, "--project", "NAME", "work in this project; - for no project", default=_OURS)
+    _project(group, "work in this project; - for no project")
     which = group.add_mutually_exclusive_group()
     flag(which, "-c", "--continue", "continue the last session", dest="continue_last", default=_OURS)
     option(which, "-r", "--resume", "ID|TITLE", "resume a session", nargs="?", const=_PICK, default=_OURS)

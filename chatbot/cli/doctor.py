@@ -116,7 +116,7 @@ _PATIENCE_S = 30.0
 async def stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     """Check every folder that is written to, and every store plug-in of others."""
     if lost := setup.why_lost(setup.agent_settings.memory):
-        edit = editing(setup.settings.source("agents", setup.agent, "memory"), setup.settings.path)
+        edit = _editing(setup, "agents", setup.agent, "memory")
         yield Finding("memory", "note", lost, edit)
     for finding in (*await asyncio.to_thread(list, _places(setup)), *_programs(setup)):
         yield finding
@@ -142,7 +142,7 @@ def _places(setup: Setup) -> Iterator[Finding]:
     if is_used and (problem := unwritable(cache)):
         what = f"the cache folder {cache} is not writable ({problem.strerror}): set cache in [memory.observations]"
         place = ("memory", _OBSERVATIONS, "cache") if caches else ("memory",)
-        yield Finding("places", "bad", what, editing(setup.settings.source(*place), setup.settings.path))
+        yield Finding("places", "bad", what, _editing(setup, *place))
 
 
 def _programs(setup: Setup) -> Iterator[Finding]:
@@ -151,13 +151,13 @@ def _programs(setup: Setup) -> Iterator[Finding]:
         program = Path(server.command).expanduser()
         path = setup.settings.folder / program if len(program.parts) > 1 else program
         if server.command and shutil.which(path, path=server.env.get("PATH")) is None:
-            edit = editing(setup.settings.source("mcp", "servers", name, "command"), setup.settings.path)
+            edit = _editing(setup, "mcp", "servers", name, "command")
             yield Finding("mcp", "bad", f"[mcp.servers.{name}]: program {server.command!r} not found", edit)
 
 
 async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Finding]:
     """Ask a store plug-in, which may raise any exception."""
-    home, edit = setup.home, editing(setup.settings.source("memory", name), setup.settings.path)
+    home, edit = setup.home, _editing(setup, "memory", name)
     try:
         store = open_store(name, home, setup.config.memory.get(name, {}), beside=setup.settings.plugins_beside)
         async with asyncio.timeout(_PATIENCE_S), store:
@@ -309,12 +309,13 @@ async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
                 told = f", answered: {await _answers(setup, model)}" if is_asked else ""
                 yield Finding(subject, "ok", f"{model.name}{told}")
             except (ModelError, BudgetExceeded) as error:
-                yield Finding(subject, "bad", str(error), command_in(str(error), _choosing(setup, subject, place)))
+                yield Finding(subject, "bad", str(error), command_in(str(error), _editing(setup, subject, place)))
     if (finding := await _embedder(setup)) is not None:
         yield finding
 
 
-def _choosing(setup: Setup, *place: str) -> str:
+def _editing(setup: Setup, *place: str) -> str:
+    """Return the command that edits the source of a setting."""
     return editing(setup.settings.source(*place), setup.settings.path)
 
 
@@ -337,7 +338,7 @@ async def _embedder(setup: Setup) -> Finding | None:
         async with embedder:
             await embedder.check()
     except ChatbotError as error:
-        return Finding("embedder", "bad", str(error), command_in(str(error), _choosing(setup, "embedding", "model")))
+        return Finding("embedder", "bad", str(error), command_in(str(error), _editing(setup, "embedding", "model")))
     return Finding("embedder", "ok", setup.config.embedding.model)
 
 
@@ -370,7 +371,7 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
     yield Finding("identity", "ok", f"{setup.identity.name} in {setup.identity.folder}")
     async for finding in models(setup, network=network):
         yield finding
-    edit = editing(setup.settings.source("telemetry"), setup.settings.path)
+    edit = _editing(setup, "telemetry")
     async for finding in telemetry(setup.config.telemetry, edit, network=network):
         yield finding
     told: set[str] = set()

@@ -217,11 +217,6 @@ _WHICH = "id, its beginning, or title"
 
 def _add_sessions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=f"{_WHICH}; none: all that match the filters")
-    add_filter(parser)
-
-
-def add_filter(parser: argparse.ArgumentParser) -> None:
-    """Add the options by which sessions are chosen."""
     add_parameters(parser, fields_of(WantedSessions), title="filters")
     option(parser, "--limit", "N", "maximum sessions (default all)", type=count)
 

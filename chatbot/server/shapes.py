@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
+from collections import ChainMap
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from itertools import pairwise
 from typing import Any, Self, TypeVar, get_args, get_type_hints
 
@@ -133,16 +136,23 @@ def _shaped(hint: Any) -> Any:
     return _LIST[SHAPES[item]] if item in SHAPES else SHAPES.get(hint, hint)
 
 
-def _docstrings(kind: type) -> dict[str, str]:
+def _docstrings(kind: type) -> Mapping[str, str]:
     """Return the docstrings of its fields, with inherited ones."""
-    found: dict[str, str] = {}
-    for base in (each for each in kind.__mro__ if each.__module__.startswith("chatbot.")):
-        [declared] = ast.parse(inspect.getsource(base)).body
-        lines = declared.body if isinstance(declared, ast.ClassDef) else []
-        for line, following in pairwise(lines):
-            match line, following:
-                case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(words))):
-                    found.setdefault(name, words)
+    ours = (each for each in kind.__mro__ if each.__module__.startswith("chatbot."))
+    return ChainMap(*(_docstrings_in(each.__module__)[each.__name__] for each in ours))
+
+
+@cache
+def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings of the fields of each class of a module, which is parsed once."""
+    found: dict[str, dict[str, str]] = {}
+    for declared in ast.parse(inspect.getsource(sys.modules[module])).body:
+        if isinstance(declared, ast.ClassDef):
+            found[declared.name] = {}
+            for line, following in pairwise(declared.body):
+                match line, following:
+                    case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(words))):
+                        found[declared.name].setdefault(name, words)
     return found
 
 

@@ -199,7 +199,7 @@ _OWN_VERBS = {
     "change_task": "memory tasks done {task_id}",
     "delete_session": "sessions delete {session_id} --with-memory --yes",
 }
-"""What the command line has in place of some operations."""
+"""Commands in place of some operations."""
 
 
 class Cli(Door):

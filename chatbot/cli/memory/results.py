@@ -305,7 +305,7 @@ _WHOLE: dict[type, Callable[[Any], None]] = {
     Entries: _say_entries,
     Profile: _say_profile,
 }
-"""What prints results that are no list of equal things."""
+"""Printers of results that are no list of equal things."""
 _HEAD = ("", "what", "how many")
 
 

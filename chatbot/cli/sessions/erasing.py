@@ -97,7 +97,7 @@ def _tell_memory(
 
 def _keeps_memory(args: argparse.Namespace) -> bool:
     """Return whether memory is kept. Raises `InvalidValue` without an option or a terminal to ask on."""
-    if args.keep_memory is None and not (args.dry_run or getattr(args, "empty", False) or sys.stdin.isatty()):
+    if args.keep_memory is None and not (args.dry_run or args.empty or sys.stdin.isatty()):
         raise InvalidValue(
             "deleting sessions without a terminal needs --yes, and --with-memory to delete their memories too, "
             "or --keep-memory"

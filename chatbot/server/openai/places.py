@@ -155,7 +155,7 @@ async def _at(named: _Continuation, ask: Ask, access: IdentityAccess) -> ReplyPl
     """Return the named session, or a fork of it if it has continued since."""
     named.session.check("chat")
     session = await _continued(named, access)
-    return ReplyPlace(session, is_whole=bool(ask.history) and await _is_history_of(session, ask))
+    return ReplyPlace(session, is_whole=await _is_history_of(session, ask))
 
 
 async def _continued(place: _Continuation, access: IdentityAccess) -> SessionHandle:

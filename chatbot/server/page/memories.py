@@ -73,7 +73,7 @@ class MemoryQuery(BaseModel):
     @property
     def is_filtered(self) -> bool:
         """True if anything but a search text is asked for."""
-        return self.model_dump(exclude={"q", *_BESIDE}) != MemoryQuery().model_dump(exclude={"q", *_BESIDE})
+        return bool(self.model_dump(exclude={"q", *_BESIDE}, exclude_defaults=True))
 
     def query(self, **more: str) -> dict[str, str]:
         """Return the parameters of an address that asks the same, and `more`."""

@@ -270,8 +270,6 @@ _MOST = 40
 
 async def beside(access: IdentityAccess) -> list[SessionRecord]:
     """Return the pinned sessions and the ones used last."""
-    memory = access.memory
-    return [
-        *await memory.list_sessions(wanted=lambda each: each.pinned_at is not None and each.archived_at is None),
-        *await memory.list_sessions(limit=_MOST, wanted=lambda each: each.pinned_at is each.archived_at is None),
-    ]
+    listed = await access.memory.list_sessions(wanted=lambda each: each.archived_at is None)
+    others = [each for each in listed if each.pinned_at is None]
+    return [*(each for each in listed if each.pinned_at is not None), *others[:_MOST]]
