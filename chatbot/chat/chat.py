@@ -96,10 +96,9 @@ class Chat:
         """Run a turn, and return its receipt, which holds the reply. `emit` receives events as they happen.
 
         `attachments` are read first, and kept beside the session; with them the text may be empty.
-        `max_output_tokens` shortens this reply alone. A `client` may bring answers of its tools: then `text` is what
-        was asked before them. Turns of one session run one after another. Cancelling keeps the
-        reply so far. Raises `InvalidValue` for a text that is empty or cannot be kept, `ModelError`, or
-        `BudgetExceeded`.
+        `max_output_tokens` limits this reply alone. A `client` may bring results of its tools: then `text` is the
+        message before them. Turns of one session run one after another. Cancelling keeps the reply so far. Raises
+        `InvalidValue` for a text that is empty or cannot be kept, `ModelError`, or `BudgetExceeded`.
         """
         session = {} if self.session is None else {"session": self.session.id}
         with observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
@@ -115,7 +114,7 @@ class Chat:
             return receipt
 
     async def dry_run(self, text: str) -> tuple[PromptBundle, Receipt]:
-        """Return the prompt for `text` as the model would be sent it, and how it was made. Writes nothing."""
+        """Return the prompt that a turn with `text` would send, and how it was made. Writes nothing."""
         _check_message(text)
         with observed(self._observer):
             async with self._order_here:  # a lease would be written
@@ -210,7 +209,7 @@ class Chat:
         await session.transcript_extend(TranscriptEntry(role, content, self.clock()) for role, content in lines)
 
     async def choose_reply(self, at: datetime, number: int) -> None:
-        """Show models another reply to the last message, which was sent `at` that time.
+        """Make another reply to the last message, sent `at` that time, the one that models see.
 
         The exchange is remembered with that reply if it was remembered before. Raises `InvalidValue` if there is no
         such reply to the last message.
@@ -255,8 +254,8 @@ class Chat:
     async def compact(self) -> Compaction | None:
         """Begin the window with the last exchange and summarise all before it; None if there is nothing before.
 
-        Nothing is lost: the transcript stays as it is, and the window grows again. It holds for later conversations in
-        the session too. Raises `UnsupportedOperation` if the session's stores can keep no summary.
+        Nothing is lost: the transcript stays as it is, and the window grows again. Later conversations in the session
+        begin there too. Raises `UnsupportedOperation` if the session's stores can keep no summary.
         """
         if self.session is None or not self.session.supports(TranscriptStore):
             raise UnsupportedOperation("nothing to summarize: no transcript is kept")

@@ -96,12 +96,12 @@ def build_block(
 ) -> MemoryBlock:
     """Return the block of the first `most` of `hits`, best first, that the governor passes and fit `budget_tokens`.
 
-    A row that does not fit is cut to the passages that answer best what is `asked`, above all its last text. It is left
-    out if nothing is asked or not even those fit; a smaller one after it may still fit. Before the rows come lines of
-    the `profile`, after them titles of rows of `index`, as far as they fit. Among them are the first rows of
-    `standing`, which get at most 200 tokens before all others.
+    A row that does not fit is cut to the passages that best answer `asked`, above all its last text. It is left out if
+    nothing is asked or not even those fit; a smaller one after it may still fit. Before the rows come lines of the
+    `profile`, after them titles of rows of `index`, as far as they fit. The first rows of `standing` are among the
+    rows, and get at most 200 tokens before all others.
     `asks_the_bot` says that the question is about what the bot said. `orders` are levels of the head `orders_a_model`,
-    by ids of rows; see `chatbot.chat.governor`. `note` is a last line, of the program's own.
+    by ids of rows; see `chatbot.chat.governor`. `note` is a last line, by the program itself.
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it if a text contains it.
     The same arguments give the same block. Raises `ValueError` for an invalid nonce.
     """
@@ -222,7 +222,7 @@ def _note(row: Observation, verdict: Verdict) -> str:
 
 
 def _quotable(text: str) -> str:
-    """Return the text without the sign that would end a quotation."""
+    """Return the text without quotation marks that would end a quotation."""
     return text.replace('"', "&quot;")
 
 
@@ -275,12 +275,12 @@ def _excerpt(
     count: Callable[[str], int],
     orders: int,
 ) -> tuple[Verdict, str] | None:
-    """Return a note of at most `size` tokens with the passages that hold most of `words`, judged as it is shown.
+    """Return a note of at most `size` tokens with the passages that hold most of `words`, judged in that form.
 
     None if not even one passage fits.
     """
     head = count(_note(row, Verdict()))
-    for allowed in (size - head, (size - head) * 2 // 3, (size - head) // 3):  # for escaping may lengthen what is shown
+    for allowed in (size - head, (size - head) * 2 // 3, (size - head) // 3):  # escaping may lengthen the text
         passages = excerpt(texts, words, allowed, count) if allowed > 0 and words else []
         if not passages:
             break

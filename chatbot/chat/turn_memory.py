@@ -1,4 +1,4 @@
-"""The memory of a turn: the block that goes into its prompt, and the exchange that is kept of it."""
+"""The memory of a turn: the block in its prompt, and the exchange that is remembered."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ _NEAR = 20
 """Entries that are searched for the bot's question: a turn with tools writes several."""
 _DEFAULT = Memorability()
 Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
-"""Picks at most that many of a session's hits for a prompt at that time."""
+"""Picks at most so many of a session's hits for a prompt at a given time."""
 _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
-"""Number of best rows whose lines of the profile are added."""
+"""Number of best rows whose profile lines are added."""
 _ANYONE = Disclosure()
 _CLASSES: tuple[Sensitivity, ...] = ("public", "private", "secret")
 """Sensitivities that may be asked for."""
 _SURE = 0.4
 """Least score at which the head `needs_memory` is sure."""
 _CONSIDERED = 30
-"""Number of considered rows that a receipt lists, beside those that were chosen."""
+"""Number of considered rows that a receipt lists besides the chosen ones."""
 
 
 class PromptMemory(Struct, frozen=True):
@@ -161,9 +161,9 @@ class TurnMemory:
 
         Rows that `disclosure` keeps from the model are not recalled: the block says how many they are, and the record
         names them. Rows that the window shows from `since` on are left out, and so are rows that the last block shows
-        whole, for the model still sees them, and rows whose text is in `shown`, the messages that a client sends. A
-        message that is judged to need no memory recalls nothing. In the first turn of a session open tasks come first,
-        in places of their own, and titles of lasting rows come last, as far as the settings ask for them. `choose`
+        whole, because the model still sees them, and rows whose text is in `shown`, the messages that a client sends.
+        A message that is judged to need no memory recalls nothing. In the first turn of a session open tasks come
+        first, beyond the limit of rows, and titles of lasting rows last, as far as the settings ask for them. `choose`
         picks among twice as many hits as there are places; without it the best are taken.
         """
         if not self._settings.recall_rows:
@@ -217,7 +217,7 @@ class TurnMemory:
         )
         by_id = {row.id: row for row in given}
         given_rows = tuple(by_id[each] for each in (*block.profile, *block.standing, *block.injected, *block.listed))
-        # Rows in the conversation that do not answer were no candidates.
+        # Rows shown in the conversation are listed as considered only if they would have been recalled.
         seen = tuple(each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN)
         record = _record(said, judged, replace(recollection, considered=seen), hits, block)
         if block.standing:
@@ -319,7 +319,7 @@ class TurnMemory:
         return kept
 
     def end_events(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
-        """Return the changes at the end of a turn: uses of the rows shown, and the reply for the row of its words.
+        """Return the changes at the end of a turn: uses of the rows shown, and the reply to add to `row`.
 
         Also return the kinds of secrets removed from the reply. Rows that were shown are left out of the next block.
         """
@@ -358,7 +358,7 @@ class TurnMemory:
         Rows that another principal wrote stay.
         """
         self._look_again()
-        memory, end = self._memory, self._clock() + timedelta.resolution  # for the clock may have been set back
+        memory, end = self._memory, self._clock() + timedelta.resolution  # the clock may have been set back
         session_id, own = memory.scope.session_id, memory.caller.principal
         self.earlier = PromptMemory()
         if session_id is None:

@@ -1,8 +1,8 @@
 """Verbatim drafts of exchanges, and the summary of entries that left the context window, by rule, without a model.
 
 The summary is kept with the session and extended as the window moves. Each entry contributes its sentence with the most
-content words. Only the rarest lines stay, so its length is bounded. Each turn reads only the entries that left the
-window since the last turn.
+content words. Only the lines with the rarest words are kept, so the summary stays short. Each turn reads only the
+entries that left the window since the last turn.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ModelSummary(Struct, frozen=True):
 
 
 class Episode(Struct, frozen=True):
-    """Lines about everything up to `until`; those before the end of `by_model` are in that summary."""
+    """A summary up to `until`: that of a model, if there is one, then lines about the entries after it."""
 
     until: datetime | None = None
     lines: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ async def _brought_up_to(since: datetime, episode: Episode, session: SessionHand
 
 
 async def take_back_episode(session: SessionHandle, since: datetime) -> None:
-    """Remove everything from `since` on from the summaries; a model's summary of the time before stays."""
+    """Delete the summaries that reach beyond `since`; a model's summary that ends before stays."""
     summary, episode = await kept_model_summary(session), await kept_episode(session)
     if summary is not None and summary.until > since:
         await session.kv_delete(MODEL_KEY)
@@ -146,7 +146,7 @@ def _line(entry: TranscriptEntry) -> str:
 
 
 def _best_lines(lines: Iterable[str]) -> list[str]:
-    """Return the rarest 24 lines in order; of equally rare ones, the later."""
+    """Return the 24 lines with the rarest words, in order; of equally rare ones, the later."""
     lines = list(lines)
     if len(lines) <= _MOST_LINES:
         return lines
@@ -193,9 +193,9 @@ _LONGEST_QUESTION = 400
 
 
 class Exchange(NamedTuple):
-    """A message of the user with the reply; `number` is that of its first entry, counted from 1, `last` of its last.
+    """A message of the user with its reply, and with the reply `before` it.
 
-    `before` is the reply before it.
+    `number` and `last` number its first and last entry in the transcript, from 1.
     """
 
     number: int

@@ -97,8 +97,8 @@ class SessionOpening(AsyncResource, Observable):
     async def create_session(self, store_types: Sequence[str], agent_id: str, *, title: str = "") -> SessionHandle:
         """Create a session that uses these stores. Durable on return.
 
-        It never shows more than the caller may see; `cleared_for` first for less clearance, another namespace, or a
-        project.
+        It never shows more than the caller may see. For less clearance, another namespace or a project, call
+        `cleared_for` first.
         """
         self.caller.check("chat")
         return await self._created(self._new_record(_names(store_types), agent_id, title))
@@ -132,8 +132,8 @@ class SessionOpening(AsyncResource, Observable):
     ) -> SessionHandle:
         """Load a session; reads no other.
 
-        Raises `SessionNotFound`, also for one that is not open to the caller; `SessionExpired`; or `WrongAgent` if the
-        session is not of `agent_id`, without `any_agent`.
+        Raises `SessionNotFound`, also for a session that is not open to the caller; `SessionExpired`; or, without
+        `any_agent`, `WrongAgent` if it belongs to another agent than `agent_id`.
         """
         record = await self._open_record(session_id)
         if not any_agent and record.agent_id != agent_id:
@@ -156,7 +156,7 @@ class SessionOpening(AsyncResource, Observable):
         limit: int | None = None,
         wanted: Callable[[SessionRecord], bool] = lambda _: True,
     ) -> list[SessionRecord]:
-        """Return the open sessions, the one used last first, archived ones too; of one agent, or of all.
+        """Return the open sessions of one agent, or of all, most recently used first; archived ones too.
 
         A session is open if it is in the caller's namespace and project, needs no higher clearance and has not expired.
         """
@@ -164,7 +164,7 @@ class SessionOpening(AsyncResource, Observable):
         return await self._find_open(lambda record: agent_id in {None, record.agent_id} and wanted(record), limit)
 
     async def choose_sessions(self, wanted: SessionFilter) -> list[SessionRecord]:
-        """Return the open sessions that fit, the one used last first. Sessions are read only to filter by messages.
+        """Return the matching open sessions, most recently used first. Reads sessions only to filter by messages.
 
         Raises `SessionNotFound` if the session `wanted.behind` is gone.
         """
@@ -274,7 +274,7 @@ class SessionOpening(AsyncResource, Observable):
         return True
 
     async def _is_filled_as(self, record: SessionRecord, wanted: SessionFilter) -> bool:
-        """Return whether the number of messages fits; False for an unreadable session."""
+        """Return whether the number of messages matches; False for an unreadable session."""
         try:
             session = self._handle(record, self._stores_of(record))
             messages = await session.transcript_count(MESSAGES)
@@ -385,7 +385,7 @@ class SessionOpening(AsyncResource, Observable):
         return self._handle(record, self._open_stores(record.store_types), caller=caller)
 
     def _owner_in(self, namespace: str) -> Caller:
-        """Return the owner in that namespace, for work that does not depend on the caller."""
+        """Return the owner of that namespace as caller, for work that does not depend on who calls."""
         return Caller(namespace, OWNER, observer=self.caller.observer)
 
     async def _with_forks(self, sessions: Collection[str]) -> list[str]:

@@ -24,7 +24,7 @@ _WITH_FILES = re.compile(
 )
 """Paths to which files may be sent."""
 _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*", re.IGNORECASE)
-"""A `data:` URL in JSON or in a form; a text that only begins like one counts as text."""
+"""A `data:` URL in JSON or in a form; text that only begins like one counts as text."""
 _READ_ON = 4
 """Multiple of the bound up to which a request that is too large is read to its end."""
 _A_WHILE = 1 << 20

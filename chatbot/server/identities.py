@@ -45,7 +45,7 @@ class StorageProbe(AsyncResource):
         try:
             self._looking.result()
         except asyncio.InvalidStateError:
-            return StoreAway("the storage gives no answer")
+            return StoreAway("the storage does not answer")
         except StoreError as error:
             return error
         return None
@@ -63,7 +63,7 @@ _TIDIED_EVERY_S = 30.0
 
 
 class Identities(AsyncResource):
-    """Every identity, or the one that `options` names. Open with `async with`; `access` opens one for a caller.
+    """Every identity, or the one that `options` names. Use with `async with`; `access` opens an identity for a caller.
 
     `open_runtime` makes the runtime of an identity from its options.
     """
@@ -187,7 +187,7 @@ class Identities(AsyncResource):
                 await self._chats.let_go(lambda *place: bool(self.turns.under_way(place)))
                 await self.runtimes.close_unused()
             except (ChatbotError, StoreError) as error:
-                logger.warning("a session or an identity could not be left: %s", error)
+                logger.warning("an idle session or identity could not be closed: %s", error)
 
     async def _leave(self, identity: str) -> None:
         """Drop references to a runtime before it is closed."""
@@ -195,7 +195,7 @@ class Identities(AsyncResource):
         await self.turns.leave(identity)
 
     async def _is_listed(self, call: ToolCall) -> bool:
-        """Allow only listed tools: HTTP can ask no user, as the caller may be a program, or gone."""
+        """Allow only listed tools: HTTP cannot ask a user, as the caller may be a program, or gone."""
         if call.name in self.settings.unasked_tools:
             return True
         raise ToolError(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Questions:
     """Questions of one caller. Needs the lock of the replica, with all lines read.
 
-    With `is_fresh` it is known that others have published no index meanwhile.
+    `is_fresh` says that no other process has published an index since the last look.
     """
 
     def __init__(self, replica: Replica, view: View, *, is_fresh: bool = False) -> None:

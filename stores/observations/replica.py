@@ -1,10 +1,10 @@
 """The rows of an identity in this process: the log read into a table, with the search and the vectors of its rows.
 
-Everything blocks and is safe between threads. `reading` first reads what other processes have added: a read that begins
-after a write has returned sees it.
+All methods block and are thread-safe. `reading` first reads what other processes have added: a read that begins after
+a write has returned sees it.
 
 A snapshot of the table is one file of arrays, so that opening a long journal only reads its last lines. It records
-which journal it was made of, and up to where. One that does not match the journal, or that is damaged, is removed, and
+which journal it was made of, and up to where. A snapshot that is damaged or does not match the journal is removed, and
 the journal is read from its start.
 """
 
@@ -43,7 +43,7 @@ _LAYOUT = "table 3"
 
 
 class Snapshots:
-    """The one snapshot of a log, on a shelf. Not safe between threads, except where its user locks."""
+    """The snapshot of a log, on a shelf. Not thread-safe: callers lock."""
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -57,7 +57,7 @@ class Snapshots:
         return next(iter(pieces.all.values()), None)
 
     def write(self, made: tuple[bytes, str]) -> None:
-        """Replace the snapshot by one that was `dumped`. Needs the log's lock."""
+        """Replace the snapshot with the result of `dumped`. Needs the log's lock."""
         self._shelf.prepare()
         with self._shelf.alone() as hands:
             self._pieces().publish(hands, [put(hands, NAME, made)], durable=False)
@@ -120,12 +120,12 @@ logger = logging.getLogger(__name__)
 
 _KEPT_BODIES = 2_048
 _SNAPSHOT_AFTER = 128
-"""Lines of the log that are worth a new snapshot, because every process that starts reads them."""
+"""New lines of the log that make a new snapshot worthwhile: every process that starts reads them."""
 _SHARED_AFTER = 512
 _SHARED_SHARE = 8
 """A shared snapshot is rewritten after this many new lines, if they are at least this share of its lines."""
 _COUNTED_IN_A_LINE = 10
-"""A line with counts takes as long to read as one line more for every ten rows in it."""
+"""A line with counts takes as long to read as one line for every ten rows in it."""
 
 
 class Replica:
@@ -137,7 +137,7 @@ class Replica:
         self.lock = threading.RLock()
         self.table = Table()
         self.generation = 0
-        """Changes whenever the log was rewritten or replaced: then all places in it are new."""
+        """Incremented when the log was rewritten or replaced: all places in it are new then."""
         self._shelf = shelf
         self._bodies: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
@@ -150,12 +150,12 @@ class Replica:
 
     @contextmanager
     def reading(self, looked: float = 0.0) -> Iterator[bool]:
-        """Lock the rows, with all lines of the log read; yields as `catch_up` returns."""
+        """Lock the rows and read all new lines of the log; yields the result of `catch_up`."""
         with self.lock:
             yield self.catch_up(looked)
 
     def catch_up(self, looked: float = 0.0) -> bool:
-        """Read new lines; return True, and read none, if those written until `looked` are known. Needs the lock."""
+        """Read new lines, unless all that were written until `looked` are known: return True then. Needs the lock."""
         if looked and self._is_open and not self._is_closed and self.log.is_known(looked):
             return True
         if self._is_closed:
@@ -180,7 +180,7 @@ class Replica:
         self._fold(event, place)
 
     def note_rewritten(self, moved: dict[int, Place], added: int) -> None:
-        """Take over the places of the lines in a log that this process rewrote, with so many new lines."""
+        """Update the places of rows after this process rewrote the log; `added` is the number of new lines."""
         self.generation += 1
         self.table.relocate(moved)
         self.table.lines = len(moved) + added
@@ -260,7 +260,7 @@ class Replica:
                 if mark.inode == self.log.mark().inode and not self.log.is_replaced():  # nothing was erased since
                     self.snapshots.write(made)
         except ReadOnlyFolder:
-            logger.info("no snapshot of %s is kept: it can only be read", self.log.name)
+            logger.info("no snapshot of %s is kept: it is read-only", self.log.name)
         except (OSError, StoreError) as error:
             logger.warning("no snapshot of %s could be written: %s", self.log.name, error)
 

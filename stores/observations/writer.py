@@ -26,7 +26,7 @@ from chatbot.stores.vectors import one_dimension, unit
 logger = logging.getLogger(__name__)
 
 _COMPACTED_FROM = 2_000
-"""Least number of lines that only count uses for a compaction."""
+"""Minimum number of lines that only count uses before a compaction is due."""
 
 
 class Request(Struct):
@@ -66,12 +66,12 @@ class Writer:
                 is_due = self._is_compaction_due()
             writing.release()
             writing.sync()
-        with suppress(OSError, StoreError):  # a row that cannot be read now stays noted
+        with suppress(OSError, StoreError):  # rows that cannot be read now are tried again later
             self._replica.search.take_in()
         return is_due
 
     def compact(self) -> None:
-        """Replace the lines that count uses by fewer. History is kept. A failure is logged."""
+        """Merge the lines that count uses. History is kept. A failure is logged."""
         try:
             with self._alone() as writing:
                 if self._is_compaction_due():
@@ -166,7 +166,7 @@ class Writer:
     def _rewrite(
         self, writing: Writing, change: Change = lambda line, _: line, without: AbstractSet[int] = frozenset()
     ) -> None:
-        """Rewrite the log, with fewer lines that count uses and strength of rows."""
+        """Rewrite the log, with the uses and strengths of rows merged into fewer lines."""
         counts = self._replica.table.counting(without)
         self._replica.note_rewritten(writing.rewrite(uncounted(change), counts), len(counts))
 

@@ -1,6 +1,6 @@
-"""Plug-in `observations` for an identity in PostgreSQL: its log is a table, everything else is shared.
+"""Plug-in `observations` for an identity in PostgreSQL: only its log and its shelves differ from those of files.
 
-A shelf is rows, too: pieces in `chatbot.piece`, the list as a document, so that servers share indexes and vectors.
+The log is a table. A shelf has its pieces in `chatbot.piece` and their list in a document: servers share it.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class PromptMessage(RequestBody):
     """A message of a prompt."""
 
     role: str = Field(max_length=100)
-    """Who says it; memory is asked about what `user` says."""
+    """Role of its author; memory is searched with the messages of `user`."""
     content: Text
 
 
@@ -82,14 +82,14 @@ class ContextRequest(RequestBody):
     rows: Annotated[int, Field(ge=1, le=MOST)] = 5
     """Most memories in the block."""
     session_id: str | None = Field(None, max_length=100)
-    """The session that the messages continue: what they show anyway is left out."""
+    """The session that the messages continue: memories that they show anyway are left out."""
 
 
 class ContextReport(Shape):
     """Memories about the messages."""
 
     text: str
-    """The block for the prompt, as data between marks; empty if nothing is remembered."""
+    """The block for the prompt, fenced as data; empty if there are no memories about the messages."""
     receipt: dict[str, Any]
     """Memories considered, injected and left out, with scores and reasons."""
     memories: list[MemoryRecord]
@@ -143,7 +143,7 @@ async def take_in(
 
 @router.post("/context", summary="Get the memory block for a prompt", tags=["memory"], responses=OF_MEMORY)
 async def get_context(asked: Annotated[ContextRequest, Body()], access: AccessHere) -> ContextReport:
-    """Memories about the user's last messages, fenced, judged and within a budget. Writes nothing."""
+    """Return memories about the user's last messages as a block within a token budget. Writes nothing."""
     session = None if asked.session_id is None else await access.session(asked.session_id)
     messages = [each.model_dump() for each in asked.messages]
     found = await _memory(access).context(messages, tokens=asked.tokens, rows=asked.rows, session=session)
@@ -154,7 +154,7 @@ async def get_context(asked: Annotated[ContextRequest, Body()], access: AccessHe
 
 @router.post("/memories/batch", summary="Remember many things", tags=["memory"], responses=OF_MEMORY, status_code=201)
 async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, writing: WritingHere) -> Page[AddResult]:
-    """In one write, in order. A refused one is `skipped` with the reason; the others are added."""
+    """Add memories in one write, in order. A refused one is `skipped` with the reason; the others are added."""
     if writing.before is not None:
         done = [each.split(" ") for each in writing.before["done"].split(",")]
         return Page(data=[AddResult(id=id_, outcome=what, reason="", redacted=[], warning="") for id_, what in done])
@@ -177,7 +177,7 @@ async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, w
 async def get_by_key(
     key: Annotated[str, Path(max_length=100, description="Your key.")], access: AccessHere, version: AnyVersionHere
 ) -> Shape:
-    """The current one; `/history` of its id shows those before it."""
+    """Return the current version; `/history` of its id lists the earlier ones."""
     rows = await access.memories.every(metadata={"key": key})
     if not rows:
         raise UnknownObservation(f"no memory has the key {key!r:.80}")
@@ -206,7 +206,7 @@ async def export(
 
 @router.post("/memories/import", summary="Import memories", tags=["memory"], responses=OF_MEMORY)
 async def import_memories(given: Annotated[ImportBody, Body()], access: AccessHere) -> ImportResult:
-    """Import what `/v1/memories/export` gave. Importing the same again adds nothing, and nothing that was purged."""
+    """Import the output of `/v1/memories/export`. Adds nothing that exists already or was purged."""
     access.memories.caller.check("write")
     setup = access.runtime.setup
     agents = {name: agent.memory for name, agent in setup.config.agents.items()}

@@ -1,4 +1,4 @@
-"""`/v1/backup` and `/v1/sync`: everything of an identity, for those who may see and change all of it."""
+"""`/v1/backup` and `/v1/sync`: a whole identity, for callers who may see and change all of it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _Name = Annotated[str, Field(max_length=100)]
 
 
 class SyncRequest(RequestBody):
-    """New files of another machine; without files it asks for those that are new here."""
+    """New files of another machine; without files, a request for those that are new here."""
 
     identity: _Id = ""
-    """Which identity it is, if it is one already; else it becomes this one."""
+    """Id of the sender's identity; empty if it has none yet and takes over this one."""
     machine: Annotated[str, Field(min_length=1, max_length=40, pattern="^[0-9a-f]+$")]
     taken: list[_Name] = Field(default=[], max_length=10_000)
-    """The files of the last answer, once they were taken in."""
+    """Names of the files of the last answer that the sender has taken in."""
     is_trial: bool = False
     """True to change nothing."""
     files: dict[_Name, str] = Field(default={}, max_length=1_000)
@@ -53,16 +53,16 @@ class SyncAside(Shape):
 
 
 class SyncAnswer(Shape):
-    """Files that are new here for another machine."""
+    """Files that are new to the other machine."""
 
     identity: str
-    """Which identity it is."""
+    """Id of this identity."""
     files: dict[str, str]
     """Files by name, in base64."""
     taken: list[str]
-    """The files of that machine that were taken in last."""
+    """Names of the other machine's files that were taken in."""
     aside: list[SyncAside]
-    """The files that were refused."""
+    """Refused files."""
 
 
 @router.get(
@@ -72,7 +72,7 @@ class SyncAnswer(Shape):
     responses={200: {"content": {"application/zip": {}}, "description": "The file that `chatbot restore` reads."}},
 )
 async def get_backup(access: AccessHere) -> StreamingResponse:
-    """Everything of it in one file. Needs every right, with full clearance."""
+    """Return the whole identity in one file. Needs every right, with full clearance."""
     check_whole(access)
     setup = access.runtime.setup
     file = await asyncio.to_thread(tempfile.TemporaryFile)
@@ -93,7 +93,7 @@ async def get_backup(access: AccessHere) -> StreamingResponse:
 
 @router.post("/sync", summary="Sync with another machine")
 async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> SyncAnswer:
-    """For `chatbot sync ADDRESS`: first it asks for what is new, then it sends what it has. Needs every right."""
+    """Exchange files with `chatbot sync ADDRESS`: it first asks for new files, then sends its own. Needs all rights."""
     check_whole(access)
     try:
         files = {name: b64decode(each, validate=True) for name, each in given.files.items()}

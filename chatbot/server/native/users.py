@@ -1,4 +1,4 @@
-"""`/v1/users`: the end users that requests have named; what is kept of one, and its erasure."""
+"""`/v1/users`: the end users that requests have named: their data, its deletion, and their quotas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/users", tags=["users"], responses=OF_MEMORY)
 
 usage_router = APIRouter()
 
-Named = Annotated[str, Query(min_length=1, max_length=LONGEST_LABEL, description="The user, as requests name them.")]
+Named = Annotated[str, Query(min_length=1, max_length=LONGEST_LABEL, description="Name of the user, as in requests.")]
 
 
 class UserErasure(Shape):
@@ -38,10 +38,10 @@ class UserErasure(Shape):
 
 
 class Export(Shape):
-    """All that is kept of a user, as far as your clearance goes."""
+    """All data of a user that your clearance permits."""
 
     namespace: str
-    """The part of the memory."""
+    """Namespace that the data is in."""
     user: str | None
     memories: list[dict[str, Any]]
     """Memories of any status, oldest first."""
@@ -68,9 +68,9 @@ class AccountReport(Shape):
     day_tokens: int
     """Most tokens a day; 0: no limit."""
     spent_usd: float
-    """US dollars that were spent today."""
+    """US dollars spent today."""
     spent_tokens: int
-    """Tokens that were used today."""
+    """Tokens used today."""
     resets_at: datetime
     """When the next day begins."""
 
@@ -91,26 +91,26 @@ class UsageToday(Shape):
     """Your usage of today, in all identities together."""
 
     token: AccountReport | None
-    """With your token; null where you need none."""
+    """Usage of your token; null if none is required."""
     user: AccountReport | None
-    """As the user that the request names; null for none."""
+    """Usage of the user that the request names; null if it names none."""
 
 
 @router.get("", summary="List users", response_model=Page[User])
 async def list_users(access: AccessHere) -> Page[Any]:
-    """Those inside your token's namespace. Needs the right `curate`."""
+    """List the users in your token's namespace. Needs the right `curate`."""
     return Page(data=[User.of(each) for each in await users_in(access.memory)])
 
 
 @router.get("/export", summary="Export one user")
 async def get_export(access: AccessHere, user: Named) -> Export:
-    """Memories, facts and sessions in one document."""
+    """Export memories, facts and sessions as one document."""
     return Export.model_validate(await export_user(_of_user(access, user).memory))
 
 
 @router.delete("", summary="Delete one user permanently")
 async def delete_user(access: AccessHere, identities: IdentitiesHere, user: Named) -> UserErasure:
-    """Memories, facts, sessions with their files and receipts, and records of requests. Needs the right `erase`."""
+    """Delete memories, facts, sessions with files and receipts, and records of requests. Needs the right `erase`."""
     theirs = _of_user(access, user)
     erased = await theirs.erase_user()
     await asyncio.to_thread(identities.accounts.set_quota, theirs.caller.namespace, None)
@@ -120,7 +120,7 @@ async def delete_user(access: AccessHere, identities: IdentitiesHere, user: Name
 
 @router.get("/quota", summary="See what a user may spend")
 async def get_quota(access: AccessHere, identities: IdentitiesHere, user: Named) -> AccountReport:
-    """The quota of the user, or of the token for each of its users, and what is spent of it. Needs `curate`."""
+    """Return the user's own quota, or else the token's quota per user, with today's usage. Needs `curate`."""
     access.memory.caller.check("curate")
     return await _account(identities, _of_user(access, user).caller)
 
@@ -129,16 +129,16 @@ async def get_quota(access: AccessHere, identities: IdentitiesHere, user: Named)
 async def set_quota(
     access: AccessHere, identities: IdentitiesHere, user: Named, quota: Annotated[QuotaLimits, Body()]
 ) -> AccountReport:
-    """Set a quota of their own, instead of the token's. Applies from the next call on. Needs `curate`."""
+    """Set a quota for this user, instead of the token's. Applies from the next call on. Needs `curate`."""
     access.memory.caller.check("curate")
     theirs = _of_user(access, user).caller
     await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, Quota(quota.day_usd, quota.day_tokens))
     return await _account(identities, theirs)
 
 
-@router.delete("/quota", summary="Take a user's own quota away")
+@router.delete("/quota", summary="Remove a user's own quota")
 async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: Named) -> AccountReport:
-    """Return to the token's quota for each user. Needs `curate`."""
+    """Remove the user's own quota: the token's quota per user applies again. Needs `curate`."""
     access.memory.caller.check("curate")
     theirs = _of_user(access, user).caller
     await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, None)
@@ -147,7 +147,7 @@ async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: Nam
 
 @usage_router.get("/v1/usage", summary="See what you have spent today", tags=["users"], responses=EVERYWHERE)
 async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToday:
-    """Usage of your token and of the user that you name, their limits, and when they reset."""
+    """Return the usage of your token and of the user that you name, their limits, and when they reset."""
     if caller.metrics and not caller.identities:
         raise Problem(404, "not_found", "a token for metrics can spend nothing")
     token = identities.accounts.of_token(caller.token, caller.quota) if caller.token else None

@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1/responses", tags=["openai"], responses=OF_IDENTIT
 
 
 class AskedResponse(wire.Asking):
-    """A request for a response, in parts that OpenAI documents."""
+    """A request for a response, with fields that OpenAI documents."""
 
     input: Annotated[
         str | list[dict[str, Any]],
@@ -38,9 +38,9 @@ class AskedResponse(wire.Asking):
     instructions: str | None = None
     """Replaces the persona."""
     tools: Annotated[list[dict[str, Any]] | None, wire.only_types("function", of="tools")] = None
-    """Functions that the model may call, and you run."""
+    """Functions that the model may call and that you run."""
     tool_choice: str | dict[str, Any] | None = None
-    """Choice of tools: none, auto, required, or one of `tools`, or some of them."""
+    """Tool choice: none, auto, required, one of `tools`, or a subset of them."""
     text: dict[str, Any] | None = None
     """Settings for the text of the reply: its `format`."""
     max_output_tokens: Tokens | None = None
@@ -172,7 +172,7 @@ async def respond(
     """Compatible with OpenAI's; sessions and memory are as in chat completions.
 
     A response is kept if it belongs to a session: if your token remembers, if you name a session, or with
-    `store: true`. `previous_response_id` continues from it, and forks the session if that has continued since.
+    `store: true`. `previous_response_id` continues from it, and forks the session if it has continued since.
     """
     completion = asked.as_completion()
     answer = await answer_to(completion, request.headers, identities, caller, writing, keeps=bool(asked.store))
@@ -182,7 +182,7 @@ async def respond(
     return JSONResponse(await response.whole(), headers=answer.headers)
 
 
-@router.get("/{response}", summary="A response that is kept", response_model=ResponseObject)
+@router.get("/{response}", summary="Get a stored response", response_model=ResponseObject)
 async def read_response(
     response: Annotated[str, Path(description="A response's id.", max_length=100)],
     identities: IdentitiesHere,
@@ -256,7 +256,7 @@ class _Response:
         return self._response
 
     async def events(self, deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[bytes, None]:
-        """The response as OpenAI's events."""
+        """Yield the response as OpenAI's events."""
         yield self._event("created", response=self._response)
         yield self._event("in_progress", response=self._response)
         async for delta in deltas:

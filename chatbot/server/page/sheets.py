@@ -83,7 +83,7 @@ def sheet(
 
 
 def fragment(name: str, access: IdentityAccess, **shown: Any) -> HTMLResponse:
-    """Render a part of a page, to be put into one."""
+    """Render a part of a page, which the page's script inserts."""
     html = piece(name, base=base(access), identity=access.identity, **shown)
     return HTMLResponse(html, headers=_HEADERS)
 
@@ -104,12 +104,12 @@ def base(access: IdentityAccess) -> str:
 
 
 def goto(address: str) -> RedirectResponse:
-    """Have the browser ask for another page, after a form or instead of this one."""
+    """Redirect the browser to another page, after a form or instead of this one."""
     return RedirectResponse(address, 303, headers={"cache-control": "no-store", "referrer-policy": "same-origin"})
 
 
 def words(value: object) -> str:
-    """Return a value of a memory as people write it: a list by commas, a table as names and values."""
+    """Format a value of a memory for reading: a list with commas, a table as names and values."""
     if isinstance(value, Mapping):
         return "; ".join(f"{str(name).replace('_', ' ')}: {words(each)}" for name, each in value.items())
     if isinstance(value, list | tuple | set | frozenset):
