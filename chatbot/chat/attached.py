@@ -1,4 +1,4 @@
-"""Attachments in a conversation, and messages of other frameworks: how a transcript keeps and a model sees them.
+"""Attachments in a conversation, and messages of other frameworks: their form in a transcript and in a prompt.
 
 The text of a document is a message of its own before the one that names it, fenced as data. A picture is a part of the
 message, for models that can see; others get a note of it.
@@ -87,7 +87,7 @@ class Attachments:
                 notes.append(f"[{name}]")
             else:
                 documents.append(_document(link.name, data.decode("utf-8", "replace")))
-                await asyncio.to_thread(estimate_text, documents[-1].content)  # the prompt counts it, and it is kept
+                await asyncio.to_thread(estimate_text, documents[-1].content)  # cached: the prompt counts it again
                 notes.append(f"[{name}, above]")
         said = "\n".join(filter(None, [text, *notes]))
         return [*documents, replace(message, content=said, parts=(said, *pictures) if pictures else ())]
@@ -103,7 +103,7 @@ class Attachments:
 
 
 async def inlined(messages: Sequence[Message]) -> list[Message]:
-    """Return a client's messages with the texts of their files in place of these. Raises `InvalidValue`."""
+    """Return a client's messages with the texts of files in place of the files. Raises `InvalidValue`."""
     shown: list[Message] = []
     for message in messages:
         if message.files:
@@ -140,7 +140,7 @@ ChatMessage = Message | Mapping[str, Any] | str
 
 
 def text_of(content: object) -> str:
-    """The text of a message's content, which may come in parts."""
+    """Return the text of a message's content, which may come in parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, Sequence) else ()
@@ -154,7 +154,7 @@ def is_block(text: str) -> bool:
 
 
 def entry_of(item: Mapping[str, Any]) -> TranscriptEntry:
-    """The transcript entry of a framework's message: as text if it is a role and a text, else as JSON."""
+    """Return the transcript entry of a framework's message: text if it is a role and a text, else JSON."""
     role, content = item.get("role"), item.get("content")
     if item.keys() == {"role", "content"} and role in (USER, ASSISTANT) and isinstance(content, str) and content:
         return TranscriptEntry(role, content, utc_now())

@@ -63,7 +63,7 @@ _LARGEST_REPLY_SHARE = 2
 
 
 class OwnBudget(Struct, frozen=True):
-    """A limit in dollars a day for some purposes, beside `[budget]`; 0 sets none."""
+    """A limit in dollars a day for some purposes, besides `[budget]`; 0 sets none."""
 
     usd: float
     purposes: Collection[Purpose]
@@ -88,7 +88,7 @@ class Calls:
     """The model calls of one piece of work, such as a turn; `made` are those on the bill so far.
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. `session` is the session
-    that the calls are billed to; `payers` are those whose quotas hold as well; `report` is called if a line of the
+    that the calls are billed to; `payers` are those whose quotas apply as well; `report` is called if a line of the
     bill cannot be written. With `unbilled`, lines are collected there, for the caller to write with its next entries.
     """
 
@@ -124,7 +124,7 @@ class Calls:
         """The caller's observer: a stream may be read in another context."""
 
     async def room(self, reply_tokens: int | None = None) -> int:
-        """Return how many tokens a prompt may take beside the longest reply."""
+        """Return how many tokens a prompt may take besides the longest reply."""
         window = await self.model.context_window()
         return window - min(reply_tokens or self._reply_tokens, window // _LARGEST_REPLY_SHARE)
 

@@ -216,7 +216,7 @@ class Rules(Struct, frozen=True):
 
 
 class TurnTranscript:
-    """The transcript of a session during one turn: what the model is shown of it, and what the turn adds to it.
+    """The transcript of a session during one turn: the entries that the model is shown, and those that the turn adds.
 
     Entries that cannot be saved last for this turn alone. `receipt` gets the time of the user's entry, and `notice`
     each failure. Without a session, or a store for transcripts, nothing is read or saved.
@@ -338,20 +338,20 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     asked: Message | None = None
     """The user's message with its images, which the transcript cannot hold."""
     answers: tuple[Message, ...] = ()
-    """Answers of the client's tools: the turn goes on from where the model called them."""
+    """Results of the client's tools: the turn continues where the model called them."""
     sent: tuple[Message, ...] = ()
     """The client's copy of the whole turn, with answers, for a session without the beginning of the turn."""
     tools: tuple[ToolSpec, ...] = ()
     """Tools that the client runs; of two with the same name the client's is offered."""
     options: CallOptions | None = None
     recalls: bool = True
-    """True if the model is shown what memory holds."""
+    """True if memories are recalled for the model."""
     keeps: bool = True
     """True if the exchange is remembered; its transcript is written either way."""
     again: bool = False
     """True if the last message is answered again; its replies so far stay in the transcript, unseen by models."""
     payers: tuple[Payer, ...] = ()
-    """Payers of the calls of the turn, beside the identity."""
+    """Payers of the calls of the turn, besides the identity."""
 
     @property
     def is_forced(self) -> bool:
@@ -364,14 +364,14 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         return [call for call in calls if call.name in names]
 
     def beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
-        """Return those of these tools that are offered beside the client's."""
+        """Return those of these tools that are offered along with the client's."""
         names = {tool.name for tool in self.tools}
         return () if self.is_forced else tuple(each for each in specs if each.name not in names)
 
     def dialogue(self, said: Sequence[Message], *, has_resumed: bool) -> list[Message]:
         """Return the messages for the model: the client's history, then these, with the last message's images.
 
-        If the transcript did not hold the turn that goes on, the client's copy takes the place of the last message.
+        If the transcript lacks the turn that is continued, the client's copy takes the place of the last message.
         """
         messages = list(said)
         if self.sent and not has_resumed:

@@ -64,7 +64,7 @@ class ToolFinished(Struct, frozen=True):
 
 
 class ClientCall(Struct, frozen=True):
-    """The model asked for a tool that the client runs: the turn ends, and the client's next request goes on from it."""
+    """The model asked for a tool that the client runs: the turn ends, and the client's next request continues it."""
 
     call: ToolCall
 

@@ -2,8 +2,8 @@
 
 Each line of a fenced text follows a bar, or all of it is in one line of the fence. Angle brackets are escaped, and the
 text does not contain the nonce of the marks. So no text can close the fence, open another, or seem to be outside of it.
-Tokens of chat templates and marks like ours are broken in all of it, and in answers of tools: a tokenizer could take
-those for roles, and a model these for a fence.
+In all of it, and in answers of tools, tokens of chat templates are broken, as a tokenizer could take them for roles,
+and marks like ours, as a model could take them for a fence.
 
 Role marks are not judged: "User: likes tea" is an ordinary note once it does not look like a transcript entry.
 
@@ -35,7 +35,7 @@ from chatbot.stores.observation import CONTENT, FIELDS, SPOKEN, Observation
 
 FILE = "attached-file"
 BREAK = "·"
-"""Stands in, or in the place of, a token of a chat template."""
+"""Inserted in, or in place of, a token of a chat template."""
 TOKEN = re.compile(
     r"<\s*+[|｜]\s*+[\w▁/-][\w ▁/-]{0,39}+\s*+[|｜]\s*+>(?:\s*+(?:system|assistant|user|tool|developer)\b)?"
     r"|\[\s*+\|\s*+[\w-][\w -]{0,39}+\s*+\|\s*+\]"
@@ -54,7 +54,7 @@ def without_tokens(text: str) -> str:
 
 _ANGLES = "＜＞﹤﹥˂˃ᐸᐳ‹›❮❯⟨⟩〈〉"
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: f"&#x{ord(sign):x};" for sign in _ANGLES})
-"""Escapes as in HTML, with the signs that a model may read as angle brackets."""
+"""HTML escapes, also for characters that a model may read as angle brackets."""
 
 
 def barred(label: str, text: str) -> str:
@@ -91,7 +91,7 @@ _ROLES = (
     *("النظام", "المستخدم", "المساعد", "المطور"),
 )
 _AS_WRITTEN = r"(?-i:model|function|AI|ai|Ai)"
-"""Roles that are recognized only in this case: "Model: Golf VII" is about a car."""
+"""Roles recognized only with this capitalization: "Model: Golf VII" is about a car."""
 _ROLE = (
     rf"(?:{'|'.join(map(skeleton, _ROLES))}|{_AS_WRITTEN})(?: (?:message|prompt|note|role))?(?:\s?\([^()\n]{{0,30}}\))?"
 )
@@ -131,14 +131,14 @@ def _end_of_prefix(head: str) -> int:
 
 
 LONGEST_JUDGED = 50_000
-"""Characters that a row may have: a longer one cannot be judged, and is not shown."""
+"""Maximum characters of a row: a longer one cannot be judged, and is not shown."""
 
 HIDDEN = "hidden"
 STALE = "stale"
 TOO_LONG = "too-long"
 EMPTY = "empty"
 ORDERS = "orders-a-model"
-"""The head was sure. Other reasons are the names of forms: see `chatbot.orders`."""
+"""Reason if the head was sure. Other reasons are the names of forms: see `chatbot.orders`."""
 _SURE = 2
 """The higher level of the head `orders_a_model`."""
 _OWN_SOURCES = frozenset({"chat", "user", CATEGORY})

@@ -149,7 +149,7 @@ class Limit(Struct, frozen=True):
     spent: float
     remedy: str = "raise it in [budget] or with --budget-usd, or wait for the next session or day"
     resets_in: timedelta | None = None
-    """How long until it is free again, of the limit of a token or user."""
+    """Time until the limit resets, if it is that of a token or user."""
 
     @property
     def left(self) -> float:
@@ -189,7 +189,7 @@ NO_QUOTA = Quota()
 
 
 class Payer(Struct, frozen=True):
-    """A token or a user that pays for a call, beside the identity."""
+    """A token or a user that pays for a call, besides the identity."""
 
     ledger: Ledger
     key: str
@@ -277,7 +277,7 @@ class _Reservations(Struct):
 
 
 Decide = Callable[[Bill, Bill], Amount]
-"""Decision from the spending of the day and the session, reservations included, to the amount; raises to refuse."""
+"""Returns the amount to reserve, from the bills of the day and the session with reservations; raises to refuse."""
 
 
 class Ledger:

@@ -46,7 +46,7 @@ LabelType = TypeVar("LabelType", bound=str)
 
 
 class Passage(Struct, frozen=True):
-    """A part of one of the texts, by their number."""
+    """A part of one of several texts; `text` is its number."""
 
     text: int
     begin: int
@@ -151,10 +151,10 @@ class Cut(Struct, frozen=True):
 async def fit(
     exchanges: list[list[Message]], costs: list[int], room: int, model: Model
 ) -> tuple[list[list[Message]], list[int], tuple[Cut, ...]]:
-    """Cut long texts until the exchanges fit `room` tokens, if possible; return them, what each takes, and the cuts.
+    """Cut long texts until the exchanges fit `room` tokens, if possible; return them, their tokens, and the cuts.
 
-    First long documents and tool results of earlier exchanges, then the longest texts of the last one. Cuts in a
-    thread: a long document takes seconds.
+    Cuts long documents and tool results of earlier exchanges first, then the longest texts of the last one. Runs in a
+    thread, as a long document takes seconds.
     """
     if sum(costs) <= room or not exchanges:
         return exchanges, costs, ()
@@ -254,7 +254,7 @@ def _frame(message: Message) -> tuple[str, str, str]:
 
 _LARGEST_REPLY_SHARE = 2
 _LARGEST_TOOLS_SHARE = 2
-"""Tools are offered up to one part in so many of the model's window."""
+"""Tools may take at most this fraction of the model's window: 1 / n."""
 _TOOLS_NAMED = 8
 """Tools that a notice names."""
 _KEPT_AFTER_A_CUT = 0.75
@@ -368,7 +368,7 @@ def _unmarked(message: Message) -> Message:
 
 
 async def _attached_tokens(model: Model, message: Message) -> int:
-    """Return what the text of a file, or the pictures of a message, take."""
+    """Return the tokens of a file's text, or of a message's pictures."""
     if message.source:
         return await model.count_tokens([message])
     if not message.images:
@@ -388,7 +388,7 @@ def _with_block(exchange: list[Message], block: str) -> list[Message]:
 
 
 def _first_shown(costs: Sequence[int], room: int) -> int:
-    """Return the first exchange to show; a window that must be cut is cut by more than it must."""
+    """Return the first exchange to show; a window that must be cut is cut by more than necessary."""
     total = sum(costs)
     if total <= room:
         return 0

@@ -26,7 +26,7 @@ VERSION = 1
 _LONGEST_ARGUMENTS = 500
 """Most characters of a confirmed call's arguments."""
 PARTS = frozenset({"listed", "profile", "quoted", "standing"})
-"""Fields of a `MemoryBlock` that a receipt repeats, beside `injected`."""
+"""Fields of a `MemoryBlock` that a receipt repeats besides `injected`."""
 
 Finish = Literal["stop", "length", "content_filter", "tool_calls", "tool_limit", "empty", "cancelled", "error"]
 """How a turn ended: the model's own reasons, then ours."""
@@ -92,7 +92,7 @@ class Receipt(Struct):
     ) -> None:
         """Record the memories in the prompt as it was sent, without parts that did not fit.
 
-        `before` is the block of the message before. Rows that answer and that the conversation shows are `in_window`.
+        `before` is the block of the message before. Recalled rows that the conversation shows are `in_window`.
         """
         memory = dict(recalled.record)
         if "memory" in prompt.dropped and recalled.shown:
@@ -171,7 +171,7 @@ def ending(receipt: Mapping[str, Any]) -> str:
 def with_calls(receipt: dict[str, Any], receipts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a receipt with the calls of its turn.
 
-    A reply that is chosen again has a receipt without them, for they are billed once: the first one has them.
+    The receipt of a reply that is chosen again has none: calls are billed once, with the first receipt.
     """
     if receipt.get("calls"):
         return receipt
@@ -180,7 +180,7 @@ def with_calls(receipt: dict[str, Any], receipts: Sequence[dict[str, Any]]) -> d
 
 
 def memory_line(memory: Mapping[str, Any]) -> str:
-    """Return how many memories the prompt held, and how many were withheld from whom; empty for none of either."""
+    """Return how many memories the prompt held, and how many a provider was not sent; empty if neither."""
     found = Counter(outcomes(memory).values())
     sent = found[SENT] + found[EXCERPT] + found[QUOTED] + found[LISTED] + found[STANDING]
     already = found[BEFORE] + found[IN_WINDOW]

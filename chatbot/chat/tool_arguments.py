@@ -1,6 +1,6 @@
 """Arguments of operations as tools: checked by pydantic, in the types of each kind.
 
-Imported with the first call of such a tool, for pydantic: no prompt needs it.
+Imported with the first call of such a tool, because it loads pydantic, which no prompt needs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chatbot.tools.function import Arguments
 
 @lru_cache
 def arguments_of(operation: Operation) -> Arguments:
-    """The check of the arguments, and the whole schema."""
+    """Return the check of the arguments, with the full schema."""
     parameters = [
         inspect.Parameter(
             name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=_usual(each), annotation=_annotation(each)

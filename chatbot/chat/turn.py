@@ -75,11 +75,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MEMORY_SHARE = 6
-"""The memory block takes at most one part in so many of the model's window."""
+"""The memory block takes at most this fraction of the model's window: 1 / n."""
 
 
 class Turn:
-    """One exchange. Made for one `run`; `emit` receives events as they happen. `most` shortens the reply."""
+    """One exchange. Made for one `run`; `emit` receives events as they happen. `most` limits the reply."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class Turn:
         self._is_asked = True
 
     async def _resume(self) -> None:
-        """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
+        """Continue the turn whose tools the client has run, as far as the transcript holds it."""
         self.receipt.resumed_at = self._clock()
         entries = await last_exchange(self._session)
         waiting = {call.id for call in unanswered(entries)}
@@ -209,7 +209,7 @@ class Turn:
         await self._transcript.write(*answers)
 
     async def prompt(self) -> PromptBundle:
-        """Return the prompt that the model would be sent. Writes nothing and calls no model."""
+        """Return the prompt that would be sent to the model. Writes nothing and calls no model."""
         self._is_dry_run = True
         await self._transcript.ask(self._transcript.asked, dry_run=True)
         await self._recall()
@@ -270,7 +270,7 @@ class Turn:
         return [call for call in calls if call not in clients] if may_run_tools else []
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
-        """Keep the partial text of a call that was cancelled or failed; a whole reply was neither."""
+        """Keep the text of a call that was cancelled or failed; a cancelled call may have completed its reply."""
         self.receipt.reply = reply.text
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._transcript.write((ASSISTANT, reply.text))
@@ -337,7 +337,7 @@ class Turn:
         return self._offered
 
     async def _recall(self) -> None:
-        """Recall for the prompt, and sum up what the window leaves out."""
+        """Recall for the prompt, and summarise the entries that the window leaves out."""
         self._emit(Phase("recalling"))
         if self._session is not None and self._client.recalls:
             self._recalled = await self._recalled_in(self._session)
@@ -395,7 +395,7 @@ class Turn:
         self._session.turn_order.answering = self.receipt.remembered or ""
 
     async def _remember(self, reply: str | None = None) -> None:
-        """Remember what the user says, with a reply if only that makes it worth it, or the first try failed."""
+        """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
         if self._memory is None or not self._client.keeps:
             return
         at, text, before = self.receipt.at, self._text, self._transcript.reply_before

@@ -1,6 +1,6 @@
-"""Sessions and what they remember: `MemorySystem` issues them, `SessionHandle` reads and writes one.
+"""Sessions and their memories: `MemorySystem` opens sessions, `SessionHandle` reads and writes one.
 
-Also exports what their operations take and return. Each name is imported on first use.
+Also exports the types that their operations take and return. Each name is imported on first use.
 """
 
 from importlib import import_module

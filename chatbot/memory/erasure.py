@@ -80,9 +80,9 @@ class Purges(ScopedOperations):
     ) -> list[str]:
         """Erase observations and facts permanently, with everything derived from them; return the erased ids.
 
-        Name them by ids, or all of a session, a person or a source: see `Target`. An import does not bring them back:
-        see `chatbot.memory.origins`. Raises `UnknownObservation` if none of the ids exists, `InvalidValue` unless one
-        way is used, and `MissingRight` without the right `erase`.
+        Select them by id, or all of a session, a person or a source: see `Target`. An import does not bring them back:
+        see `chatbot.memory.origins`. Raises `UnknownObservation` if none of the ids exists, `InvalidValue` unless
+        exactly one way is used, and `MissingRight` without the right `erase`.
 
         Transcripts are not changed: they belong to their sessions. With `quotes`, texts of a purged exchange are
         removed from receipts and titles of the session and its forks, and its summaries are made again.
@@ -145,7 +145,7 @@ def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = 
 
 
 async def erasure(scope: Scope, target: Target) -> Erasure:
-    """Return what erasing the target would take, as far as the caller may see. Raises `MissingRight` without `read`.
+    """Return what erasing the target would delete and the caller may see. Raises `MissingRight` without `read`.
 
     Includes retracted facts and facts with outdated sources.
     """
@@ -196,7 +196,7 @@ async def erase(scope: Scope, target: Target, *, quotes: bool = True) -> Erasure
     gone = []
     with suppress(*() if target.ids else (UnknownObservation,)):  # another process was faster
         gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
-    if not target.everything:  # who is erased is named to no hook, whose failure could quote them
+    if not target.everything:  # a failing hook could quote an erased person
         scope.changed("purge", gone)
     await scope.unsaid(going.observations, erased=gone)
     return replace(_shown(going), erased=tuple(gone))

@@ -153,7 +153,7 @@ class SessionHandle:
             await self.turn_order.__aexit__(None, None, None)
 
     def _see(self, record: SessionRecord) -> None:
-        """Go by the record as it is now: others may have moved or marked the session."""
+        """Use this current record: others may have moved or marked the session."""
         self.record = record.used(self.record.used_at)
 
     def _reads(self) -> list[object]:
@@ -216,7 +216,7 @@ class SessionHandle:
         return any(isinstance(store, contract) for store in self._stores.values())
 
     async def kv_get(self, key: str) -> str | None:
-        """The value of `key`, or None."""
+        """Return the value of `key`, or None."""
         return await self._keeper(KeyValueStore, "read").kv_get(self._looked_at(), key)
 
     async def kv_set(self, key: str, value: str) -> None:
@@ -228,11 +228,11 @@ class SessionHandle:
         return await self._keeper(KeyValueStore, "write").kv_delete(self._ref, key)
 
     async def kv_entries(self) -> list[KeyValue]:
-        """Return all key-value entries, the one set longest ago first."""
+        """Return all key-value entries, in the order in which they were set."""
         return await self._keeper(KeyValueStore, "read").kv_entries(self._ref)
 
     async def working_memory_read(self) -> str:
-        """The value of the key `working_memory`; empty if it was never set."""
+        """Return the value of the key `working_memory`; empty if it was never set."""
         return await self.kv_get("working_memory") or ""
 
     async def transcript_append(self, role: str, content: str) -> TranscriptEntry:
@@ -242,14 +242,14 @@ class SessionHandle:
         return entry
 
     async def transcript_extend(self, entries: Iterable[TranscriptEntry]) -> None:
-        """Add entries at the end, next to each other and with the times that they have. Durable on return."""
+        """Add entries at the end, together and with their own times. Durable on return."""
         self.check("write")
         if entries := list(entries):
             await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
             await self._note_used()
 
     async def transcript_read_last(self, n: int = 20) -> list[TranscriptEntry]:
-        """The last `n` entries, archived ones too, oldest first; an empty list for `n` below 1."""
+        """Return the last `n` entries, archived ones too, oldest first; an empty list for `n` below 1."""
         return await self._keeper(TranscriptStore, "read").transcript_read_last(self._looked_at(), n)
 
     async def transcript_read_all(self) -> list[TranscriptEntry]:
@@ -337,7 +337,7 @@ class SessionHandle:
         self.record = await self._catalog.get(self.id)
 
     async def receipts(self) -> list[dict[str, Any]]:
-        """The record of every turn, oldest first."""
+        """Return the record of every turn, oldest first."""
         return [record for record in await self.records() if "kind" not in record]
 
     async def records(self) -> list[dict[str, Any]]:
@@ -346,7 +346,7 @@ class SessionHandle:
         return await asyncio.to_thread(self._catalog.receipts(self._ref).all)
 
     async def receipts_since(self, moment: datetime) -> list[dict[str, Any]]:
-        """The record of every turn from `moment` on, newest first; reads no further back."""
+        """Return the record of every turn from `moment` on, newest first; reads no further back."""
         self.check("read")
         return [record for record in await self._records_since(self._ref, moment) if "kind" not in record]
 
@@ -366,12 +366,12 @@ class SessionHandle:
         return {str(each["remembered"]): str(each["at"]) for each in receipts if each.get("remembered")}
 
     async def list_files(self) -> list[SessionFile]:
-        """The files in the session's folder, sorted by name; none for a session that lives in memory."""
+        """Return the files in the session's folder, sorted by name; none for a session without a folder."""
         self.check("read")
         return await asyncio.to_thread(self._catalog.sessions.files, self._ref)
 
     async def stream_file(self, name: str) -> AsyncIterator[bytes]:
-        """The bytes of one of `list_files`, in chunks of at most 64 KiB. Raises `UnsafePath` or `FileNotFoundError`."""
+        """Yield a file of `list_files` in chunks of at most 64 KiB. Raises `UnsafePath` or `FileNotFoundError`."""
         self.check("read")
         async for chunk in self._catalog.sessions.stream_file(self._ref, name):
             yield chunk

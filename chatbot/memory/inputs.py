@@ -71,7 +71,7 @@ def sets(
 def _parameters(inputs: Callable[..., object]) -> dict[str, inspect.Parameter]:
     if not (isinstance(inputs, type) and issubclass(inputs, Struct)):
         return dict(inspect.signature(inputs).parameters)
-    hints: dict[str, str] = {}  # as they are written: to evaluate them, as `inspect` does, takes longer than the rest
+    hints: dict[str, str] = {}  # as text: evaluating them, as `inspect` does, takes longer than the rest
     for each in reversed(inputs.__mro__):
         hints |= vars(each).get("__annotations__", {})
     names, defaults = inputs.__struct_fields__, inputs.__struct_defaults__

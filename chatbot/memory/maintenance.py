@@ -55,7 +55,7 @@ _DAYS_TO_GATHER = (7, 30)
 
 
 class Run:
-    """One run over the rows that `scope` sees, a `whole` one over all of them, in as many rounds as it is asked for.
+    """One run over the rows that `scope` sees, in rounds; a `whole` run covers all of them, else a bounded number.
 
     `erased_at` is the last known time of erasing.
     """
@@ -85,7 +85,7 @@ class Run:
         )
 
     async def go(self, place: str | None) -> str | None:
-        """Do what is due in one round, reading rows behind the row `place`; return the last row that was read.
+        """Do what is due in one round, reading rows after the row `place`; return the last row that was read.
 
         Work without reading always covers all rows, and is done once in a dry run.
         """
@@ -133,7 +133,7 @@ class Run:
         return rows, rows[-1].id if len(rows) == most else None
 
     def _read(self) -> Filter | None:
-        """Return the filter of active rows to read, as their texts or order matter; None for no rows."""
+        """Return the filter of the rows whose texts or order matter, and must be read; None if none do."""
         policy = self._policy
         if policy.max_per_session or any(rule.max_rows for rule in policy.rules):
             return Filter()

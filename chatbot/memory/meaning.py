@@ -175,7 +175,7 @@ class Meaning(AsyncResource):
         return self._embedder.scale
 
     async def nearest_to(self, view: View, vectors: Sequence[Vector], wanted: Filter, *, limit: int) -> list[Match]:
-        """The rows that are most like any of the vectors of a question, with the best cosine as score."""
+        """Return the rows most similar to any of the vectors of a question, with the best cosine as score."""
         try:
             found = [
                 (each, await self._store.nearest(view, each, wanted, model=self.model, limit=limit)) for each in vectors
@@ -212,7 +212,7 @@ class Meaning(AsyncResource):
                 started = time.monotonic()
                 done = await self.embed_missing(most=self._embedder.batch)
                 await asyncio.sleep(time.monotonic() - started)
-                while self._asking:  # noqa: ASYNC110 - in any loop, so no event of one loop will do
+                while self._asking:  # noqa: ASYNC110 - an event belongs to one loop; questions may be in any
                     await asyncio.sleep(_POLITE_S)
         except (ChatbotError, StoreError) as error:
             self.pause(error)
@@ -333,7 +333,7 @@ class Meaning(AsyncResource):
 def embedded_text(row: Observation) -> str:
     """Return the text that is embedded; for an exchange the bot's question, the user's line and the reply.
 
-    Of a reply it has no more than the user said, for the vector of a long one says nothing of the user's line.
+    It has no more of the reply than the user said: the vector of a long reply says nothing of the user's line.
     """
     question, reply = str(row.metadata.get(QUESTION, "")), row.assistant_text
     reply = reply[: len(row.user_text)] if row.user_text else reply
@@ -383,7 +383,7 @@ def _questions(message: str, whole: str) -> list[str]:
 
 
 def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
-    """Return the vectors of a part, moved towards the whole's vector by the same or last encoder; lengths stay."""
+    """Return the vectors of a part, moved towards the whole's vector by the same or last encoder, at their lengths."""
     around = [*whole, *[whole[-1]] * len(part)] if whole else []
     return [
         unit([_LEANING * own + other for own, other in zip(each, beside, strict=True)], length=math.hypot(*each))

@@ -3,8 +3,7 @@
     score = substance x distinctiveness x (1.5 + weight of the type) / 3
 
 Substance is the number of content words, which saturates; distinctiveness is the share of new ones. (Weights and gate
-are those of LetsGo, whose salience is neutral here; the product excludes both long texts without news and very short
-ones.)
+are those of LetsGo, whose salience is left out; the product excludes both long texts without news and very short ones.)
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def saturated(measure: float) -> float:
 def is_worth_keeping(
     text: str, reply: str | None, judged: Judgement | None, *, known: Iterable[str] = (), question: str = ""
 ) -> bool:
-    """Return whether an exchange is kept, by a judgement of the user's text; without one, unless it has no content.
+    """Return whether an exchange is kept, by the judgement of the user's text; without one, whether it has content.
 
     Statements and short answers to the bot's `question` are kept, and questions that need memory if their reply says
     more than was `known`. The rest is small talk or general knowledge.
@@ -88,7 +87,7 @@ def content(text: str) -> frozenset[str]:
 
 
 def rarity(texts: Sequence[str]) -> list[float]:
-    """Score for each text how much it adds to the others: many content words, few of which are in the others.
+    """Return for each text how much it adds to the others: it has many content words, and others have few of them.
 
     Numbers count as one word, so "day 7" and "day 8" are the same.
     """

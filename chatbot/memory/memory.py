@@ -138,7 +138,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
     async def session_summaries(
         self, *, session_id: str | None = None, limit: int = 20, ask: Sensitivities = PUBLIC
     ) -> list[Observation]:
-        """Summaries, newest first; of one session, or of all."""
+        """Return the summaries of one session, or of all, newest first."""
         scope = self.scope
         wanted = Filter(types=("session_summary",), subject=session_id)
         return await scope.rows(wanted, view=scope.view(ask), limit=check_limit(limit))

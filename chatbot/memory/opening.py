@@ -280,7 +280,7 @@ class SessionOpening(AsyncResource, Observable):
             messages = await session.transcript_count(MESSAGES)
             is_empty = not messages and not await session.transcript_count()
         except (SessionError, StoreError) as error:
-            logger.warning("session %s was passed over: %s", record.id, error)
+            logger.warning("session %s was skipped: %s", record.id, error)
             return False
         return messages >= wanted.min_messages and wanted.is_empty in {None, is_empty}
 
@@ -288,7 +288,7 @@ class SessionOpening(AsyncResource, Observable):
         try:
             return self._handle(record, self._stores_of(record))
         except StoreError as error:
-            logger.warning("session %s was passed over: %s", record.id, error)
+            logger.warning("session %s was skipped: %s", record.id, error)
             return None
 
     def _observing(self) -> Scope | None:

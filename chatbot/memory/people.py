@@ -35,14 +35,14 @@ _FILTERED = FactFilter.__struct_fields__
 
 
 class FactQuery(FactFilter, frozen=True, kw_only=True):
-    """Filter of facts, and their largest number."""
+    """Filter of facts, and the maximum number to return."""
 
     limit: int = 100
     ask: Sensitivities = PUBLIC
     as_of: datetime | None = None
     """Only facts stated by then, without retracted ones."""
     known_at: datetime | None = None
-    """As `as_of`."""
+    """Like `as_of`, by the time at which a fact was written."""
 
 
 class Facts(ScopedOperations):
@@ -62,7 +62,7 @@ class Facts(ScopedOperations):
         visibility: Visibility | None = None,
         sensitivity: Sensitivity = "public",
     ) -> Triple:
-        """State a fact and return it; a repetition is counted. A fact is as strict and current as its source.
+        """State a fact and return it; a repetition is counted. A fact is as restricted and current as its source.
 
         Raises `InvalidValue`, `UnknownObservation` for the source, or `AccessDenied`.
         """
@@ -95,7 +95,7 @@ class Facts(ScopedOperations):
 
     @takes(FactQuery, "facts cannot be filtered by")
     async def query_facts(self, asked: FactQuery) -> list[Triple]:
-        """Facts that fit, newest first; the parameters are those of `FactQuery` and of `FactFilter`."""
+        """Return the matching facts, newest first; the parameters are those of `FactQuery` and `FactFilter`."""
         scope = self.scope
         wanted = FactFilter(**{name: getattr(asked, name) for name in _FILTERED})
         at = scope.moment(asked.as_of, asked.known_at)
@@ -191,7 +191,7 @@ async def _alias_facts(scope: Scope, ask: Sensitivities) -> list[Triple]:
 
 
 def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:
-    """Map each folded name that has another to all names of that person, folded and as they were written."""
+    """Map each folded name of a person with several to all their names, each folded and as it was written."""
     groups: dict[str, dict[str, str]] = {}
     for fact in facts:
         pair = {fold(fact.subject): fact.subject, fold(fact.object): fact.object}
@@ -311,7 +311,7 @@ class Tasks(MemoryWrites):
         scope: TaskScope | None = None,
         ask: Sensitivities = PUBLIC,
     ) -> list[Task]:
-        """Tasks of these statuses: by priority, then by when they are due, then oldest first."""
+        """Return the tasks of these statuses, by priority, then by due date, then oldest first."""
         bound = self.scope
         metadata = {"kind": KIND} if scope is None else {"kind": KIND, "scope": scope}
         found: list[Task] = []
@@ -346,7 +346,7 @@ class Tasks(MemoryWrites):
 
 
 def task_of(row: Observation) -> Task:
-    """Return the task that an observation is."""
+    """Return an observation as a task."""
     kept: dict[str, Any] = dict(row.metadata)
     status = _known("status", kept)
     return Task(
@@ -363,7 +363,7 @@ def task_of(row: Observation) -> Task:
 
 
 def _written(details: dict[str, str]) -> dict[str, str | None]:
-    """Return the details as metadata; None removes one. An empty `surface` is kept, as none means the default."""
+    """Return the details as metadata; None removes one. An empty `surface` is kept: a missing one means the default."""
     return {name: value if name == "surface" else value or None for name, value in details.items()}
 
 

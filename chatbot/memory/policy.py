@@ -18,7 +18,7 @@ from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Observation, RowS
 Fate = Literal["archive", "delete"]
 RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
 Part = Literal["", "consolidation", "compression"]
-"""All of maintenance, only changes of strength, or only merging, retention and erasing."""
+"""Part of maintenance: empty for all, only changes of strength, or only merging, retention and erasing."""
 
 
 def fates(rule: RetentionSettings) -> Iterator[tuple[Fate, float, tuple[Status, ...]]]:

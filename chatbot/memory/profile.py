@@ -236,7 +236,7 @@ class Profiles(MemoryWrites, ScopedOperations):
 
 
 class ProfileValue(Struct, frozen=True):
-    """A value of a key; with `also`, beside those that the key has. Raises `InvalidValue`."""
+    """A value of a key; `also` adds it to those that the key has. Raises `InvalidValue`."""
 
     key: str
     value: str
@@ -263,7 +263,7 @@ class ProfileValue(Struct, frozen=True):
 
     @property
     def held(self) -> dict[str, Any]:
-        """The value as the metadata of its row keep it."""
+        """The value as the metadata of its row holds it."""
         return {"value": self.value} | ({ALSO: True} if self.also else {})
 
 
@@ -283,7 +283,7 @@ async def _state(
     source: str | None = None,
     sensitivity: Sensitivity | None = None,
 ) -> AddResult:
-    """Write one value in place of those that it changes; one said before the present value becomes history."""
+    """Write a value in place of those that it replaces; one said before the present value becomes history."""
     scope.caller.check("write")
     scope = structs.replace(scope, session_id=None)  # a profile belongs to no session
     now = scope.clock()

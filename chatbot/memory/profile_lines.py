@@ -27,9 +27,9 @@ from chatbot.stores.text.dates import date_terms
 CATEGORY = PROFILE
 PINNED = "pinned"
 ALSO = "also"
-"""Key of `held` for a value beside the others of its key."""
+"""Entry of `held_by` that marks a value as one of several of its key."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
-"""Sensitivities of lines that their person sees."""
+"""Sensitivities that people see in their own lines."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
 SENTENCE = "standing answer"
 """The kind of a row that sums up the answer to a standing question."""
@@ -123,7 +123,7 @@ def _is_beside(line: Line) -> bool:
 
 
 def _standing(line: Line) -> tuple[int, datetime, datetime, str]:
-    """Return the order of several values: those said in private, by the person alone, then the newest."""
+    """Return the sort key of several values: those said in private, by the person alone, then the newest."""
     return -VISIBILITIES.index(line.row.visibility), line.valid_from, line.known_at, line.id
 
 

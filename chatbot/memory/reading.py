@@ -68,7 +68,7 @@ class Hit(Struct, frozen=True):
 
 
 class Every(Filter, frozen=True, kw_only=True):
-    """All rows that fit."""
+    """Filter of rows without a limit."""
 
     ask: Sensitivities = PUBLIC
 
@@ -83,7 +83,7 @@ class TimedFilter(Every, frozen=True, kw_only=True):
 
 
 class Ranking(TimedFilter, frozen=True, kw_only=True):
-    """Part of the results that is wanted. Abstract."""
+    """Options of a ranked search. Abstract."""
 
     limit: int = 0
     """Maximum number of hits; 0 means 10."""
@@ -137,11 +137,11 @@ class Listing(Every, frozen=True, kw_only=True):
     ascending: bool = False
     limit: int = 20
     cursor: str | None = None
-    """`after` of the page before."""
+    """`after` of the previous page."""
 
 
 class TimelineOptions(RowFilter, frozen=True, kw_only=True):
-    """Options of a timeline: so many rows `before` one, and so many `after`. Abstract."""
+    """Options of a timeline: the number of rows `before` a row, and `after` it. Abstract."""
 
     before: int = 5
     after: int = 5
@@ -149,7 +149,7 @@ class TimelineOptions(RowFilter, frozen=True, kw_only=True):
 
 
 class Timeline(TimelineOptions, frozen=True):
-    """The rows around one."""
+    """The rows around the row `anchor`."""
 
     anchor: str
 
@@ -166,8 +166,7 @@ class MemoryReads(ScopedOperations):
     async def search(self, asked: Search) -> list[Hit]:
         """Return the memories about `text`, best first; without a text, or with stop words only, the newest.
 
-        The other parameters are those of `Search` and of `Filter`. Hits count as used unless
-        `count_use` is false.
+        The other parameters are those of `Search` and of `Filter`. Hits count as used unless `count_use` is false.
         """
         given = structs.asdict(asked)
         [hits] = await self._search(Batch([given.pop("text")], **given))
@@ -182,7 +181,7 @@ class MemoryReads(ScopedOperations):
         return await self._search(asked)
 
     async def _search_past(self, text: str, asked: Batch) -> list[Hit]:
-        """Search as of a time; counts as no use."""
+        """Search as of a time; hits do not count as used."""
         offset = check_limit(asked.offset)
         kept = {name: getattr(asked, name) for name in TimedFilter.__struct_fields__}
         limit = offset + (check_limit(asked.limit) or DEFAULT_LIMIT)
@@ -225,11 +224,11 @@ class MemoryReads(ScopedOperations):
 
     @takes(Recall, _NO_FILTER)
     async def recall(self, asked: Recall) -> Recollection:
-        """Return the memories about the last of `texts` and, a little, about those before it: for a prompt.
+        """Return memories for a prompt: about the last of `texts` and, with less weight, about those before it.
 
-        The other parameters are those of `Recall` and of `Filter`. The result also has all
-        considered rows with score details and outcome. After the best rows come later statements about the same things.
-        Counts as no use: `note_use` does. Raises `InvalidValue` for an unknown profile.
+        The other parameters are those of `Recall` and of `Filter`. The result also has all considered rows with score
+        details and outcome. After the best rows come later statements about the same things. Rows count as used only
+        by `note_use`. Raises `InvalidValue` for an unknown profile.
         """
         return await self._recall(asked)
 
@@ -248,7 +247,7 @@ class MemoryReads(ScopedOperations):
     ) -> list[list[Hit]]:
         """Return for each text the rows whose meaning is nearest, with the cosine as score; words do not count.
 
-        Each text has its own filter. Finds nothing without an embedder, and no rows without a vector. Counts as no use.
+        Each text has its own filter. Finds nothing without an embedder, and no rows without a vector; counts no uses.
         """
         scope = self.scope
         view, limit = scope.view(ask), check_limit(limit)
@@ -275,7 +274,7 @@ class MemoryReads(ScopedOperations):
         return rows
 
     async def row(self, observation_id: str, *, ask: Sensitivities = PUBLIC) -> Observation:
-        """Return an observation in full, whatever its status; it counts as no use. Raises `UnknownObservation`."""
+        """Return an observation in full, whatever its status; not counted as use. Raises `UnknownObservation`."""
         scope = self.scope
         rows = await scope.store.get(scope.view(ask), [observation_id], current=False)
         if not rows:
@@ -284,7 +283,7 @@ class MemoryReads(ScopedOperations):
 
     @takes(Listing, _NO_FILTER)
     async def list_observations(self, asked: Listing) -> Page:
-        """A page of observations by time; the parameters are those of `Listing` and of `Filter`."""
+        """Return a page of observations by time; the parameters are those of `Listing` and of `Filter`."""
         scope = self.scope
         return await scope.store.find(
             scope.view(asked.ask),
@@ -365,7 +364,7 @@ class MemoryReads(ScopedOperations):
 
     @takes(Every, _NO_FILTER)
     async def every(self, asked: Every) -> list[Observation]:
-        """Return all rows that fit, newest first, without a limit; the parameters are those of `Filter`."""
+        """Return all matching rows, newest first, without a limit; the parameters are those of `Filter`."""
         scope = self.scope
         return await scope.rows(await self._filter(asked), view=scope.view(asked.ask))
 
@@ -389,13 +388,13 @@ class MemoryReads(ScopedOperations):
         try:
             await scope.store.commit(scope.acting().asking_all(), [Event(kind="use", at=scope.clock(), ids=tuple(ids))])
         except ReadOnlyFolder:
-            logger.info("%d uses were not counted: the memory can only be read", len(ids))
+            logger.info("%d uses were not counted: the memory is read-only", len(ids))
         except StoreError as error:
             logger.warning("%d uses were not counted: %s", len(ids), error)
 
 
 async def _hits(scope: Scope, view: View, found: Sequence[RowScore], part: slice) -> list[Hit]:
-    """Return that part of the results, best first, without rows that are only neighbours of an answer."""
+    """Return the results in that slice, best first, without rows that are only neighbours of an answer."""
     holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
     best = {each.match.id: each for each in (holding or found)[part]}
     return [Hit(row, best[row.id].score, best[row.id].parts) for row in await scope.store.get(view, list(best))]

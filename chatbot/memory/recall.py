@@ -55,8 +55,8 @@ SUMMARIES = frozenset({"session_summary"})
 _ENOUGH = 0.6
 """Share of the best evidence that a row must have for a prompt, if no head judges the question."""
 _APART, _CLEAR = 0.12, 0.35
-"""Least lead of the best cosine over those of the ranks `_REST`, if it is below `_CLEAR` and only meaning found rows:
-those show how similar rows are by chance."""
+"""Least lead of the best cosine over those of the ranks `_REST`, which show how similar rows are by chance. Checked if
+the best is below `_CLEAR` and only meaning found rows."""
 _REST = (5, 50)
 _CHANCE, _A_ROW = 0.2, 0.05
 """Evidence of the best row by chance, and the further evidence needed for each recalled row, if a question may need no
@@ -199,7 +199,7 @@ async def rows_about(
 def _unknown(found: Candidates, limit: int, *, has_gaps: bool) -> float:
     """Return the cosine to assume for a row that is not in `found.similar`.
 
-    That is the least one there, or 0 if all rows were compared. While some rows have no vector, it is the mean of the
+    That is the lowest one there, or 0 if all rows were compared. While some rows have no vector, it is the mean of the
     better half of the cosines of lexical matches.
     """
     if has_gaps:
@@ -234,8 +234,8 @@ def judged(
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
     Summaries are left out once other rows are recalled. If a head judged whether the question needs memory, the best
-    evidence decides how much of it a row needs, and how many rows are recalled if the head is unsure. If nothing judged
-    that, and rows found by meaning alone do not stand out, none is recalled.
+    evidence decides how much evidence a row needs, and how many rows are recalled if the head is unsure. If no head
+    judged it, and rows found by meaning alone do not stand out, none is recalled.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
     said = [row for row in eligible if row.evidence and not _is_summary(row)]
@@ -265,7 +265,7 @@ def judged(
 
 
 def _stands_out(rows: Sequence[RowScore]) -> bool:
-    """Return whether the most similar row is clearly more so than those after it; true if there are few rows."""
+    """Return whether the most similar row stands out from those after it; true if there are few rows."""
     begin, end = _REST
     cosines = nlargest(end, (row.meaning for row in rows if row.meaning is not None))
     rest = cosines[begin:]

@@ -65,8 +65,8 @@ CHOICES = "choices"
 
 
 def new_id() -> UUID:
-    """A UUIDv7: unique, and in the order of time."""
-    import uuid6  # late, for the first prompt needs no id
+    """Return a UUIDv7: unique, and ordered by time."""
+    import uuid6  # late: the first prompt needs no id
 
     return uuid6.uuid7()
 
@@ -122,7 +122,7 @@ def joined(outer: str, inner: str) -> str:
 
 
 def digest_of(namespace: str) -> str:
-    """Return the text that replaces a namespace where no user's name may be kept."""
+    """Return the digest that replaces a namespace where no user's name may be stored."""
     return hashlib.sha256(namespace.encode()).hexdigest()
 
 
@@ -237,7 +237,7 @@ class Caller(Struct, frozen=True):
         )
 
     def raised(self, *rights: Right, clearance: Clearance | None = None) -> Caller:
-        """Return the caller with more, for work whose result does not depend on the caller."""
+        """Return the caller with more rights or clearance, for work whose result does not depend on the caller."""
         return replace(self, rights=self.rights | {*rights}, clearance=clearance or self.clearance)
 
 
@@ -280,7 +280,7 @@ class Environment(Struct, frozen=True):
     tombstones: Tombstones | None = None
     """Purged rows, which an import does not restore."""
     keyed: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
-    """Held while what is under a caller's own key is replaced."""
+    """Lock that is held while a row under a caller's own key is replaced."""
 
 
 class Scope(Struct, frozen=True):
@@ -321,7 +321,7 @@ class Scope(Struct, frozen=True):
         return self.acting(ask)
 
     def acting(self, ask: Sensitivities = PUBLIC) -> View:
-        """The caller's view for a change, which the store allows or refuses."""
+        """Return the caller's view for a change, which the store allows or refuses."""
         own = self.caller
         spaces = None if self.across else frozenset({own.namespace})
         return View(
@@ -345,7 +345,7 @@ class Scope(Struct, frozen=True):
         return min(given, default=None)
 
     def everywhere(self) -> Scope:
-        """The scope across all namespaces if the caller may look there; if not, unchanged."""
+        """Return the scope across all namespaces if the caller may look there; if not, unchanged."""
         return replace(self, across=self.caller.may_cross)
 
     async def rows(

@@ -7,8 +7,8 @@ The match is a sum of three parts, none of which depends on other results:
     meaning   weight * cosine of the question and the row, together with the rows beside it
 
 `own` is the row's BM25 score, `spill` that of the rows beside it, `session` that of its session. The weight of a
-question is the sum of its terms' inverse frequencies, so meaning decides for a question of one common word, words for
-one of ten rare words (at the weight `ROOM` words count half of their maximum). `spread` falls with the average
+question is the sum of its terms' inverse frequencies: meaning decides for a question of one common word, words decide
+for one of ten rare words (at the weight `ROOM` words count half of their maximum). `spread` falls with the average
 length of rows: a long row needs no context and holds words and dates by chance, so meaning weighs up to a quarter more
 (`LONG`). The match, scaled to between 0 and 1, is then weighed with the rest by a profile; age and mentions break ties:
 
@@ -48,18 +48,18 @@ SHORT = 60.0
 LONG = 0.25
 """Share by which meaning weighs more where rows are very long."""
 HALF_MATCH = 0.5
-"""The match that counts as a half."""
+"""The match that is scaled to one half."""
 CONFIRMATION = 5.0
 USE = 0.005
 """Weight of a use in credibility, far below a confirmation: being shown must not get a row shown again."""
 _LEAST_NEAR, _AHEAD = 0.4, 0.07
-"""Least cosine of an outstanding row, and its least lead over the next."""
+"""Minimum cosine of an outstanding row, and its minimum lead over the next."""
 _NEEDED, _DOUBT, _MOST_SHARE = 0.4, 0.3, 0.7
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: a
 logistic regression over the rows that answer questions about six lives. The required share is bounded, as weak evidence
 says little."""
 OTHER = "other"
-"""All types that are not named."""
+"""Key for all types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
     "note": 30.0,
     "preference": math.inf,

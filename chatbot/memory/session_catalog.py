@@ -46,7 +46,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     is_archived: bool | None = None
     """None for both kinds."""
     limit: int | None = None
-    """At most so many, those used last."""
+    """Maximum number, most recently used first."""
     behind: str | None = None
     """Id of a session after which the list starts: the next page."""
 
@@ -120,7 +120,7 @@ class SessionCatalog(Closable):
             self._another = None if is_there else self._another
 
     async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
-        """Return the wanted sessions, the one used last first; only those after the session `behind`, if named."""
+        """Return the wanted sessions, most recently used first; if `behind` is given, those after that session."""
         return await asyncio.to_thread(self.sessions.find, wanted, limit, behind=behind)
 
     async def change(self, session_id: str, change: Change) -> SessionRecord:

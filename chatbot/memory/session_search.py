@@ -177,7 +177,7 @@ async def _entries(session: SessionHandle, unread: dict[str, Exception]) -> Sequ
         return None
     except (StoreError, OSError) as error:
         if session.id not in unread:
-            logger.warning("session %s was passed over: %s", session.id, error)
+            logger.warning("session %s was skipped: %s", session.id, error)
         unread[session.id] = error
         return None
 

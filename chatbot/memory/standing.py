@@ -49,7 +49,7 @@ class StandingAnswer(Struct, frozen=True):
 
     @property
     def made_of(self) -> list[str]:
-        """The versions of the rows."""
+        """Return id and content hash of each row."""
         return [f"{row.id} {row.hash}" for row in self.rows]
 
     def as_json(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Profile(Struct, frozen=True):
 
 
 class StandingQuestions(Profiles):
-    """Asking the standing questions."""
+    """Answers to the standing questions; a part of `Memory`."""
 
     __slots__ = ()
 

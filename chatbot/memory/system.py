@@ -38,13 +38,13 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemorySystem(SessionOpening):
-    """Issues sessions of one identity for one caller, and the memory without a session, over pluggable stores.
+    """Opens sessions of one identity for one caller, and the memory without a session, over pluggable stores.
 
     `home` is the identity's memory folder, made when first needed, or its address in a database, such as
     `postgresql://user@host/database#ada`; None keeps everything in memory and writes nothing.
     `settings` configures stores by name; sessions expire `ttl` after their last use; `embedder` finds rows by meaning,
     and is closed with the system. A stored session may use a store `module:Class` only if `settings` or an earlier
-    `create_session` name it. Open with `async with`; any number of processes may share one `home`.
+    `create_session` name it. Use with `async with`; any number of processes may share one `home`.
     """
 
     def cleared_for(
@@ -84,7 +84,7 @@ class MemorySystem(SessionOpening):
         return self._embedder.name, found
 
     async def rename_session(self, session_id: str, title: str) -> SessionRecord:
-        """Give a session a title; an empty one takes it away."""
+        """Give a session a title; an empty one removes it."""
         now = self._clock()
         self.caller.check("write", await self._open_record(session_id))
         return await self._catalog.change(session_id, lambda record: record.renamed(title).used(now))
@@ -298,7 +298,7 @@ class MemorySystem(SessionOpening):
 
         Reads a bounded number of rows and continues after them the next time; `whole` makes as many runs as needed.
         `part` limits it to one part. The rows are those of the first of `stores` that keeps observations. Does nothing,
-        and reports that, if another process is running it, or did less than `unless_within` ago.
+        and reports that, if another process is running maintenance, or did less than `unless_within` ago.
         """
         from chatbot.memory.upkeep import Upkeep, Wish
 

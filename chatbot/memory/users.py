@@ -79,10 +79,7 @@ async def users_in(memory: MemorySystem) -> list[User]:
 
 
 async def export_user(memory: MemorySystem, project: str | None = None) -> dict[str, Any]:
-    """Everything in the namespace, or in one project of it, that the caller may see.
-
-    Rows of any status, facts, and whole sessions.
-    """
+    """Return rows of any status, facts and sessions of the namespace, or of a project, that the caller may see."""
     memory.caller.check("read")
     rows, facts = [], []
     try:
@@ -104,9 +101,8 @@ async def export_user(memory: MemorySystem, project: str | None = None) -> dict[
 async def erase_user(memory: MemorySystem) -> UserErasure:
     """Delete everything in the namespace permanently, whatever clearance it needs: rows, facts, sessions with files.
 
-    An import does not bring back what was deleted.
-    Raises `MissingRight` without `erase`, and `AccessDenied` in the owner's namespace, which is no user's, or for a
-    caller in a project, who sees only part of the namespace.
+    An import does not bring them back. Raises `MissingRight` without `erase`, and `AccessDenied` in the owner's
+    namespace, which is no user's, or for a caller in a project, who sees only part of the namespace.
     """
     check_erases(memory.caller)
     records = [record for record in await memory.sessions_anywhere() if record.namespace == memory.caller.namespace]
@@ -128,7 +124,7 @@ def check_erases(caller: Caller) -> None:
     """Raise `MissingRight` or `AccessDenied` unless the caller may delete the user of its namespace."""
     caller.check("erase")
     if caller.project is not None:
-        raise AccessDenied("a user is deleted in all projects at once: name none, with a token that is bound to none")
+        raise AccessDenied("a user is deleted in all projects at once: name no project, with a token bound to none")
     if not caller.namespace:
         raise AccessDenied("this is the owner's memory, not a user's: name the user")
 

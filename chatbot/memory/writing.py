@@ -110,7 +110,7 @@ class MemoryWrites(ScopedOperations):
 
     @sets(Change, "`update` cannot set")
     async def update(self, observation_id: str, **changes: Any) -> AddResult:
-        """Set fields to other values. Keys of `metadata` are set one by one; None takes a key away.
+        """Set fields to other values. Keys of `metadata` are set one by one; None removes a key.
 
         Raises `UnknownObservation`, `InvalidValue`, or `AccessDenied`. A derived row stays as strict as its sources.
         Lowering sensitivity or clearance, or widening visibility, needs the right `declassify`.
@@ -191,7 +191,7 @@ async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Tr
 
 
 async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[AddResult]:
-    """Add one batch: invalid drafts are sorted out first, the rest is committed together."""
+    """Add one batch: invalid drafts are left out first, the others are committed together."""
     answers: list[AddResult | None] = [None] * len(drafts)
     events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
     for number, draft in enumerate(drafts):

@@ -51,7 +51,7 @@ class Token(Grant, frozen=True, kw_only=True):
         checked(self.user_quota)
 
     def as_json(self) -> dict[str, Any]:
-        """The token as the file holds it."""
+        """Return the token as the file holds it."""
         lists = {"identities": list(self.identities), "rights": [each for each in RIGHTS if each in self.rights]}
         held: dict[str, Any] = msgspec.to_builtins(self)
         return held | lists | {"created_at": format_time(self.created_at)}
@@ -99,7 +99,7 @@ class Tokens:
         Durable on return. A token for metrics need not open an identity.
         """
         if not grant.identities and not grant.metrics:
-            raise InvalidValue("a token needs at least one identity that it opens")
+            raise InvalidValue("a token must open at least one identity")
         if unknown := sorted(grant.rights - set(RIGHTS)):
             raise InvalidValue(f"unknown right {unknown[0]!r:.80}: use {', '.join(RIGHTS)}")
         text = _PREFIX + secrets.token_urlsafe(32)

@@ -44,9 +44,9 @@ exist. `identity` selects the identity; the default is the first that the token 
 
 
 def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_PATHS) -> FastAPI:
-    """The server of these identities, as an ASGI app; it closes them when it shuts down.
+    """Return the server of these identities, an ASGI app; it closes them when it shuts down.
 
-    `open_paths` need no token, such as a page to log in at.
+    `open_paths` need no token, such as the login page.
     """
     settings = identities.settings
     app = DocumentedApi(
@@ -136,9 +136,7 @@ def _why(error: dict[str, Any], place: str) -> str:
     if error["type"] == "extra_forbidden":
         return "unknown field"
     if error["type"] == "string_pattern_mismatch":
-        return (
-            "it must not be empty" if error["ctx"]["pattern"] == VISIBLE else f"that is no {place} that was given here"
-        )
+        return "it must not be empty" if error["ctx"]["pattern"] == VISIBLE else f"not a {place} of this server"
     why = error["msg"].removeprefix("Value error, ")
     return f"{why[:1].lower()}{why[1:]}"
 
@@ -163,7 +161,7 @@ async def _http(request: Request, error: Any) -> Response:
 
 async def _unexpected(_: Request, error: Exception) -> JSONResponse:
     answer = problem_of(error).response()
-    answer.headers["connection"] = "close"  # uvicorn does so, for Starlette raises the error on
+    answer.headers["connection"] = "close"  # uvicorn does so, as Starlette raises the error again
     return answer
 
 
@@ -174,7 +172,7 @@ _PRIVATE = ("/v1/", "/mcp")
 class Envelope:
     """ASGI middleware, the outermost: gives every answer an id, and forbids caches to store private content.
 
-    It also answers `HEAD` where there is a `GET`: with the same head; uvicorn leaves out the body.
+    It also answers `HEAD` like `GET`: uvicorn leaves out the body.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -74,7 +74,7 @@ _PAGE: Any = Page
 _LIST: Any = list
 _ID: Any = Annotated[str, Field(max_length=100)]
 _TIME = "[0-9]{1,16}"
-"""A time in microseconds since 1970, for which any number will do."""
+"""Pattern of a version: a time in microseconds since 1970."""
 _ANYWHERE: dict[Any, Any] = {
     **dict.fromkeys((kinds.Id, kinds.FactId, kinds.SessionId), _ID),
     **dict.fromkeys((kinds.Past, kinds.Future), request_values.Moment),
@@ -107,7 +107,7 @@ _IN_BODY = {
 
 @cache
 def body_of(operation: Operation) -> type[RequestBody]:
-    """The model of an operation's body, by which all routes that take it know it."""
+    """Return the model of an operation's body, the same one for all routes that take it."""
     name = re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
     given = {name: each for name, each in operation.at("http").items() if f"{{{name}}}" not in operation.http}
     fields: dict[str, Any] = {name: _field(operation, each) for name, each in given.items()}
@@ -115,7 +115,7 @@ def body_of(operation: Operation) -> type[RequestBody]:
 
 
 def given_in(operation: Operation, body: RequestBody) -> dict[str, Any]:
-    """The arguments of an operation that a body gives, by the names of its parameters."""
+    """Return the arguments of an operation that a body gives, by the names of its parameters."""
     offered = operation.at("http")
     return {offered[name].name: checked(offered[name], value) for name, value in _said(body, offered).items()}
 

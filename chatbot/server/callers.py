@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chatbot.memory import MemorySystem
 
 Users = Literal["apart", "shared"]
-"""Memory of a caller's users: one each, or the caller's."""
+"""Memory of a caller's users: one for each, or the caller's."""
 Remembers = Literal["on", "off"]
 """Setting: remember calls of clients that name no session."""
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
@@ -52,7 +52,7 @@ class Grant(Struct, frozen=True):
     project: str | None = None
     """The project that it is bound to; empty for none, None for all."""
     users: Users = "apart"
-    """Memory of users named in requests: one each, or the holder's."""
+    """Memory of users named in requests: one for each, or the holder's."""
     memory: Remembers = "off"
     """`on` to remember calls through OpenAI's API that name no session."""
     quota: Quota = NO_QUOTA
@@ -108,7 +108,7 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
         return replace(self, project=Caller(project=self.project).narrowed(project=name).project)
 
     def memory_of(self, memory: MemorySystem, rights: frozenset[Right] = EVERY_RIGHT) -> MemorySystem:
-        """The memory of an identity as the caller may use it, with no more than these rights."""
+        """Return the memory of an identity as the caller may use it, with at most these rights."""
         is_named = self.user is not None or memory.caller.principal != OWNER_PRINCIPAL  # then the user is the writer
         return memory.cleared_for(
             self.clearance,
@@ -176,7 +176,7 @@ class Accounts:
         return Account(payer.whose, payer.quota, await payer.spent(now), next_day(now))
 
     def set_quota(self, namespace: str, quota: Quota | None) -> None:
-        """Give a user a quota of their own, or, with None, that of the token again. Durable on return."""
+        """Give a user a quota of their own; None removes it, so the token's applies again. Durable on return."""
 
         def changed(data: bytes | None) -> bytes:
             quotas = {**_parsed(data, self._document.name)}
@@ -184,7 +184,7 @@ class Accounts:
             if quota is not None:
                 quotas[digest_of(namespace)] = checked(quota)
             if len(quotas) > _MOST:
-                raise InvalidValue(f"{_MOST:,} users have a quota of their own, the most allowed: take some away")
+                raise InvalidValue(f"{_MOST:,} users have a quota of their own, the most allowed: remove some")
             stored = {"version": 1, "users": {digest: asdict(each) for digest, each in quotas.items()}}
             return json.dumps(stored, indent=1).encode() + b"\n"
 

@@ -50,7 +50,7 @@ _WORDS = {
     "valid_from": "When it became true.",
     "valid_to": "When it ceased to be true; null while it is.",
 }
-"""Descriptions of fields without a description of their own; that of others is their name."""
+"""Descriptions of fields without one of their own; fields not listed are described by their name."""
 _NAMED = {
     "Clearance": Clearance,
     "MemoryStatus": Status,
@@ -61,7 +61,7 @@ _NAMED = {
     "TaskStatus": TaskStatus,
     "Visibility": Visibility,
 }
-"""Names of choices: generated clients would number those that may be missing."""
+"""Names of enums: generated clients would number optional ones."""
 _ANY_OBJECT = {"type": "object", "additionalProperties": True}
 
 
@@ -73,7 +73,7 @@ class DocumentedApi(FastAPI):
         self._making = threading.Lock()
 
     def openapi(self) -> dict[str, Any]:
-        """The document, made once. The first time takes a good part of a second."""
+        """Return the document. The first call builds it, which takes a good part of a second."""
         with self._making:
             if self.openapi_schema is None:
                 self.openapi_schema = _completed(super().openapi())
@@ -137,7 +137,7 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_names(value: Any, names: dict[tuple[str, ...], str]) -> Any:
-    """Return the document with references to what has a name among its alternatives."""
+    """Return the document with references in place of alternatives that have a name."""
     if isinstance(value, list):
         return [_with_names(each, names) for each in value]
     if not isinstance(value, dict):

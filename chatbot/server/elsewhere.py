@@ -1,6 +1,6 @@
-"""Requests to stop a turn that another server runs: lines of the identity.
+"""Requests to stop a turn that another server runs, stored as lines of the identity.
 
-Servers with running turns read them twice a second. The lease of the turn says whether anyone runs one.
+Servers with running turns read them twice a second. The session's lease shows whether anyone runs a turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _LINES = "stops"
 _LOOK_EVERY_S = 0.5
 _LINGER_S = 5.0
-"""Seconds to keep looking after a turn may have begun."""
+"""Seconds to keep reading requests after a turn may have begun."""
 _PATIENCE_S = 15.0
 """Longest wait for another server to stop."""
 _MOST = 200
@@ -75,7 +75,7 @@ class Elsewhere:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def lease(self, session_id: str) -> Lease:
-        """Return what the running turn of a session holds."""
+        """Return the lease that a running turn of the session holds."""
         return self._backend.place_of(self._backend.sessions.ref(session_id)).lease("turn")
 
     async def _watch(self) -> None:

@@ -42,7 +42,7 @@ UNSUPPORTED = "unsupported_value"
 
 
 class Problem(app.ChatbotError):
-    """An error as sent to a client; one that is raised is a request that the server itself rejects."""
+    """An error as sent to a client. Raised for requests that the server itself rejects."""
 
     def __init__(
         self, status: int, code: str, message: str, param: str | None = None, headers: Mapping[str, str] | None = None
@@ -60,7 +60,7 @@ class Problem(app.ChatbotError):
         return _TYPES.get(self.status, "invalid_request_error")
 
     def as_json(self) -> dict[str, Any]:
-        """The body of the answer."""
+        """Return the body of the answer."""
         return {"error": {"message": self.message, "type": self.type, "code": self.code, "param": self.param}}
 
     def told_at(self, path: str) -> Problem:
@@ -70,7 +70,7 @@ class Problem(app.ChatbotError):
         return Problem(400, self.code, self.message, self.param, self.headers)
 
     def response(self) -> JSONResponse:
-        """The answer."""
+        """Return the answer."""
         headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **self.headers}
         return JSONResponse(self.as_json(), self.status, headers=headers)
 
@@ -88,7 +88,7 @@ class TurnLost(app.ChatbotError):
 
 
 def invalid(message: str, param: str | None = None, code: str = "invalid_value") -> Problem:
-    """The problem of a value that cannot be used; the message begins with the parameter's name."""
+    """Return the error for an invalid value; the message begins with the parameter's name."""
     return Problem(422, code, f"{param}: {message}" if param else message, param)
 
 
@@ -153,7 +153,7 @@ _RETRY_S = {kept.StoreBusy: 1, kept.StoreAway: 5}
 
 
 def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Problem:
-    """Return the problem for an error: that of its nearest class. One that nobody expects is logged.
+    """Return the problem for an error, by its nearest class. An unexpected error is logged.
 
     Only the owner and the log get the names of files on the server.
     """
@@ -206,9 +206,9 @@ class ErrorDetail(BaseModel):
     type: str
     """The family of errors, such as `invalid_request_error`."""
     code: str | None
-    """The one error, for programs."""
+    """Identifies the error, for programs."""
     param: str | None = None
-    """The parameter that is wrong, where it is one."""
+    """The invalid parameter, if there is one."""
 
 
 class Error(BaseModel):
@@ -223,20 +223,20 @@ _MEANINGS = {
     400: "The request header is invalid or too large.",
     401: "The token is missing or invalid.",
     402: "The call could pass a limit of the budget, so it was not made.",
-    403: "A page of another site asks, or the clearance does not allow it.",
+    403: "The request is from a page of another site, or the clearance is too low.",
     404: "Not found, or hidden from you.",
-    405: "The path takes other methods.",
+    405: "The path does not support this method.",
     408: "The request did not arrive in time.",
     409: "Conflict with stored data.",
     412: "The memory is not in a version that `If-Match` names.",
     413: "The body is too large.",
     415: "The body is not JSON.",
-    421: "The server does not go by the name in Host.",
+    421: "The name in Host is not one of this server's.",
     422: "A value cannot be used.",
     429: "Too many requests: wait for `Retry-After`.",
     500: "The server failed.",
     502: "The model failed.",
-    503: "The server is busy, its storage does not answer just now, or the model is missing.",
+    503: "The server is busy, its storage does not answer, or the model is missing.",
     504: "The model did not answer in time.",
 }
 

@@ -196,5 +196,5 @@ def _conflict(code: str, message: str) -> Problem:
 
 
 _OTHER_REQUEST = _conflict("key_reused", "this key was used for another request: use a new one for each request")
-_CUT_OFF = _conflict("cut_off", "it may be done, or another server is at it: look, and if not send it with a new key")
+_CUT_OFF = _conflict("cut_off", "it may be done or still running: check, and if it is not done, send it with a new key")
 _NOT_KEPT = _conflict("answer_gone", "this request was completed before; its answer was not stored")

@@ -41,7 +41,7 @@ class Chats:
         self._chats: OrderedDict[Key, tuple[float, Runtime, Chat]] = OrderedDict()
 
     def of(self, runtime: Runtime, session: SessionHandle) -> Chat:
-        """The conversation in a session, as the holder of that handle sees it."""
+        """Return the conversation in a session, as the caller of that handle sees it."""
         key = (
             runtime.setup.identity.name,
             session.id,
@@ -167,7 +167,7 @@ class IdentityAccess(Struct, frozen=True):
         return await self.memory.create_session(runtime.store_types, runtime.agent)
 
     async def fork(self, session_id: str, *, at: int | None = None) -> SessionHandle:
-        """A copy of a session, or of its first `at` entries, to continue it differently. Raises like `session`."""
+        """Copy a session, or its first `at` entries, to continue it differently. Raises like `session`."""
         session = await self.session(session_id)
         copy = await self.memory.fork_session(session.id, at=at)
         return await self.session(copy.id)
@@ -183,7 +183,7 @@ class IdentityAccess(Struct, frozen=True):
         return await erase_user(memory)
 
     async def chat(self, session_id: str) -> Chat:
-        """The conversation in a session. Raises like `session`, and `WrongAgent` for one of another agent."""
+        """Return the conversation in a session. Raises like `session`, and `WrongAgent` for another agent's."""
         session = await self.session(session_id, any_agent=False)
         session.check("chat")
         return self.chats.of(self.runtime, session)
@@ -220,12 +220,12 @@ class IdentityAccess(Struct, frozen=True):
             await memory.delete_session(session.id)
 
     async def turns_under_way(self, session_id: str) -> list[RunningTurn]:
-        """The turns of a session that run in this server, in their order. Raises like `session`."""
+        """Return the turns of a session that run in this server, in order. Raises like `session`."""
         (await self.session(session_id)).check("read")
         return self.turns.under_way((self.identity, session_id))
 
     async def turns_lately(self, session_id: str) -> list[RunningTurn]:
-        """The turns of a session that began last here, ended ones too. Raises like `session`."""
+        """Return the latest turns of a session here, ended ones too. Raises like `session`."""
         (await self.session(session_id)).check("read")
         return self.turns.lately((self.identity, session_id))
 
@@ -238,7 +238,7 @@ class IdentityAccess(Struct, frozen=True):
         return not self.is_answered(session_id) and await self._elsewhere.is_running(session_id)
 
     async def listen(self, session_id: str) -> RunningTurn | RemoteTurn | None:
-        """The turn of a session under way, here or in another server; None if there is none. Raises like `session`."""
+        """Return the running turn of a session, here or in another server; None without one. Raises like `session`."""
         for turn in await self.turns_under_way(session_id):
             return turn
         remote = await RemoteTurn.of(await self.session(session_id), self._elsewhere.lease(session_id))

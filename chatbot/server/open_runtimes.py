@@ -18,7 +18,7 @@ from chatbot.server.identity_access import IDLE_S
 from chatbot.stores.lifecycle import AsyncResource
 
 MOST = 256
-"""Open runtimes beyond which unused ones close; each takes some 80 kB, and 10,000 memories a few MB."""
+"""Number of open runtimes above which unused ones are closed; each takes 80 kB, and 10,000 memories a few MB."""
 SPARED_S = 60.0
 """A runtime that was used within this time stays open: work after a turn may still need it."""
 
@@ -103,7 +103,7 @@ class OpenRuntimes(AsyncResource):
                 self._let_go(identity)
 
     async def aclose(self) -> None:
-        """Close all."""
+        """Close all runtimes."""
         while self._all:
             _, opened = self._all.popitem()
             await opened.runtime.aclose()

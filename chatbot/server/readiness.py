@@ -45,7 +45,7 @@ async def ready(identities: IdentitiesHere) -> Health:
 
 
 def router_for(telemetry: Telemetry) -> APIRouter:
-    """The route of these metrics."""
+    """Return the route of these metrics."""
     router = APIRouter(tags=["server"], responses=EVERYWHERE)
 
     @router.get(

@@ -25,7 +25,7 @@ from chatbot.stores.records import read_time
 _MOST_TOKENS = 1_000_000_000
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 VISIBLE = r"[^\s\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-"""A visible character: control and direction marks are removed."""
+"""Text with a visible character: control and direction marks are none."""
 ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 

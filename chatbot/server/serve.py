@@ -32,7 +32,7 @@ def check_doors(host: str, tokens: Tokens) -> None:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises `ConfigError`."""
+    """Return a socket that listens there. Raises `ConfigError`."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
@@ -71,7 +71,7 @@ def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -
 
 
 class _ImpatientProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 that also disconnects clients that send no complete head, or do not read.
+    """uvicorn's HTTP/1.1 protocol, which also disconnects clients that send no complete head, or do not read.
 
     uvicorn waits for both forever: it stops its timer at the first byte, and has none before the first request.
     """
@@ -119,5 +119,5 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
 
 
 def server_of(identities: Identities) -> uvicorn.Server:
-    """The server, ready to `serve` on a socket; it stops once `should_exit` is set."""
+    """Return the server, ready to `serve` on a socket; it stops once `should_exit` is set."""
     return uvicorn.Server(uvicorn_config(create_app(identities), identities.settings, farewell_s=_FAREWELL_S))

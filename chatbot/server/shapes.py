@@ -1,6 +1,6 @@
 """JSON of the HTTP API: one model for each type that operations return.
 
-Most are derived: the fields of the type that are named here, each as it is declared there, with its docstring.
+Most are derived: they have the named fields of a type, as declared there and with its docstrings.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ SHAPES: dict[Any, type[Shape]] = {}
 
 
 def _derived(kind: type, name: str, shown: str, base: type[Shape] = _Derived, **renamed: str) -> type[Shape]:
-    """Make the shape of a type that has these fields of it, and its others under other names."""
+    """Make the shape of a type with the fields `shown`, and with `renamed` ones under new names."""
     hints, words = get_type_hints(kind), _docstrings(kind)
     names = renamed | {each: each for each in shown.split()}
     fields: dict[str, Any] = {
@@ -129,7 +129,7 @@ def _derived(kind: type, name: str, shown: str, base: type[Shape] = _Derived, **
 
 
 def _shaped(hint: Any) -> Any:
-    """A field's type, with shapes for the types in it."""
+    """Return a field's type, with shapes for the types in it."""
     if isinstance(hint, TypeVar):  # generic over the kind of list
         return list[str]
     item = next(iter(get_args(hint)), None)

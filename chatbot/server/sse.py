@@ -35,7 +35,7 @@ def _lines(text: str) -> bytes:
 
 
 def _encoded(data: Any) -> bytes:
-    """Data as JSON, which is one line."""
+    """Return data as JSON, which is one line."""
     try:
         return msgspec.json.encode(data)
     except UnicodeEncodeError:  # a lone surrogate, which UTF-8 cannot encode
@@ -96,7 +96,7 @@ class _Waiting:
         self._has_room = asyncio.Event()
 
     async def read(self, events: AsyncGenerator[bytes, None]) -> None:
-        """Read all events; wait at a full buffer."""
+        """Read all events; wait while the buffer is full."""
         try:
             async with aclosing(events):
                 async for data in events:

@@ -178,9 +178,9 @@ class RemoteTurn:
         self._session = session
         self._lease = lease
         self._last = last
-        """When the last turn began that had ended before."""
+        """Start of the last turn that has ended."""
         self._known = known
-        """Number of turns that began then."""
+        """Number of turns that began at that time."""
         self._kept: KeptTurn | None = None
 
     @classmethod

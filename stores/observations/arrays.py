@@ -2,9 +2,8 @@
 
     a header of JSON on one line, padded with spaces | the arrays, each aligned to 8 bytes
 
-A file is written whole, read whole and never changed. The list that names it has its digest, which is compared before
-anything of it is used; nothing is executed. A digest finds damage; an attacker could at worst make searches find too
-little.
+A file is written whole, read whole and never changed. The list that names it has its digest, which is checked before
+the file is used; nothing is executed. A digest finds damage; an attacker could at worst make searches find too little.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Arrays(NamedTuple):
 
 
 def packed(arrays: Mapping[str, Buffer], about: Mapping[str, Any]) -> tuple[bytes, str]:
-    """A file of these arrays, which are little-endian, and its digest; `about` is kept in its header as JSON."""
+    """Return a file of these arrays, which are little-endian, and its digest; `about` is its header."""
     sizes = {name: memoryview(data).nbytes for name, data in arrays.items()}
     header = json.dumps({"sizes": sizes, "about": about}, ensure_ascii=False, separators=(",", ":")).encode()
     parts: list[Buffer] = [header.ljust(_aligned(len(header) + 1) - 1), b"\n"]
@@ -91,7 +90,7 @@ class Piece(NamedTuple):
 
 
 class PieceList(Struct, frozen=True):
-    """The files of a shelf that count. Every list that is published is of another generation."""
+    """The valid files of a shelf. Each published list has a new generation."""
 
     generation: int = 0
     pieces: tuple[Piece, ...] = ()
@@ -124,7 +123,7 @@ class Pieces(Generic[Opened]):
         self.layout = layout
         self.list = PieceList()
         self.all: dict[Piece, Opened] = {}
-        """The sound ones of the list, in its order."""
+        """The undamaged files of the list, in its order."""
         self._opened = opened
         self._stamp: Hashable | None = None
 
@@ -142,7 +141,7 @@ class Pieces(Generic[Opened]):
                 return True
             if self.shelf.stamp() == stamp:
                 break
-        logger.warning("a part of %s is damaged, and is made again", self.shelf.name)
+        logger.warning("a part of %s is damaged and will be rebuilt", self.shelf.name)
         damaged = {*self.list.pieces} - self.all.keys()
         with suppress(StoreError), nullcontext(hands) if hands else self.shelf.alone() as held:
             left = [each for each in listed(self.shelf, self.layout).pieces if each not in damaged]

@@ -24,7 +24,7 @@ from chatbot.stores.text.bm25 import FIELDS, MAX_FREQUENCY, length_to_byte
 
 NUMBERS = {name: number for number, name in enumerate(FIELDS)}
 _FIELD, _DOCUMENT, _TERM = 16, 20, 36
-"""First bits of field, document and, for sorting, term in a packed posting."""
+"""Bit offsets of field, document and, for sorting, term in a packed posting."""
 
 Counts = Mapping[str, int]
 Part = tuple[Sequence[bytes], Ints, Ints]
@@ -105,7 +105,7 @@ def _term_arrays(terms: Sequence[bytes]) -> dict[str, Ints]:
 
 
 def _posting_arrays(packed: Ints, terms: int, codes: Ints) -> dict[str, Ints]:
-    """From sorted `term << 36 | field << 32 | document << 16 | count`."""
+    """Return arrays of postings, from sorted `term << 36 | field << 32 | document << 16 | count`."""
     entries = packed >> np.uint64(32)
     begins = np.flatnonzero(np.r_[True, entries[1:] != entries[:-1]])
     owners = entries[begins] >> np.uint64(4)
@@ -123,7 +123,7 @@ def _posting_arrays(packed: Ints, terms: int, codes: Ints) -> dict[str, Ints]:
 
 
 def _repeated(packed: Ints, owners: Ints, begins: Ints) -> Ints:
-    """`REPEATED` for each posting whose row has the term in an earlier field too."""
+    """Return `REPEATED` for each posting whose row has the term in an earlier field too."""
     flags = np.full(len(packed), 0, "u1")
     sizes = np.diff(np.r_[begins, len(packed)])
     same = owners[1:] == owners[:-1]
@@ -187,7 +187,7 @@ class _New(base.Segment):  # type: ignore[misc]
 
 
 class Codec(base.Codec):  # type: ignore[misc]
-    """Codec of a segment that is written for so many rows."""
+    """Codec of a segment of `rows` rows."""
 
     length_stats = False
 
@@ -208,7 +208,7 @@ class Codec(base.Codec):  # type: ignore[misc]
 
 
 class RowWriter(SegmentWriter):  # type: ignore[misc]
-    """Whoosh's writer of the rows from `start` to `end`: documents may come in any order, each once, and segments."""
+    """Whoosh's writer of the rows from `start` to `end`, which takes documents, in any order, and segments."""
 
     def __init__(self, start: int, end: int) -> None:
         schema = Schema(**{name: _CountField(Frequency(), None, scorable=True) for name in FIELDS})
@@ -244,7 +244,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         self.add_documents(segment, np.where(inside & free & (segment.texts != UNKNOWN), rows, -1))
 
     def add_documents(self, segment: Segment, places: Ints) -> None:
-        """Add documents of a segment at these places, one for each of its documents, unless negative."""
+        """Add documents of a segment at their new `places`; those with a negative place are left out."""
         taken = np.flatnonzero(places >= 0)
         self._texts[places[taken]] = segment.texts[taken]
         self.perdocwriter.codes[:, places[taken]] = segment.codes[:, taken]

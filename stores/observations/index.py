@@ -3,7 +3,7 @@
 Rows are numbered as in the journal. A row is found by its newest text only, `put` here or held by a segment. Scores are
 those of `bm25.rank` over the visible rows, bit for bit.
 
-Guarded by the owner's lock, except `write` and `release`, which may run beside everything else.
+Guarded by the owner's lock, except `write` and `release`, which may run at the same time as anything else.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class TextIndex:
         return self._plan(*worthwhile[0][1:]) if worthwhile else None
 
     def rebuild_plans(self, n_rows: int) -> Iterator[Plan]:
-        """Plans for all rows that no segment covers, in order; write and adopt each before asking for the next."""
+        """Yield plans for all rows that no segment covers, in order; write and adopt each before taking the next."""
         row = 0
         while row < n_rows:
             ahead = next((segment for segment in self._segments if segment.end > row), None)

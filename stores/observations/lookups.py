@@ -59,7 +59,7 @@ class Ids(list[str]):
 
 
 class Numbering(dict[Key, int]):
-    """From each of `values` to its number; a value that is asked for first is added at the end of both."""
+    """Maps each of `values` to its number; looking up a new value adds it at the end of both."""
 
     def __init__(self, values: list[Key]) -> None:
         super().__init__({each: number for number, each in enumerate(values)})
@@ -90,7 +90,7 @@ class LabelTexts(NamedTuple):
 
 
 class Labels(dict[str, "array[int]"]):
-    """From labels to their rows, ascending."""
+    """Maps labels to their rows, ascending."""
 
     def of(self, label: str) -> Sequence[int]:
         """The rows that carry the label; not to be changed."""
@@ -186,7 +186,7 @@ class Mask:
         self.expire_until(now)
 
     def append(self, number: int) -> None:
-        """A row was added."""
+        """Add the flag of a new row."""
         self.visible.flags.append(self._is_visible(number))
 
     def refresh(self, number: int) -> None:

@@ -12,7 +12,7 @@ from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, length_to_byte
 FLUSH_ROWS = 512
 """Number of rows in memory that are worth a segment."""
 ROW, FIELD, COUNT = 32, 28, 8
-"""First bits of row, field and count in a packed posting; the lowest byte is that of the field's length."""
+"""Bit offsets of row, field and count in a packed posting; the lowest byte is that of the field's length."""
 REPEATED = 1 << 27
 """As in a segment: an earlier field of the row has the term too."""
 _MOST = (1 << 16) - 1
@@ -30,7 +30,7 @@ class Text(NamedTuple):
 
     @classmethod
     def of(cls, version: int, document: Document) -> Text:
-        """The text in terms."""
+        """Return the text of these terms."""
         counted = {name: Counter(terms) for name, terms in document.items() if terms}
         codes = bytes(map(length_to_byte, [len(document.get(name, ())) for name in FIELDS]))
         return cls(version, counted, codes)

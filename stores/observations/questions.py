@@ -1,6 +1,6 @@
 """Questions about the rows of a replica: which of them match by words or meaning, and the data for ranking.
 
-Imported with the first question, for NumPy.
+Imported with the first question, because it loads NumPy.
 """
 
 from __future__ import annotations

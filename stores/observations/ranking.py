@@ -1,6 +1,6 @@
 """BM25 over arrays: the scores of `chatbot.stores.text.bm25.rank`, bit for bit, over segments and memory.
 
-Also filters of a table over whole columns. Imported with the first search, for NumPy.
+Also filters of a table over whole columns. Imported with the first search, because it loads NumPy.
 
 The postings of all terms of a question are concatenated, by term and then by field, so that the sum over them has the
 order of the reference. N, df and the average lengths are those of the rows that the caller may see; a hidden row has no
@@ -84,7 +84,7 @@ class Totals:
 
     @property
     def norms(self) -> Ints:
-        """By `field << 8 | byte of the length`: the addend of the frequency in the denominator."""
+        """Return what BM25 adds to a frequency in its denominator, by `field << 8 | byte of the length`."""
         if self._norms is None:
             averages = np.array([length / self.count if length else 1.0 for length in self.lengths])[:, None]
             self._norms = (K1 * ((1 - _BS) + _BS * LENGTH_OF[None] / averages)).reshape(-1)

@@ -135,9 +135,9 @@ class Vectors:
     def _split(self, added: int, used: Mapping[VectorPart, int]) -> tuple[list[VectorPart], list[VectorPart]]:
         """Return the parts to keep when this many rows are added, and those to merge with them.
 
-        The last parts are merged while they are no more than twice as large as what they are merged with: there are few
-        parts, and each row is rewritten a few times only. `used` counts the valid rows of each part: a mostly unused
-        one is merged.
+        The last parts are merged while they are no more than twice as large as what they are merged with, so there are
+        few parts, and each row is rewritten only a few times. `used` counts the valid rows of each part: a mostly
+        unused one is merged.
         """
         count, total = len(self._known), added
         while count and len(self._known[count - 1]) <= 2 * total and total + len(self._known[count - 1]) <= _MOST_ROWS:
@@ -153,9 +153,9 @@ class Vectors:
         return kept, taken
 
     def nearest(self, query: Vector, digests: array[int], wanted: Ints, limit: int) -> tuple[Ints, Ints]:
-        """Return numbers and cosines of the closest wanted rows, the closest first, of equals the last row.
+        """Return numbers and cosines of the closest wanted rows, closest first; of equals, the last row first.
 
-        `wanted` is a flag for each row, and `query` of length 1. One of another dimension matches none.
+        `wanted` is a flag for each row, and `query` has length 1. A query of another dimension matches nothing.
         """
         used = self._used(digests, wanted)
         return self._most_alike(query, used if len(query) == self.dimension else used & False, limit)
@@ -221,7 +221,7 @@ class Vectors:
         self._digests[self._numbers] = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
 
     def _used(self, digests: array[int], wanted: Ints | None = None, without: Ints | None = None) -> Ints:
-        """Return a flag for each vector, part by part: last of its row, of its present text, and wanted."""
+        """Return a flag for each vector, part by part: 1 if it is its row's last, of the present text, and wanted."""
         usable = self.present(digests)
         if wanted is not None:
             usable[len(wanted) :] = False

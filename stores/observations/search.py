@@ -77,7 +77,7 @@ class TextSearch:
             self._stale[number] = row if len(self._stale) < _MOST_HELD else None
 
     def caught_up(self, *, is_fresh: bool = False) -> TextIndex:
-        """Return the index, with all rows in it. With `is_fresh`, others are known to have published none since."""
+        """Return the index, with all rows in it. `is_fresh` says that no other process published one since."""
         index = self._index or self._opened()
         if not is_fresh and index.refresh():
             self._is_whole = False
@@ -113,7 +113,7 @@ class TextSearch:
         self.caught_up()
 
     def has_batch(self) -> bool:
-        """Return whether enough is only in memory to be worth writing."""
+        """Return whether enough rows are only in memory to write a batch."""
         return self._index is not None and self._index.pending + len(self._stale) >= FLUSH_ROWS
 
     def take_in(self) -> None:

@@ -45,7 +45,7 @@ _NOBODYS = Guard("private", "unknown", "full", "", "")
 
 
 class Table:
-    """Columns of the table. Not safe between threads; its user locks.
+    """Columns of the table. Not thread-safe: callers lock.
 
     `left` are rarely needed parts of a snapshot, each parsed when first used.
     """
@@ -127,7 +127,7 @@ class Table:
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """From the ids of all rows that were not erased to their numbers."""
+        """Map the ids of all rows that were not erased to their numbers."""
         return self.ids.numbers
 
     @cached_property
@@ -231,7 +231,7 @@ class Table:
         self.later.setdefault(number, []).append(place)
 
     def counted(self, row: Observation, number: int) -> Observation:
-        """Return the row with the uses and the strength that only the table has."""
+        """Return the row with its uses and strength, which only the table has."""
         uses, strength = self.use_count[number], self.strength[number]
         is_settled = (row.consolidated_at is None) == (not self.consolidated_at[number])
         if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength) and is_settled:

@@ -139,7 +139,7 @@ def _readable(session_id: str, text: str, used_at: datetime) -> SessionRecord | 
     try:
         return _read(session_id, text, used_at)
     except StoreError as error:
-        logger.warning("%s: it is passed over", error)
+        logger.warning("%s: it is skipped", error)
         return None
 
 

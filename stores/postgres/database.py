@@ -302,7 +302,7 @@ class Database:
             pool.putconn(connection)
 
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
-        """Call `attempt` until it succeeds or fails permanently. `is_safe` if it may be done twice."""
+        """Call `attempt` until it succeeds or fails permanently. `is_safe` says that it may be done twice."""
         pause, give_up = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
         for left in reversed(range(_ATTEMPTS)):
             try:

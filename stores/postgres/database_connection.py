@@ -71,7 +71,7 @@ def check_clock(connection: psycopg.Connection[Row], where: str) -> None:
     if abs(seconds) > MOST_SKEW_S:
         raise StoreFailed(
             f"the clock here is {abs(seconds):,.0f} s {'ahead of' if seconds > 0 else 'behind'} that of {where}: "
-            "set both by the network (NTP), for messages are ordered by their times"
+            "set both by the network (NTP), as messages are ordered by time"
         )
 
 
@@ -82,7 +82,7 @@ def settings_of(url: str) -> dict[str, Any]:
 
 
 def check(connection: psycopg.Connection[Row]) -> None:
-    """Raise if the server has closed the connection: it sends nothing else to an idle one."""
+    """Raise if the server has closed the connection: only that is ever sent to an idle one."""
     readable, _, _ = select.select([connection.fileno()], [], [], 0)
     if readable:
         connection.close()
@@ -90,7 +90,7 @@ def check(connection: psycopg.Connection[Row]) -> None:
 
 
 def is_read_only(connection: psycopg.Connection[Row]) -> bool:
-    """Return whether the server has become a standby, which it reports with any answer."""
+    """Return whether the server has become a standby, which it reports with every answer."""
     names = (b"in_hot_standby", b"default_transaction_read_only")
     return any(connection.pgconn.parameter_status(name) == b"on" for name in names)
 
@@ -163,9 +163,7 @@ def explained(error: psycopg.Error, where: str) -> StoreError:
     if isinstance(error, _NO_ROOM):
         return StoreFailed(f"{where}: the database has no room, nothing was written ({_short(error)})")
     if isinstance(error, errors.ReadOnlySqlTransaction):
-        return ReadOnlyFolder(
-            f"{where} may only be read: name the primary server, or add target_session_attrs=read-write"
-        )
+        return ReadOnlyFolder(f"{where} is read-only: name the primary server, or add target_session_attrs=read-write")
     if fault := _fault(error):
         return StoreFailed(f"{where}{fault}")
     if is_broken(error):
@@ -179,7 +177,7 @@ _FAULTS = {
     "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
 }
 """Permanent connection errors."""
-_NO_PRIMARY = "none of its servers may be written to: wait until one is promoted, or promote one (pg_ctl promote)"
+_NO_PRIMARY = "all of its servers are read-only: wait until one is promoted, or promote one (pg_ctl promote)"
 _NOBODY = "no PostgreSQL answers there: start it, or correct url in [storage]"
 _NO_HOST = "host not found: correct url in [storage]"
 _FULL = "the database has no connection left: raise max_connections, or put PgBouncer before it"

@@ -32,7 +32,7 @@ _AT_A_TIME = 2_000
 _KEPT_LINES = 16_384
 """Lines kept in memory: reading one takes a round trip."""
 _ALONE_S = 60.0
-"""A process that has seen no other writer for so long appends without a lock."""
+"""Seconds without another writer after which a process appends without a lock."""
 _LOST = -1
 """Generation of a log that was read and then rolled back: it must be read again."""
 

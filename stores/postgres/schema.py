@@ -1,4 +1,4 @@
-"""The tables: one SQL file, run whole or not at all. Blocking.
+"""The tables: one SQL file, run completely or not at all. Blocking.
 
 Only `create` makes tables, with a role that owns them. All other code checks their version.
 """
@@ -27,7 +27,7 @@ SET LOCAL client_connection_check_interval = '2s'
 
 
 def create(url: str, *, role: str = "") -> bool:
-    """Create the tables, whole or not at all; return False if they exist.
+    """Create all tables or none; return False if they exist.
 
     `role` may use them. Safe to call concurrently. Raises a `StoreError`, also for tables of another version.
     """

@@ -1,4 +1,4 @@
-"""Our own routes: those of operations, and these that no operation declares, with the reason for each group.
+"""Routes of our own: those of operations, and four groups that no operation declares, each with the reason.
 
 agents        messages, blocks of context, batches, keys and files of clients, which a terminal does not need
 conversation  a running turn, which is streamed, stopped, taken back and billed, and the files of its session
@@ -16,6 +16,6 @@ from chatbot.server.native import agents, conversation, machines, users
 
 
 def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
-    """Return all of them."""
+    """Return the routers of all routes."""
     own = (conversation.router, users.router, users.usage_router, machines.router)
     return agents.router, router_of(operations), *own

@@ -51,7 +51,7 @@ class UserMessage(RequestBody):
     stream: Flag = True
     """True for events as they happen; false for a reply."""
     max_output_tokens: Tokens | None = None
-    """A shorter reply than the settings allow."""
+    """Limit of the reply, below that of the settings."""
     attachments: list[SentFile] = Field(default_factory=list, max_length=MOST)
     """Files and pictures, stored with the session and linked in the message."""
 
@@ -93,7 +93,7 @@ class BillReport(Shape):
 async def list_messages(
     session_id: SessionId, access: AccessHere, limit: Limit = 50, cursor: EntryCursor = None
 ) -> Page[Entry]:
-    """The last entries, oldest first; `next_cursor` leads to those before them."""
+    """Return the last entries, oldest first; `next_cursor` leads to those before them."""
     session = await access.session(session_id)
 
     def place(total: int) -> tuple[int, int]:
@@ -119,7 +119,7 @@ async def take_back(session_id: SessionId, access: AccessHere, writing: WritingH
 async def say(
     session_id: SessionId, said: Annotated[UserMessage, Body()], access: AccessHere, writing: WritingHere
 ) -> Response:
-    """The turn runs to its end and is stored, even if the client disconnects. Turns of a session run in order."""
+    """Run a turn. It ends and is stored even if the client disconnects. Turns of a session run in order."""
     turn: RunningTurn | KeptTurn
     writing.may_be_erased = True
     if writing.before:
@@ -141,9 +141,9 @@ async def say(
     responses={200: _STREAM, 204: {"description": "None is."}},
 )
 async def listen(session_id: SessionId, access: AccessHere) -> Response:
-    """All events of the turn from the first, for clients that lost the connection, or join later.
+    """Stream all events of the turn from the first, for clients that lost the connection, or join later.
 
-    Of a turn at another server there is only the reply, once it is complete.
+    Of a turn that another server runs, only the reply is sent, once it is complete.
     """
     turn = await access.listen(session_id)
     if turn is None:
@@ -163,15 +163,15 @@ async def stop(session_id: SessionId, access: AccessHere, writing: WritingHere) 
 async def list_receipts(
     session_id: SessionId, access: AccessHere, limit: Limit = 20, cursor: RankCursor = None
 ) -> Page[dict[str, Any]]:
-    """Newest first: what was recalled and why, what was left out, tools, tokens, cost."""
+    """Return the receipts, newest first: memories recalled and left out, with reasons; tools, tokens, cost."""
     receipts = (await (await access.session(session_id)).receipts())[::-1]
     part = ListPage.by_rank(receipts, limit, cursor)
     return Page(data=list(part.rows), next_cursor=part.next_cursor)
 
 
-@router.get("/usage", summary="See what it has cost")
+@router.get("/usage", summary="Get the cost of a session")
 async def get_session_usage(session_id: SessionId, access: AccessHere) -> BillReport:
-    """The total of all turns and of the other model calls."""
+    """Return the total of all turns and other model calls."""
     bill = bill_of(calls_in(await (await access.session(session_id)).records()))
     return BillReport.model_validate(bill.as_json())
 
@@ -217,7 +217,7 @@ class StoredFile(Shape):
 
 @router.get("/files", summary="List the files of a session")
 async def list_files(session_id: SessionId, access: AccessHere) -> Page[StoredFile]:
-    """All of them, by name."""
+    """Return all files, by name."""
     session = await access.session(session_id)
     return Page(data=[StoredFile.model_validate(file) for file in await session.list_files()])
 
@@ -233,7 +233,7 @@ async def get_file(
     name: Annotated[str, Path(max_length=255, description="The file's name.")],
     access: AccessHere,
 ) -> StreamingResponse:
-    """Its stored bytes."""
+    """Return the stored bytes of a file."""
     session = await access.session(session_id)
     if name not in {file.name for file in await session.list_files()}:
         raise UnsafePath(f"the session has no file {name!r:.80}")
@@ -252,7 +252,7 @@ class AttachedFile(Shape):
 
 @router.get("/attachments", summary="List the attachments of a session")
 async def list_attachments(session_id: SessionId, access: AccessHere) -> Page[AttachedFile]:
-    """Files and pictures; messages name them by links to `attachments/` and their name."""
+    """Return files and pictures; messages name them by links to `attachments/` and their name."""
     session = await access.session(session_id)
     return Page(
         data=[
@@ -273,7 +273,7 @@ async def get_attachment(
     name: Annotated[str, Path(max_length=64, description="The attachment's name.")],
     access: AccessHere,
 ) -> Response:
-    """The file as sent, as a download; of a text with a secret, the redacted text."""
+    """Download the file as it was sent; a text with a secret is redacted."""
     session = await access.session(session_id)
     data = await session.attachment(name) if is_blob_name(name) else None
     if data is None:

@@ -1,1 +1,1 @@
-"""The routes that any client of OpenAI can use."""
+"""Routes compatible with OpenAI's API."""

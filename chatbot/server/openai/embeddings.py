@@ -21,13 +21,13 @@ _MOST_TEXTS = 2048
 
 
 def _texts(value: object) -> object:
-    """Texts alone: numbers of tokens are those of a tokenizer that ours is not."""
+    """Accept only texts: token numbers are those of another tokenizer than ours."""
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list) or not all(isinstance(each, str) and each for each in given):
         raise PydanticCustomError(
             UNSUPPORTED,
-            "it should be a text or a list of texts, none of them empty; for token numbers set what keeps your client "
-            "from tokenizing, such as check_embedding_ctx_length=False",
+            "it should be a text or a list of texts, none of them empty; if your client sends token numbers, turn that "
+            "off, for example with check_embedding_ctx_length=False",
         )
     return given
 
@@ -40,7 +40,7 @@ class AskedEmbeddings(IdentityRequest):
     encoding_format: Literal["float", "base64"] = "float"
     """Numbers, or the bytes of 32-bit floats, little-endian, in base64."""
     dimensions: Annotated[int, Field(strict=True, ge=1)] | None = None
-    """Dimensions of a vector: those of the encoder; others are refused."""
+    """Dimensions of a vector; only those of the encoder are accepted."""
 
 
 class Embeddings(Lenient):

@@ -22,7 +22,7 @@ class ModelEntry(Lenient):
     """An identity, as a client of OpenAI sees it."""
 
     id: str
-    """The identity's name: what to ask for as `model`."""
+    """The identity's name, to be sent as `model`."""
     object: Literal["model"] = "model"
     created: int
     """When its `identity.toml` was last written, in seconds since 1970; 0 if it has none."""
@@ -48,14 +48,14 @@ async def list_models(identities: IdentitiesHere, caller: CallerHere) -> Models:
 async def get_model(
     name: Annotated[str, Path(description="An identity's name.")], identities: IdentitiesHere, caller: CallerHere
 ) -> ModelEntry:
-    """An identity, if you may talk to it."""
+    """Return an identity that you may talk to."""
     if not identities.knows(caller, name):
         raise unknown_model(name)
     return ModelEntry(id=name, created=identities.written_at(name))
 
 
 def unknown_model(name: str) -> Problem:
-    """The problem for a model that is not there, or that the caller may not know."""
+    """Return the error for a model that does not exist or is hidden from the caller."""
     return Problem(404, "model_not_found", f"unknown model {name!r:.80}: see /v1/models", "model")
 
 

@@ -74,7 +74,7 @@ async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
 
 
 def named_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
-    """The session that the headers name, and whether they want memory. Raises `Problem`."""
+    """Return the session that the headers name, and whether they ask for memory. Raises `Problem`."""
     wanted = headers.get(MEMORY_HEADER)
     if wanted is not None and wanted not in REMEMBERS:
         raise invalid("it should be on or off", "X-Chatbot-Memory")
@@ -90,7 +90,7 @@ def one_of(**named: str | None) -> str | None:
 
 
 def response_id(session: SessionHandle | None, turn: str) -> str:
-    """The id of a response, by which a later request can follow it."""
+    """Return the id of a response, which a later request can continue."""
     where = "0" * _ID_LENGTH if session is None else uuid.UUID(session.id).hex
     return f"{_RESPONSE}{where}{uuid.UUID(turn).hex}"
 
@@ -265,7 +265,7 @@ async def _by_run(
 
 
 def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
-    """The exchanges of a transcript: how many entries, what the user said, and what was answered."""
+    """Yield the exchanges of a transcript: the number of entries, the user's text, and the reply."""
     begins = [at for at, entry in enumerate(entries) if entry.role == USER]
     if begins and begins[0]:
         return
@@ -298,7 +298,7 @@ class _Exchange(NamedTuple):
 
 
 def _run(messages: Sequence[Message]) -> list[_Exchange]:
-    """The exchanges of a conversation, the last ones."""
+    """Return the last exchanges of a conversation."""
     said = [_Exchange(_digest_of(asked), _digest_of(reply)) for asked, reply in _sent(messages) if asked]
     return said[-_LONGEST_RUN:]
 
@@ -350,8 +350,8 @@ def _is_side_call(messages: Sequence[Message]) -> bool:
     """Return whether this is a front end's own call, for a chat's title, tags, follow-up questions or a search query.
 
     Such calls quote a conversation that is remembered already, so they are answered and not remembered. The only user
-    message of such a call must begin as the front end's published prompt and have its other marks: a user's own request
-    for a title is remembered.
+    message of such a call must begin like the front end's published prompt and have its other marks: a user's own
+    request for a title is remembered.
     """
     said = [each for each in messages if each.content]
     return len(said) == 1 and any(shape.match(said[0].content) for shape in _SIDE_CALLS)

@@ -152,7 +152,7 @@ async def _check_options(access: IdentityAccess, ask: Ask) -> None:
     """Refuse options that the identity's model does not support, or that would change the meaning of its reply."""
     model = access.runtime.model
     if ask.tools and not model.supports_tools:
-        raise unsupported("tools", f"the model of {access.identity} takes none")
+        raise unsupported("tools", f"the model of {access.identity} supports no tools")
     if unknown := await model.unknown_options(ask.options):
         raise unsupported(unknown[0], f"the model of {access.identity} cannot do that")
 

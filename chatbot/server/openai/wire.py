@@ -1,10 +1,10 @@
 """The request of `/v1/chat/completions`, as OpenAI documents it, with what we add: `session_id` and `identity`.
 
-An unknown field is ignored, because clients add fields with every release; one that looks like a
-slip of one of ours is an error, for it could lose a conversation. A known field with a wrong value is an error, too.
-The types of the package `openai` are not used: their import takes half a second, which a server without LiteLLM would
-not pay otherwise; they take any number, check messages only as these are read, and tell of one wrong item in a hundred
-errors. Tests judge by them what we answer.
+An unknown field is ignored, because clients add fields with every release; one that looks like a misspelt field of ours
+is an error, because it could lose a conversation. A known field with a wrong value is an error, too. The types of the
+package `openai` are not used: their import takes half a second, which a server without LiteLLM would not need
+otherwise; they accept any number, check messages only when these are read, and report one wrong item as a hundred
+errors. Tests check our answers with them.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class FunctionSpec(Lenient):
     parameters: dict[str, Any] | None = None
     """Parameters as a JSON schema."""
     strict: Flag | None = None
-    """True if arguments must fit the schema, where the model supports that."""
+    """True if arguments must fit the schema, if the model supports that."""
 
     def as_spec(self) -> ToolSpec:
         """The tool as models take it."""
@@ -250,7 +250,7 @@ class NamedTool(Lenient):
 
 
 class AllowedTools(Lenient):
-    """The tools that may be called, and if a call is required."""
+    """The tools that may be called, and whether a call is required."""
 
     mode: Literal["auto", "required"]
     """`required` forces a call."""
@@ -295,7 +295,7 @@ class ResponseFormat(Lenient):
     @model_validator(mode="after")
     def _check_schema(self) -> ResponseFormat:
         if (self.type == "json_schema") != (self.json_schema is not None):
-            raise PydanticCustomError("json_schema", "json_schema belongs to the type json_schema, which needs it")
+            raise PydanticCustomError("json_schema", "give json_schema if the type is json_schema, and only then")
         return self
 
     def as_openai(self) -> dict[str, Any] | None:
@@ -321,19 +321,19 @@ class IdentityRequest(Lenient):
     user: str | None = Field(None, max_length=LONGEST_LABEL)
     """Any stable name of your end user, for their own sessions and memory. The server does not verify it."""
     safety_identifier: str | None = Field(None, max_length=LONGEST_LABEL)
-    """Newer name of `user`; this, `user` and `X-Chatbot-User` must be equal where sent."""
+    """Newer name of `user`. If several of these and `X-Chatbot-User` are sent, they must be equal."""
 
 
 class Asking(IdentityRequest):
     """Fields of any request for a reply."""
 
     session_id: str | None = None
-    """Say it in this session, with its memory and transcript, which take the place of all messages before; `new` begins
-    one. The header `X-Chatbot-Session` does the same."""
+    """Answer in this session: its memory and transcript replace all messages before the last; `new` begins a session.
+    The header `X-Chatbot-Session` does the same."""
     conversation: str | ConversationReference | None = None
     """The same as `session_id`."""
     previous_response_id: str | None = None
-    """Continue after that response: in its session, or in a fork if that has gone on since."""
+    """Continue after that response: in its session, or in a fork if the session has continued since."""
     stream: Flag | None = False
     store: Flag | None = None
     """False to store nothing and recall no memories."""
@@ -369,13 +369,13 @@ class ReplyRequest(Asking):
     tools: Annotated[Annotated[list[AskedTool], Field(max_length=128)] | None, only_types("function", of="tools")] = (
         None
     )
-    """Functions that the model may call, and you run."""
+    """Functions that the model may call and that you run."""
     tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedChoice | None = None
-    """Choice of tools: none, auto, required, or one of `tools`."""
+    """Tool choice: none, auto, required, or one of `tools`."""
     max_tokens: Tokens | None = None
     """Longest reply in tokens; the identity's settings may allow less."""
     max_completion_tokens: Tokens | None = None
-    """Newer name of `max_tokens`; the smaller holds."""
+    """Newer name of `max_tokens`; the smaller value applies."""
     n: Annotated[Literal[1] | None, only(1, otherwise="only one reply is made")] = None
     """Number of replies; only 1 is supported."""
     response_format: ResponseFormat | None = None

@@ -25,7 +25,7 @@ PARTS = (login, chat, saying, sessions, memories, profile, why, settings)
 
 @dataclass(frozen=True, slots=True)
 class PageForm:
-    """A form that runs an operation: the page shown next, unless the field `back` names one, and fixed values.
+    """A form that runs `operation` with fixed values `given`, and shows the page `then`, or that of the field `back`.
 
     A field separates several values by commas; checkboxes can select memories.
     """

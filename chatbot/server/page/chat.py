@@ -33,7 +33,7 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
 _LEAST_PAUSE_S = 0.05
 _WORK_SHARE = 10
-"""Rendering a reply while it grows takes at most one part in so many of the time."""
+"""Rendering a reply while it grows takes at most this fraction of the time: 1 / n."""
 
 Number = Annotated[int, Query(ge=0, le=100_000_000)]
 Time = Annotated[str, Query(max_length=100)]
@@ -42,7 +42,7 @@ Name = Annotated[str, Query(max_length=100)]
 
 @router.get("")
 async def begin(request: Request, access: AccessHere, project: Name | None = None) -> Response:
-    """Show an empty conversation, which begins with its first message, in a project."""
+    """Show an empty conversation, in a project if one is given; its first message begins it."""
     return sheet(
         request,
         "chat.html",
@@ -185,7 +185,7 @@ async def _done(
 
 
 def _exchange_of(shown: list[Exchange], turn: RunningTurn | RemoteTurn | None, at: str) -> Exchange | None:
-    """Return the exchange of that time; for a turn that failed, its own, which may not be in the transcript."""
+    """Return the exchange of that time or turn, even if the turn failed before the transcript had it."""
     if not isinstance(turn, RunningTurn) or turn.is_again:
         return shown[-1] if shown else None
     later = [each for each in shown if each.moment >= turn.begun_at]
@@ -250,7 +250,7 @@ _SUGGESTIONS = (
 
 
 async def _welcome(access: IdentityAccess) -> dict[str, Any]:
-    """Return the empty state; only a caller without sessions is new, and only the owner may know the place."""
+    """Return the empty state; only the owner is shown where the memory is."""
     return {
         "is_new": not await access.memory.list_sessions(limit=1),
         "is_tiny": access.runtime.is_tiny,

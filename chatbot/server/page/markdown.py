@@ -57,7 +57,7 @@ _ATTRIBUTES = {
 }
 """Classes come from this module alone: HTML in a text is shown as text, so no text brings attributes."""
 _KEEPS_BACKSLASH = "()[]{},;:%"
-r"""Marks whose backslash stays, as a formula that is not complete yet holds them: `\(x`, `\,`."""
+r"""Marks whose backslash stays, as they occur in formulas that are not complete yet: `\(x`, `\,`."""
 _FORMULA_MARKS = {"$$": "$$", "\\(": "\\)", "\\[": "\\]", "$": "$"}
 _BEGIN_FORMULA = re.compile(r"^[ \t]*(\$\$|\\\[)", re.MULTILINE)
 _TEX_SIGN = re.compile(r"[\\^_={}]")
@@ -69,7 +69,7 @@ _ALIGNMENT = re.compile(r"text-align:(left|right|center)")
 
 @lru_cache(maxsize=512)
 def rendered(text: str) -> Markup:
-    """The text as HTML."""
+    """Return the text as HTML."""
     return _rendered(text)
 
 
@@ -177,7 +177,7 @@ class _Renderer(RendererHTML):
 
 
 def _escape(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
-    """Keep the backslash before marks that need no escape in a reply; elsewhere it escapes, as CommonMark has it."""
+    """Keep the backslash before marks that need no escape in a reply; elsewhere it escapes, as in CommonMark."""
     following = state.src[state.pos + 1 : state.pos + 2]
     if state.src[state.pos] != "\\" or not following or following not in _KEEPS_BACKSLASH:
         return False
@@ -230,13 +230,13 @@ def _formula_block(state: StateBlock, begin: int, end: int, silent: bool) -> boo
 
 
 def _mathml(formula: str) -> str:
-    """Return a formula with its marks as MathML; as it is written where it cannot be read."""
+    """Return a formula with its marks as MathML, or as code if it cannot be parsed."""
     from latex2mathml.converter import convert  # its table of symbols takes long to read, and most replies need none
 
     mark = next(each for each in _FORMULA_MARKS if formula.startswith(each))
     is_block = mark in {"$$", "\\["}
     try:
-        # In braces, as it would take the marks of a matrix with an exponent for more bases of it.
+        # Braces around a matrix, so that an exponent after it applies to the whole matrix.
         text = _END_MATRIX.sub(r"\g<0>}", _BEGIN_MATRIX.sub(r"{\g<0>", formula[len(mark) : -len(mark)].strip()))
         html = convert(text, display="block" if is_block else "inline")
     except Exception:  # noqa: BLE001 - it raises anything for a text that is no formula
@@ -292,9 +292,9 @@ _MARKDOWN = _markdown()
 
 
 _LONGEST_COLOURED = 20_000
-"""Longer code in characters is shown without colours, to limit the time."""
+"""Code with more characters is shown without colours, to limit the time."""
 _COLOURING_S = 0.1
-"""CPU time for the colours of one code, of which the rest is shown without: lexers may be quadratic in hostile text."""
+"""CPU time to colour one block of code, the rest of which stays plain: lexers may be quadratic in hostile text."""
 _LANGUAGES = frozenset(
     {
         *("bash", "bat", "c", "c#", "c++", "clojure", "cmake", "cpp", "cs", "csharp", "css", "diff", "docker"),

@@ -1,4 +1,4 @@
-"""Memories by day or by a search, adding and hiding them, the people mentioned; one memory with its history."""
+"""Pages of memories: by day or search, with adding and hiding; of people; and of one memory with its history."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class MemoryQuery(BaseModel):
         return bool(self.model_dump(exclude={"q", *_BESIDE}, exclude_defaults=True))
 
     def query(self, **more: str) -> dict[str, str]:
-        """Return the parameters of an address that asks the same, and `more`."""
+        """Return the parameters of an address with the same search and filters, and `more`."""
         return {name: value for name, value in self.model_dump(exclude=_BESIDE).items() if value} | more
 
     def wanted(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class MemoryQuery(BaseModel):
 
 
 _BESIDE = {"after", "told", "hidden"}
-"""Parameters that are not asked for."""
+"""Parameters that filter nothing."""
 
 
 @router.get("/memory")
@@ -149,7 +149,7 @@ def _by_day(hits: list[Hit], asked: MemoryQuery) -> list[tuple[str, list[Hit]]]:
 
 
 def _begin_of(text: str, *, days: int = 0) -> datetime:
-    """Return when a day begins, or one so many days after it. Raises `InvalidValue`."""
+    """Return when a day, or the day `days` after it, begins. Raises `InvalidValue`."""
     try:
         first = date.fromisoformat(text) + timedelta(days=days)
     except (ValueError, OverflowError):

@@ -47,7 +47,7 @@ async def show_tasks(request: Request, access: AccessHere, *, done: bool = False
 
 
 def _by_date(tasks: Sequence[Task], today: date) -> list[tuple[str, list[Task]]]:
-    """Group tasks by when they are due; groups without tasks are left out, and so is the name of a single one."""
+    """Group tasks by due date; groups without tasks are left out, and a single group has no name."""
     groups: dict[str, list[Task]] = {name: [] for name in ("Overdue", "Today", "Next 7 days", "Later", "No date")}
     for task in sorted(tasks, key=lambda task: task.due or "~"):
         groups[_when(task.due, today)].append(task)

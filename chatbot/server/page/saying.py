@@ -173,7 +173,7 @@ _HEADERS = {
 
 @router.get("/c/{session_id}/file/{name}")
 async def show_file(access: AccessHere, session_id: SessionId, name: Annotated[str, Path(max_length=64)]) -> Response:
-    """A picture as it is, and any other file as a download."""
+    """Return a picture as it is, and any other file as a download."""
     session = await access.session(session_id)
     data = await session.attachment(name) if is_blob_name(name) else None
     if data is None:

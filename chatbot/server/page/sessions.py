@@ -1,4 +1,4 @@
-"""Sessions: all of them, or those that are about something."""
+"""Pages of sessions: the list, and the results of a search."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def show(
     project: Annotated[str, Query(max_length=1_000)] = "",
     archived: bool = False,
 ) -> Response:
-    """List sessions by day, the one used last first; archived ones on request. A search finds both kinds."""
+    """List sessions by day, most recently used first; archived ones on request. A search finds both kinds."""
     done = "The session is deleted." if told == "deleted" else ""
     following: str | None = None
     projects = [each.name for each in await projects_in(access.memory)]

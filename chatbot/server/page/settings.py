@@ -1,4 +1,4 @@
-"""Settings of an identity, in its `identity.toml`, whose comments stay; and the choices of one session."""
+"""Pages of the settings of an identity, in `identity.toml`, which keeps its comments, and of a session's choices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from chatbot.transfer.sync_storage import STATE, SyncState
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Choices of one session; an empty text means that of the identity."""
+    """Choices of one session; empty means the identity's own setting."""
 
     model: str = ""
     persona: str = ""
@@ -150,7 +150,7 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/settings")
 
 @dataclass(frozen=True, slots=True)
 class SettingField:
-    """One setting of the form: its place in the configuration, its kind (model, number, whole or yes), its words."""
+    """One setting of the form: its place in the configuration, its kind (model, number, whole or yes), its texts."""
 
     name: str
     """The place with dots, and the name in the form."""
@@ -188,7 +188,7 @@ _FADES = "Share of its strength that an unused memory loses per day"
 
 
 def _groups(agent: str) -> dict[str, tuple[SettingField, ...]]:
-    """The form: its headings with their settings."""
+    """Return the headings of the form with their settings."""
     return {
         "Model": (SettingField("model.name", "model", "Model", "Prices are US dollars per million tokens"),),
         "Budget": (
@@ -298,7 +298,7 @@ def _set(document: Any, place: tuple[str, ...], value: Any) -> None:
 async def _write(file: Path, before: str | None, text: str, identities: IdentitiesHere, access: IdentityAccess) -> None:
     """Write the file if it is valid, and open the identity with it. Raises `InvalidValue` or `ConflictingChange`.
 
-    An identity that cannot be opened with it gets its file back.
+    If the identity cannot be opened with it, the former file is restored.
     """
     if text == (before or ""):
         return
@@ -335,7 +335,7 @@ def _read(file: Path) -> str | None:
 
 
 def _replace(file: Path, before: str | None, text: str | None) -> None:
-    """Write the file, or remove it. Raises `ConflictingChange` where it is not as it was before."""
+    """Write the file, or remove it. Raises `ConflictingChange` if it is no longer as `before`."""
     make_folder(file.parent)
     with locked(file.parent) as folder:
         if _read(file) != before:

@@ -67,7 +67,7 @@ class Exchange:
 
     @property
     def remembered(self) -> str:
-        """A note of what is remembered: if the message only asks, the reply alone."""
+        """Return a note of what is remembered: if the message only asks, the reply alone."""
         if not (self.receipt or {}).get("remembered"):
             return ""
         return "remembered the reply" if only_asks(self.question or "") else "remembered this"
@@ -157,24 +157,24 @@ class TalkSpan:
 
 
 async def the_end(session: SessionHandle) -> TalkSpan:
-    """The last entries, from a message on."""
+    """Return the last entries, from a message on."""
     if not session.supports(TranscriptStore):
         return TalkSpan()
     return await _part(session, lambda total: (total - AT_ONCE, total))
 
 
 async def before(session: SessionHandle, end: int) -> TalkSpan:
-    """The last entries before position `end`."""
+    """Return the last entries before position `end`."""
     return await _part(session, lambda total: (min(end, total) - AT_ONCE, end))
 
 
 async def after(session: SessionHandle, begin: int) -> TalkSpan:
-    """The next entries from position `begin`."""
+    """Return the next entries from position `begin`."""
     return await _part(session, lambda _: (begin, begin + AT_ONCE), is_forwards=True)
 
 
 async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
-    """The first entry at or after that moment and those around it; the end if there is none."""
+    """Return the first entry at or after that moment and those around it; the end if there is none."""
     entries = await session.transcript_read_all()
     at = next((number for number, entry in enumerate(entries) if entry.at >= moment), None)
     if at is None:
@@ -183,7 +183,7 @@ async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
 
 
 async def since(session: SessionHandle, moment: datetime, written: str) -> list[Exchange] | None:
-    """The exchanges after the message of that moment; None if it is gone or has another reply than `written` then."""
+    """Return the exchanges after the message of that moment; None if it is gone or its reply is not of `written`."""
     entries = await entries_since(session, moment)
     found = exchanges(entries)
     if not found or found[0].moment != moment or found[0].written != written:
