@@ -59,18 +59,18 @@ def _any(_: Any) -> bool:
 
 
 def _nothing(value: Any) -> bool:
-    """Empty, which in the weakest layer is the default; see `needing_trust`."""
+    """Return True for an empty value, which in the weakest layer is the default; see `needing_trust`."""
     return value in ("", [], {})
 
 
 def _is_model(value: Any, providers: frozenset[str] = PROVIDERS) -> bool:
-    """A model's name that cannot lead elsewhere: an embedded model, or one at its provider's usual address."""
+    """Return True for the name of an embedded model, or of one at its provider's usual address."""
     if isinstance(value, str) and value in LOCAL_MODELS:
         return True
     if not isinstance(value, str) or _ELSEWHERE.search(value) or not _MODEL.fullmatch(value):
         return False
     provider = provider_of(value)
-    # LiteLLM finds a provider for a bare name that no table has by its dots and colons, such as `us.…` for Bedrock.
+    # For a bare name in no table LiteLLM finds a provider by its dots and colons, such as `us.…` for Bedrock.
     return provider in providers if provider else bool(_BARE.fullmatch(value)) and value not in _UNTABLED
 
 
@@ -89,7 +89,7 @@ def _is_loopback(value: Any) -> bool:
 
 
 def _is_apart(value: Any) -> bool:
-    """Users who are kept apart, as they are by default: a file that was found may not have them share a memory."""
+    """Return True if users are kept apart, the default: a file that was found may not make them share a memory."""
     return bool(value == "apart")
 
 
@@ -166,7 +166,7 @@ HARMLESS: Forms = {
 }
 """Values that a found file may set, by setting; `*` is any name. Everything else needs trust.
 
-Prices are missing because a wrong one makes budgets worthless; keys, addresses, headers and foreign plug-ins, too.
+Not here: prices, as a wrong one makes budgets worthless; keys, addresses, headers and foreign plug-ins.
 """
 
 
@@ -240,7 +240,7 @@ def _place(path: Path) -> str:
 
 
 def leaves(value: Any, name: str = "", place: Place = ()) -> Iterator[tuple[str, Place, Any]]:
-    """Every setting: its name, which no other has, its place, and its value. Tables of a list share its place."""
+    """Yield every setting: its unique name, its place, and its value. Tables of a list share its place."""
     if isinstance(value, Mapping) and (value or not place):
         for key, each in value.items():
             shown = key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)

@@ -56,7 +56,7 @@ class UnknownToken(ChatbotError, LookupError):
 
 
 class SessionError(ChatbotError):
-    """Something about one session."""
+    """An error of one session."""
 
 
 class SessionNotFound(SessionError, LookupError):
@@ -85,7 +85,7 @@ class ModelError(ChatbotError):
     retry_after_s: float | None = None
     """Seconds to wait, if the provider stated them."""
     status: int | None = None
-    """HTTP status of the provider's answer; 0 where no connection was made, None where that is not known."""
+    """HTTP status of the provider's answer; 0 if no connection was made, None if that is unknown."""
     code: str = ""
     """The provider's own word for the error, such as `insufficient_quota`."""
     in_public: str = ""
@@ -93,7 +93,7 @@ class ModelError(ChatbotError):
 
 
 class UnknownModel(ModelError, LookupError):
-    """No model, or no provider, goes by that name."""
+    """No model, or no provider, has that name."""
 
 
 class MissingModel(ModelError, FileNotFoundError):
@@ -142,5 +142,5 @@ class ToolError(ChatbotError, RuntimeError):
 
 
 def without_folders(text: str) -> str:
-    """The text with each file named without the folders that it is in, for those who are not to know our disk."""
+    """Return the text with only the name of each file, for readers who must not learn our folders."""
     return _FOLDERS.sub("", text)

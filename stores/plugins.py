@@ -99,7 +99,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def settings_of(plugin: type) -> dict[str, inspect.Parameter]:
-    """The settings of a plug-in, by name."""
+    """Return the settings of a plug-in, by name."""
     parameters = inspect.signature(plugin).parameters.values()
     return {found.name: found for found in parameters if found.kind is found.KEYWORD_ONLY}
 
@@ -171,7 +171,7 @@ def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> 
     if not (inspect.isclass(store) and issubclass(store, Store)):
         raise BrokenStore(f"the store {name!r} is {store!r}, not a class that inherits chatbot.stores.Store")
     if not contracts_of(store):
-        raise BrokenStore(f"the store {name!r} keeps no contract: inherit KeyValueStore or TranscriptStore")
+        raise BrokenStore(f"the store {name!r} implements no contract: inherit KeyValueStore or TranscriptStore")
     if missing := sorted(getattr(store, "__abstractmethods__", ())):
         raise BrokenStore(f"the store {name!r} lacks {', '.join(missing)}: {_promise(store, missing[0])}")
     return store
@@ -207,7 +207,7 @@ def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -
 
 
 def open_backend(home: Home | None) -> Backend:
-    """Return the backend of an identity: files, a database, or memory for None. Makes nothing yet.
+    """Return the backend of an identity: files, a database, or memory for None. Creates nothing yet.
 
     Raises `BrokenStore` if the driver of the database is not installed.
     """

@@ -1,7 +1,7 @@
-"""From what a user brings to what may be kept and sent: bounded in size and time, and without secrets.
+"""Reading of attached files: bounded in size and time, and without secrets.
 
-A file is recognised by its content, for its name proves nothing. Only a picture or a document in which no secret was
-found is kept as it came; of anything else its redacted text is kept alone.
+A file is recognised by its content, as its name proves nothing. Only a picture, or a document in which no secret was
+found, is stored unchanged; of any other file only the redacted text is stored.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from chatbot.redaction import redact
 from chatbot.stores.errors import InvalidValue
 
 LARGEST = 20 << 20
-"""Bytes of one attachment."""
+"""Maximum bytes of one attachment."""
 MOST_PIXELS = 100_000_000
-"""Of a picture, which whoever decodes it has to make room for."""
+"""Maximum pixels of a picture: a decoder allocates memory for all of them."""
 MOST = 10
-"""Attachments of one message."""
+"""Maximum attachments of one message."""
 _WALL_S = 2.0 * extract.LONGEST_S
 """Seconds that reading a document may take, on a busy machine too."""
 _READERS = threading.BoundedSemaphore(2)
-"""Readers at a time, each of which may take a gigabyte: messages of many people may bring documents at once."""
+"""Maximum readers at a time: each may take a gigabyte, and many people may send documents at once."""
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
-"""Variables that a reader needs; keys are none of its business."""
+"""Environment variables that a reader gets; others, such as keys, are withheld."""
 _DOCUMENTS = (PDF, DOCX, ODT)
-"""Kinds whose text is taken out by a program of its own."""
+"""Kinds whose text is extracted by a process of its own."""
 _14_BITS = 0x3FFF
 _MARKER = 0xFF
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Segments of a JPEG that say how large it is."""
+"""JPEG segments that contain the picture's size."""
 _ZIP = b"PK\x03\x04"
 _PDF_WITHIN = 1024
-"""Bytes among which the mark of a PDF may stand."""
+"""First bytes of a file, which are searched for the mark of a PDF."""
 _BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file as a user brings it."""
+    """A file from a user, not read yet."""
 
     name: str
     data: bytes = field(repr=False)
@@ -59,7 +59,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that was read. `data` is empty where only its text may be kept, `text` is None for a picture."""
+    """A file that was read. `data` is empty if only its text may be stored, `text` is None for a picture."""
 
     name: str
     media: str
@@ -67,9 +67,9 @@ class Attachment:
     data: bytes = field(repr=False)
     text: str | None = field(default=None, repr=False)
     redacted: tuple[str, ...] = ()
-    """Kinds of the secrets that were taken out of the text."""
+    """Kinds of secrets that were removed from the text."""
     is_cut: bool = False
-    """True if the document goes on after its text."""
+    """True if `text` is only the beginning of the document."""
 
     @property
     def is_image(self) -> bool:
@@ -78,7 +78,7 @@ class Attachment:
 
     @property
     def blobs(self) -> list[tuple[bytes, str]]:
-        """The bytes to keep, with their suffixes: the file, then its text where that is another."""
+        """Return the blobs to store, with their suffixes: the file, then its text if it is not a text file."""
         parts = [(self.data, SUFFIXES[self.media])] if self.data else []
         return parts if self.text is None else [*parts, (self.text.encode(), SUFFIXES[TEXT])]
 
@@ -103,7 +103,7 @@ def uploaded(name: str) -> Upload:
 
 
 def file_named(name: str) -> Path | None:
-    """Return the path of the file of that name; None where there is none, or where nothing can be called so."""
+    """Return the path of the file of that name; None if there is none, or the name is invalid."""
     try:
         path = Path(name).expanduser()
         return path if path.is_file() else None
@@ -112,7 +112,7 @@ def file_named(name: str) -> Path | None:
 
 
 async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:
-    """Read what is to be attached to one message. Raises `InvalidValue`, naming the file."""
+    """Read the files to attach to one message. Raises `InvalidValue`, naming the file."""
     if len(uploads) > MOST:
         raise InvalidValue(f"{len(uploads)} files are too many for one message: attach at most {MOST}")
     return [await asyncio.to_thread(read, upload) for upload in uploads]
@@ -140,7 +140,7 @@ def read(upload: Upload) -> Attachment:
 
 
 def media_type(data: bytes) -> str | None:
-    """Return the media type of a file; None where it can be neither shown to a model nor read."""
+    """Return the media type of a file; None if it can be neither shown to a model nor read."""
     for beginning, media in _BEGINNINGS.items():
         if data.startswith(beginning):
             return media
@@ -154,7 +154,7 @@ def media_type(data: bytes) -> str | None:
 
 
 def pixels(picture: bytes) -> int:
-    """Return how many pixels a picture claims to have; 0 where it says nothing that can be read."""
+    """Return how many pixels a picture claims to have; 0 if that cannot be read."""
     wide, high = _sides(picture)
     return wide * high
 
@@ -175,7 +175,7 @@ def _sides(picture: bytes) -> Iterable[int]:
 
 
 def _jpeg_sides(picture: bytes) -> tuple[int, int]:
-    """Walk over the segments to the one of the frame: pictures inside of others, as of a camera, do not count."""
+    """Walk over the segments to that of the frame: embedded pictures, such as a camera's preview, do not count."""
     at = 2
     while at + 9 <= len(picture) and picture[at] == _MARKER:
         kind = picture[at + 1]

@@ -94,7 +94,7 @@ _CLEARANCES = ("full", "inner", "familiar", "public")
 _PICK = ""
 """Value of `-r` without an argument: the user picks."""
 _OURS = argparse.SUPPRESS
-"""Default of an option that stands before the command, too."""
+"""Default of an option that is also accepted before the command."""
 
 
 def _conversation(parser: argparse.ArgumentParser) -> None:
@@ -351,7 +351,7 @@ class Command(NamedTuple):
     summary: str
     examples: Sequence[str]
     add: Callable[[argparse.ArgumentParser], None] | str | None = None
-    """A name in `chatbot.cli` for a large grammar, which is added only where the command line names the command."""
+    """A name in `chatbot.cli` for a large grammar, which is added only if the command line names the command."""
 
 
 def named(function: str) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ async def run(args: argparse.Namespace) -> None:
 
 
 def actions_of(command: str) -> list[tuple[str, str]]:
-    """Return what may stand behind a command, each with what it does."""
+    """Return the actions of a command, each with its help."""
     parser = build_parser([command])
     [commands] = [each for each in parser._actions if isinstance(each, _SUBPARSERS)]  # noqa: SLF001
     [actions] = [each for each in commands.choices[command]._actions if isinstance(each, _SUBPARSERS)]  # noqa: SLF001

@@ -41,7 +41,7 @@ identities = {identities}
 
 
 def file_in_force(path: Path | None) -> Path:
-    """Return the file in force, or the user's own where there is none yet."""
+    """Return the file in force, or the user's own if there is none yet."""
     return find_file(path, os.environ) or user_config_path("chatbot") / FILE_NAME
 
 
@@ -74,7 +74,7 @@ def set_values(path: Path, values: Mapping[Place, Any]) -> str:
 
 
 def set_text(path: Path, key: str, text: str) -> str:
-    """Set one value as typed: a TOML value where that is valid for the setting, else text. Returns the new text."""
+    """Set one value as typed: a TOML value if that is valid for the setting, else text. Returns the new text."""
     place = place_of(key)
     try:
         return set_values(path, {place: tomllib.loads(f"value = {text}")["value"]})
@@ -101,7 +101,7 @@ def unset(path: Path, key: str) -> str:
 def replace_text(path: Path, text: str) -> str:
     """Check the text and write it in place of the file. Raises `ConfigError` and writes nothing.
 
-    The mode of the file stays, but with a key in it only its owner may read it, from then on.
+    The file keeps its mode; if it contains a key, from then on only its owner may read it.
     """
     path = path.resolve() if path.is_symlink() else path
     trusted = path.is_file() and is_allowed(path, read_toml(path))
@@ -125,7 +125,7 @@ def check(path: Path, text: str) -> None:
 
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
-    """Replace a file, or create it with mode 0600, as one that `is_secret` has then. Raises `ConfigError`."""
+    """Replace a file, or create it with mode 0600, which `is_secret` also sets. Raises `ConfigError`."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         make_folder(path.parent)
@@ -145,7 +145,7 @@ def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
 
 
 def toml_text(text: str) -> str:
-    """Write a TOML basic string, which has the form of a JSON string."""
+    """Return a TOML basic string, which has the form of a JSON string."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -165,7 +165,7 @@ def _document(path: Path) -> tomlkit.TOMLDocument:
 
 
 def _new_text() -> str:
-    """Return the text of a new file, which keeps the identities that there were without one."""
+    """Return the text of a new file, with the folder of identities that is used without one."""
     return _NEW.format(identities=toml_text(str(user_data_path("chatbot") / Config().identities)))
 
 

@@ -1,6 +1,6 @@
 """`chatbot init`: create a configuration and an identity; `chatbot personas`: list and choose personas.
 
-No file is overwritten. A persona of one's own is a file `personas/NAME.md` in the configuration folder: a line that
+No file is overwritten. A persona of your own is a file `personas/NAME.md` in the configuration folder: a line that
 describes it, an empty line, and the text that the model is given.
 """
 
@@ -48,7 +48,7 @@ clearance = "full"
 
 
 async def run(args: argparse.Namespace) -> None:
-    """Ask for values that no flag gives, if a terminal is there, and write the files that are missing."""
+    """Ask for values that no flag gives, if there is a terminal, and write the missing files."""
     folder = Path.cwd() if args.here else user_config_path("chatbot")
     file = args.config or folder / FILE_NAME
     may_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json

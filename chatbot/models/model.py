@@ -28,8 +28,8 @@ from chatbot.stores.lifecycle import AsyncResource
 class Disclosure(Struct, frozen=True):
     """Memories that one provider may be sent.
 
-    By default that is all but rows that somebody marked: a private row is sent to models that run in this process, or
-    where the provider's `sensitivity` says so, and a secret one to none.
+    By default every row is sent unless it is marked: a private row is sent only to models that run in this process and
+    to providers whose `sensitivity` allows it, a secret one to none.
     """
 
     provider: str = ""
@@ -38,7 +38,7 @@ class Disclosure(Struct, frozen=True):
 
     @property
     def sent(self) -> tuple[Sensitivity, ...]:
-        """Sensitivities of the rows that are sent, where `memory` is."""
+        """Sensitivities of the rows that are sent, if `memory` is true."""
         is_private = self.sensitivity == "private" or (self.provider in {"", *OURS} and not self.sensitivity)
         return ("public", "private") if is_private else ("public",)
 
@@ -86,7 +86,7 @@ class Model(AsyncResource):
     supports_tools: bool = True
     """True if the model supports tools."""
     server: str = ""
-    """Address or host of the provider, where there is one and it is known."""
+    """Address or host of the provider; empty if there is none, or it is unknown."""
     disclosure: Disclosure = Disclosure()
     """Limits on memories sent to the provider."""
 
@@ -128,7 +128,7 @@ class Model(AsyncResource):
         return False
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:  # noqa: ARG002 - most know them all
-        """Return the options that the model does not know, of those that change what a reply means."""
+        """Return the options that change the meaning of a reply and that the model does not support."""
         return ()
 
     async def usage_of(self, prompt_tokens: int, reply: str) -> Usage:
@@ -150,7 +150,7 @@ class Model(AsyncResource):
     ) -> AsyncGenerator[Delta, None]:
         """Ask for a reply. Yields deltas, and `Finished` last.
 
-        `options` are stronger than the settings; those of `unknown_options` are passed over.
+        `options` override the settings; those in `unknown_options` are ignored.
         `json_schema`, of type object, constrains the reply as far as `json_mode` says; the reply may still violate it.
 
         Closing the generator, or cancelling the task that reads it, stops the model. Failures raise a `ModelError`;
@@ -164,9 +164,9 @@ class Model(AsyncResource):
 
 _MESSAGE_TOKENS = 4
 _IMAGE_TOKENS = 1_100
-"""About as many as OpenAI counts for a large image at high detail, and others for a whole one."""
+"""Tokens of an image: about as many as OpenAI counts for a large one at high detail, and others for any."""
 _LONGEST_KEPT = 4_000
-"""Characters up to which it is worth remembering how many tokens a text takes."""
+"""Characters up to which the tokens of a text are cached."""
 _WEIGHTS = {
     "dense": 0.75,
     "capitals": 0.42,
@@ -189,7 +189,7 @@ _KINDS = (
 
 
 def estimate_text(text: str) -> int:
-    """The tokens of a text, at a guess that is rather too high than too low."""
+    """Estimate the tokens of a text, rather too high than too low."""
     return _remembered_long(text) if len(text) > _LONGEST_KEPT else _remembered(text)
 
 
@@ -215,7 +215,7 @@ def _estimated(text: str) -> int:
 
 
 def estimate(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
-    """The tokens of a prompt, tool schemas included."""
+    """Estimate the tokens of a prompt, tool schemas included."""
     total = sum(
         _MESSAGE_TOKENS + estimate_text(_all_text(message)) + _IMAGE_TOKENS * len(message.images)
         for message in messages
@@ -225,7 +225,7 @@ def estimate(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int
 
 @lru_cache(maxsize=512)
 def _estimated_tool(tool: ToolSpec) -> int:
-    """Every prompt of a conversation holds the same tools."""
+    """Cached estimate for a tool: every prompt of a conversation has the same ones."""
     return _estimated(json.dumps(tool.as_openai()))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Telemetry | None:
-    """Open the telemetry that the settings ask for; None where they ask for none. Only a server is asked for metrics.
+    """Open the telemetry that the settings enable; None if they enable none. Only a server offers metrics to read.
 
     Raises `ConfigError` if the extra is not installed, or a header names an unset variable.
     """
@@ -26,7 +26,7 @@ def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Tele
 
 
 def check_telemetry(settings: TelemetrySettings, *, network: bool = False) -> str:
-    """Return why the collector refuses data; empty if it accepts. Asks it only where `network` is true. Blocking.
+    """Return why the collector refuses data; empty if it accepts. Asks it only if `network` is true. Blocking.
 
     Raises `ConfigError` like `open_telemetry`.
     """

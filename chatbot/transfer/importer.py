@@ -4,8 +4,8 @@ Importing twice adds nothing: a session keeps its `origin`. A conversation that 
 edited in its file is updated, and a memory that was hidden here stays hidden.
 
 An imported row keeps its key in its metadata, with a hash of what was said there. An item whose hash is known adds
-nothing, wherever it was moved or copied. Any other item is an edit of the row with its key, unless another item of the
-import still says what that row says, or else a new row.
+nothing, wherever it was moved or copied. Any other item is an edit of the row with its key; it is a new row if there is
+none, or if another item of the import still says what that row says.
 
 The exchanges of a conversation are remembered before its session is created. A session that exists is therefore fully
 remembered even if an import was killed, and memories that were erased later do not come back.
@@ -93,7 +93,7 @@ class KnownRows:
         self.said = {str(row.metadata.get(HASH)): row.id for row in reversed(rows)}
         """Ids of rows by the hash of what their items say."""
         self.repeated: set[str] = set()
-        """Hashes of known rows that the import says again."""
+        """Hashes of known rows that the import repeats."""
         self.words: dict[tuple[str, str, str], str] = {}
         """Id of each row that a dry run would leave, by agent, visibility and hash."""
 
@@ -372,7 +372,7 @@ class Importer:
                 await self._add(own, known, new)
 
     async def _known_rows(self, memories: Memory, namespace: str = "") -> KnownRows:
-        """Return the rows of earlier imports of this kind, in any status, without what users made of them."""
+        """Return the rows of earlier imports of this kind, in any status, without those made by users."""
         if namespace not in self._known:
             rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: self._report.kind})
             known = KnownRows(memories, [row for row in rows if row.source == self._source])
@@ -396,7 +396,7 @@ class Importer:
             self._report.skip(item.key, "its sensitivity is unknown")
         elif digest in known.said or (row is not None and row.status != "active"):
             known.repeated.add(digest)
-            # a hidden row does not say an edit of its item, which may be new elsewhere
+            # an edited item is not the text of the hidden row with its key: it may be new under another key
             self._became[item.key] = known.said.get(digest) or (row.id if row is not None else "")
             self._report.already += 1
         elif row is not None and (said := str(row.metadata.get(HASH))) not in known.repeated:
@@ -436,7 +436,7 @@ class Importer:
 
     @staticmethod
     def _foreseen_of(memories: Memory, known: KnownRows, draft: Draft) -> AddResult:
-        """Return what adding the draft would, without writing."""
+        """Return the result that adding the draft would have, without writing."""
         try:
             row, redacted = memories.drafted(draft)
         except StoreError as error:
@@ -475,10 +475,10 @@ _OURS = frozenset({"source", "derived_from", "token_count"})
 
 
 def _without_orders(entry: KeyValue) -> KeyValue:
-    """Return the choices of a session without its model and persona, for who made the bundle may not choose those."""
+    """Return the choices of a session without model and persona, which the bundle's author may not choose."""
     if entry.key != CHOICES:
         return entry
-    try:  # as the page reads it: any other reader takes other texts for JSON
+    try:  # parsed as the page does: another parser accepts other texts
         chosen = json.loads(entry.value or "{}")
         if not (chosen.get("model") or chosen.get("persona")):
             return entry

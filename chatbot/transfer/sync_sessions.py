@@ -1,6 +1,6 @@
 """Sync of sessions: transcripts, values, receipts and files of two machines become one.
 
-What is taken out of a transcript is noted before, so that a kill at any point loses nothing of it.
+Entries are noted before they are removed from a transcript, so that a kill at any point loses none.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from chatbot.transfer.untrusted import OwnPart, SessionLine
 
 _PATIENCE_S = 20.0
 _FILES_BYTES = 8 << 20
-"""Bytes of attachments that travel in one line together: taking a line in reads the whole session."""
+"""Bytes of attachments that are sent in one line: few lines, as taking one in reads the whole session."""
 _STEP = timedelta(microseconds=1)
 
 Entries = dict[str, TranscriptEntry]
@@ -48,14 +48,14 @@ def _short(value: object) -> str:
 
 @dataclass
 class SessionUnion:
-    """Sessions of a storage, looked at, given to a place, and united with those of other machines."""
+    """Reads the sessions of a storage, gives them to a place, and unites them with those of other machines."""
 
     storage: Storage
     state: SyncState
     _: KW_ONLY
     now: Callable[[], datetime]
     earlier: Callable[[str, str], Entries]
-    """From a machine and a session to all of its entries that files of the place hold."""
+    """Returns the entries of a machine's session that the files of the place hold."""
     barred: Callable[[Collection[Mark]], bool]
     """Return True if something with one of these marks was deleted here."""
     forks: list[str] = field(default_factory=list, init=False)
@@ -74,7 +74,7 @@ class SessionUnion:
             state.sessions.pop(each, None)
 
     async def is_gone(self, session_id: str) -> bool:
-        """Return whether a session was deleted, also where that was before a sync could note that it was there."""
+        """Return whether a session was deleted, even before any sync could note that it existed."""
         erased, mark = self.state.erased, mark_of_deleted(session_id)
         if session_id not in erased and not await self._is_there(session_id) and self.barred([mark]):
             erased.append(session_id)
@@ -93,9 +93,9 @@ class SessionUnion:
     async def changed(
         self, known: PlaceState, *, is_own: bool, progress: Callable[[int, int], None]
     ) -> AsyncIterator[tuple[SessionRecord, SessionContent, SessionLine]]:
-        """Yield what a place does not have of each session, with its record and all of its content."""
+        """Yield the record and whole content of each session, with the part that a place lacks."""
         records = await self.storage.records()
-        for done, record in enumerate(records[::-1], 1):  # in this order they are made elsewhere
+        for done, record in enumerate(records[::-1], 1):  # the order in which they are made elsewhere
             progress(done, len(records))
             try:
                 content = await self._look(record)
@@ -110,7 +110,7 @@ class SessionUnion:
             known.sessions[record.id] = digest
             new = known.new(content.files, record.id)
             lost = await asyncio.to_thread(self._unreadable, record.id, new)
-            known.digests -= {digest_of(f"{record.id}{each}") for each in lost}  # it may be mended
+            known.digests -= {digest_of(f"{record.id}{each}") for each in lost}  # it may be repaired
             content = replace(content, files=[each for each in content.files if each not in lost])
             given = self._given(record, content, known)
             given.own = OwnPart(record.as_json(), content.choices) if is_own else None
@@ -121,7 +121,7 @@ class SessionUnion:
                 given = replace(given, entries={}, receipts=[])
 
     def _given(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> SessionLine:
-        """Return a session for the place: of its transcript and receipts what that does not have."""
+        """Return a session for the place, with the part of its transcript and receipts that the place lacks."""
         state, said = self.state.sessions[record.id], dict(content.said)
         return SessionLine(
             session=portable(record),
@@ -146,7 +146,7 @@ class SessionUnion:
         return found
 
     def _set_aside(self, what: str, error: StoreError) -> None:
-        """Report what cannot be read. Raises an error that would hold for everything else, too."""
+        """Report what cannot be read. Raises an error that would affect everything else too."""
         if isinstance(error, StoreAway | StoreBusy):
             raise error
         self.aside.append(RefusedFile(what, str(error)))
@@ -160,14 +160,14 @@ class SessionUnion:
         return TurnOrder(lease, patience_s=_PATIENCE_S)
 
     def _print(self, record: SessionRecord, ref: SessionRef) -> str:
-        """Return what changes with each change of a session, without reading it; empty where nothing tells."""
+        """Return a stamp that changes with the session, without reading it; empty if there is none."""
         if not (files := self._sessions.files(ref)):
             return ""
         return _short([portable(record), [[each.name, each.size, each.modified] for each in files],
                        [*self._blobs(record.id).sizes()]])  # fmt: skip
 
     async def _look(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
-        """Bring what is known of a session up to date; what was taken out of it since is noted, unless we did that.
+        """Update what is known of a session; note the entries that were removed since, unless we removed them.
 
         Returns its content if that had to be read.
         """
@@ -205,8 +205,8 @@ class SessionUnion:
     async def take(self, machine: str, given: SessionLine, known: PlaceState, *, saves: bool) -> bool | None:
         """Unite a session with what another machine knows of it; return whether it is new.
 
-        None where an entry is in a file that is not there yet. With `saves` what was brought is noted at once: what its
-        user takes back before the next sync must be known to have been there.
+        None if an entry is in a file that has not arrived yet. With `saves`, new entries are noted at once, so that
+        those that the user takes back before the next sync are known to have existed.
         """
         session_id, entries, own = given.id, given.entries, given.own
         is_new = not await self._is_there(session_id)
@@ -253,9 +253,9 @@ class SessionUnion:
             state["at"], state["record"] = given.at, _short(given.session)
 
     async def _resolved(self, machine: str, given: SessionLine, known: Entries) -> Said | None:
-        """Return the transcript of another machine, with entries that it has given before or that are here.
+        """Return the transcript of another machine, completed with entries that it gave before or that are here.
 
-        None where one of them is in a file that is not there yet.
+        None if one of them is in a file that has not arrived yet.
         """
         cut = {*given.cut, *self.state.sessions.get(given.id, {}).get("cut", ())}
         left = [each for each in given.ids if each not in cut]
@@ -283,7 +283,7 @@ class SessionUnion:
             raise
 
     async def _unite_transcript(self, session_id: str, ours: Said, theirs: Said) -> None:
-        """Give a session the transcript of both sides; where both went on, one way goes into a fork."""
+        """Give a session the transcript of both sides; if both have continued it, one continuation becomes a fork."""
         cut = {*self.state.sessions[session_id]["cut"]}
         left = [each for each in ours if each[0] not in cut]
         whole, fork = united(session_id, left, theirs)
@@ -322,7 +322,7 @@ class SessionUnion:
                 theirs.put(data, name[32:])
 
     async def _replace(self, session_id: str, ours: Said, whole: Said) -> None:
-        """Make a transcript another one. What is to be written is noted first, so that a kill loses nothing of it."""
+        """Replace a transcript. The new entries are noted first, so that a kill loses none."""
         same = next((at for at, (one, other) in enumerate(zip(ours, whole, strict=False)) if one != other), None)
         keep = min(len(ours), len(whole)) if same is None else same
         state, ref = self.state, self._sessions.ref(session_id)
@@ -338,7 +338,7 @@ class SessionUnion:
         state.doing = None
 
     async def finish(self) -> None:
-        """Do to its end what a kill has interrupted in `_replace`."""
+        """Complete a `_replace` that was interrupted by a kill."""
         doing, self.state.doing = self.state.doing, None
         if doing is None or not await self._is_there(doing.session):
             return

@@ -42,7 +42,7 @@ from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import SessionRef
 
 _AT_A_TIME = 4 * 1024 * 1024
-"""Bytes; a line is shorter."""
+"""Bytes that are read at a time; a line is shorter."""
 
 
 class FilePlace(Place):

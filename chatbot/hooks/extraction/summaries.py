@@ -80,7 +80,7 @@ class RemainingEntries:
 
 
 async def entries_left(session: SessionHandle) -> RemainingEntries | None:
-    """Return the entries that a model could summarise; None where too few are new."""
+    """Return the entries that a model could summarise; None if too few are new."""
     episode, before = await kept_episode(session), await kept_model_summary(session)
     if episode.until is None:
         return None
@@ -96,14 +96,14 @@ async def entries_left(session: SessionHandle) -> RemainingEntries | None:
 
 
 async def summarize_left(session: SessionHandle, calls: Calls, left: RemainingEntries) -> list[str]:
-    """Ask a model for a summary of what left the window, for when it moves next; return notices of what failed.
+    """Ask a model for a summary of the entries that left the window, for its next move; return notices of failures.
 
     Purpose `summarize`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; the last summary stays then.
     """
     reply = await calls.ask("summarize", await _messages(calls, _EPISODE, left.entries, left.earlier))
     text = _bounded(without_wrapping(reply))
     if not text:
-        return ["the summary made by rule stands: the model's was empty, or read like an instruction"]
+        return ["the summary made by rule is kept: the model's was empty, or read like an instruction"]
     await keep_model_summary(session, ModelSummary(left.until, text))
     return []
 
@@ -114,9 +114,9 @@ async def summarize_by_model(entries: Sequence[TranscriptEntry], calls: Calls) -
     try:
         reply = await calls.ask("summarize", await _messages(calls, _SESSION, said), schema=_SCHEMA)
     except ChatbotError as error:
-        return None, f"the summary made by rule stands: {error}"
+        return None, f"the summary made by rule is kept: {error}"
     summary = parse_summary(reply)
-    return summary, "" if summary else "the summary made by rule stands: the model's could not be used"
+    return summary, "" if summary else "the summary made by rule is kept: the model's could not be used"
 
 
 def parse_summary(reply: str) -> SessionSummary | None:
@@ -135,18 +135,18 @@ def parse_summary(reply: str) -> SessionSummary | None:
 
 
 async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[str]:
-    """Ask a model for a sentence about a standing answer, and keep it; return notices of what failed.
+    """Ask a model for a sentence about a standing answer, and keep it; return notices of failures.
 
     Purpose `standing`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`.
     """
     if not calls.discloses(answer.rows):
-        return ["nothing was summed up: what answers is withheld from the model"]
+        return ["no summary was made: the answer is withheld from the model"]
     rows = [barred(f"{row.created_at:%Y-%m-%d}", redact(row.headline)[0]) for row in reversed(answer.rows)]
     text = fenced("memories", rows, secrets.token_hex(4))
     messages = [Message("system", _STANDING), Message("user", f"{text}\n{answer.question}")]
     sentence = " ".join(_bounded(without_wrapping(await calls.ask("standing", messages))).split())[:_LONGEST_LINE]
     if not sentence:
-        return ["nothing was summed up: the model's sentence was empty, or read like an instruction"]
+        return ["no summary was made: the model's sentence was empty, or read like an instruction"]
     await memory.sum_up(answer, sentence)
     return []
 
@@ -167,7 +167,7 @@ async def _messages(
 
 
 def _bounded(text: str) -> str:
-    """Return the first lines of the text as it may be shown; empty if it may not."""
+    """Return the first lines of the text, cleaned; empty if it may not be shown."""
     cleaned = without_role_marks(visible(redact(text[: 4 * _LONGEST_SUMMARY])[0]))
     lines: list[str] = []
     for line in filter(None, map(str.strip, cleaned.splitlines())):

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from chatbot.tools.mcp.connection import Connection
 
 LONGEST_ANSWER = 16_000
-"""Characters of an answer that a model is shown."""
+"""Maximum characters of an answer that a model is shown."""
 LONGEST_DESCRIPTION = 1_500
 LONGEST_SCHEMA = 20_000
 """Characters of JSON; a tool with a longer schema is not offered."""
 _LONGEST_NAME = 64
-"""Characters of a tool's name that providers accept."""
+"""Maximum characters of a tool's name that providers accept."""
 
 Call = Callable[[str, dict[str, Any]], Awaitable["CallToolResult"]]
 Clean = Callable[[str], str]
-"""Function that takes marks of roles and of chat templates off a text."""
+"""Function that removes marks of roles and of chat templates from a text."""
 
 
 class RemoteTool(Tool):
@@ -192,7 +192,7 @@ class Server(AsyncResource):
             if error.code != types.CONNECTION_CLOSED:
                 raise ToolError(f"{self.name!r} refused the call: {error.message:.500}") from error
             raise self._died(connection, tool) from error
-        except Exception as error:  # a transport, or an answer that does not keep to its own schema
+        except Exception as error:  # a transport, or an answer that violates its own schema
             if self._settings.url:
                 raise self._died(connection, tool) from error
             raise ToolError(f"the answer of {tool!r} of {self.name!r} cannot be used: {error!s:.300}") from error
@@ -200,13 +200,13 @@ class Server(AsyncResource):
         return result
 
     async def aclose(self) -> None:
-        """End it. May be called twice."""
+        """End the server. May be called twice."""
         connection, self._connection, self._client = self._connection, None, None
         if connection is not None:
             await connection.aclose()
 
     async def _connected(self) -> Client:
-        """The server, started where it is not there. Raises `ToolError`."""
+        """Return the client of the server, which is started if it is not running. Raises `ToolError`."""
         async with self._changing:
             if self._connection is not None and self._connection.broken.is_set():
                 if self._is_restarted:
@@ -275,7 +275,7 @@ HOW_TO_INSTALL = "the package mcp is not installed: pip install 'chatbot-runtime
 
 
 class McpServers(AsyncResource):
-    """The tools of the servers in `settings` that `judge` lets pass, once their texts went through `clean`.
+    """The tools of the servers in `settings` that pass `judge`, with texts cleaned by `clean`.
 
     Relative paths start from `folder`.
     """
@@ -285,7 +285,7 @@ class McpServers(AsyncResource):
         self._starting: asyncio.Task[tuple[list[Tool], list[str]]] | None = None
 
     def begin(self) -> None:
-        """Start them in the background, if that was not done."""
+        """Start the servers in the background, unless that was done."""
         if self._starting is None:
             self._starting = asyncio.create_task(self._start(), name="MCP servers")
 
@@ -297,7 +297,7 @@ class McpServers(AsyncResource):
         return tools, told
 
     async def aclose(self) -> None:
-        """End them all, and everything that they started. May be called twice."""
+        """End all servers, and everything that they started. May be called twice."""
         try:
             if self._starting is not None and not self._starting.done():
                 self._starting.cancel()
