@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionRecord
 
 EXPORTS = ("markdown", "jsonl")
-SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memstore")
+SOURCES = ("bundle", "chatgpt", "claude", "markdown")
 
 
 def add_sessions(sessions: argparse.ArgumentParser) -> None:
@@ -80,7 +80,6 @@ def _add_files(verbs: Verbs) -> None:
             "import CLAUDE.md --dry-run",
             "import ~/notes --sensitivity private",
             "import memories.jsonl",
-            "import facts.json --from memstore",
         )
     )
     export = verbs.add(

@@ -1,4 +1,4 @@
-"""Parsers of what other programs write: conversations of ChatGPT and Claude, Markdown notes, and facts of Memstore.
+"""Parsers of what other programs write: conversations of ChatGPT and Claude, and Markdown notes.
 
 An item that cannot be imported is a `Skip`. No parser reads a file, and none raises for a value of another shape.
 """
@@ -16,14 +16,13 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from chatbot.memory.people import KIND as TASK
 from chatbot.memory.writing import Draft
 from chatbot.stores.errors import MISFITS
-from chatbot.stores.fields import check_depth, one_line
+from chatbot.stores.fields import one_line
 from chatbot.stores.observation import TYPES, content_hash
 from chatbot.stores.records import TranscriptEntry, check_time, read_time
 
-CHATGPT, CLAUDE, MARKDOWN, MEMSTORE = "chatgpt", "claude", "markdown", "memstore"
+CHATGPT, CLAUDE, MARKDOWN = "chatgpt", "claude", "markdown"
 MARKDOWN_SUFFIXES = (".md", ".markdown")
 EDITED = ("title", "subtitle", "narrative", "user_text", "assistant_text", "metadata")
 """Fields of a memory that an edit in its file changes here."""
@@ -80,20 +79,13 @@ def kind_of(value: object) -> str | None:
     names = value.keys() if isinstance(value, dict) else set()
     if "mapping" in names:
         return CHATGPT
-    if not names.isdisjoint({"chat_messages", *_MEMORIES}):
-        return CLAUDE
-    return MEMSTORE if names >= {"content", "subject"} or "facts" in names else None
+    return None if names.isdisjoint({"chat_messages", *_MEMORIES}) else CLAUDE
 
 
 def read(kind: str, value: Any, number: int) -> Iterator[Item]:
     """Parse one element of a JSON list of this kind; `number` names it where nothing else does."""
     try:
-        if kind == MEMSTORE and "facts" in value:
-            for each, fact in enumerate(value["facts"], number):
-                yield from read(kind, fact, each)
-        elif kind == MEMSTORE:
-            yield _memory_of(value)
-        elif _MEMORIES.isdisjoint(value):
+        if _MEMORIES.isdisjoint(value):
             yield _conversation(kind, value, number)
         else:
             yield from _claude_memories(value)
@@ -341,40 +333,3 @@ def _made_at(fields: Fields, name: str) -> datetime | None:
         if (moment := _moment_of(text, _EPOCH)) != _EPOCH:
             return moment
     return None
-
-
-# Memstore: every store numbers its facts from 1, so a fact is known by its number and the time when it was made.
-# Superseded facts are skipped because their history is not in the export, and vectors because another model made them.
-
-_LONGEST_FACT_TITLE = 200
-_USUAL_NAMESPACE = "default"
-_SCOPES = ("user", "agent", "collaborative")
-
-
-def _memory_of(fact: Mapping[str, Any]) -> MemoryItem | Skip:
-    content = fact["content"].strip()
-    if not content or fact.get("superseded_by") is not None:
-        return Skip(f"fact {fact.get('id')}", f"{fact['superseded_by']} replaced it" if content else "no content")
-    namespace, category, metadata = (fact.get(name) or "" for name in ("namespace", "category", "metadata"))
-    namespace = one_line(namespace, "the namespace")
-    metadata = dict(json.loads(metadata) if isinstance(metadata, str) and metadata else metadata)
-    check_depth(metadata, "metadata")
-    is_task = metadata.get("kind") == TASK
-    project = str(metadata.pop("project", "")) if is_task else ""
-    if is_task and metadata.get("scope") not in _SCOPES:  # it may be a person's name there
-        metadata["scope"] = "collaborative"
-    is_short = len(content) <= _LONGEST_FACT_TITLE and "\n" not in content
-    made_at = _moment_of(fact.get("created_at"), _EPOCH)
-    draft = Draft(
-        title=content if is_short else content.splitlines()[0][:_LONGEST_FACT_TITLE],
-        narrative="" if is_short else content,
-        type="task" if is_task else category if category in TYPES else "note",
-        subject=fact.get("subject") or "",
-        category=category,
-        project=project,
-        metadata=metadata,
-        created_at=made_at if made_at != _EPOCH else None,
-    )
-    own = [fact.get("id"), fact.get("created_at")]
-    key = _key_of(namespace.strip("/") or _USUAL_NAMESPACE, *(own if all(own) else [content]))
-    return MemoryItem(key, draft, "" if namespace == _USUAL_NAMESPACE else namespace)

@@ -17,11 +17,11 @@ from typing import Any
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
-from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, MEMSTORE, Item, Skip
+from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, Item, Skip
 from chatbot.transfer.untrusted import content_of, open_zip
 
 BUNDLE = "bundle"
-KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN, MEMSTORE)
+KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000

@@ -25,7 +25,6 @@ from chatbot.transfer.importer import Importer
 from chatbot.transfer.sources import open_source
 from tests.clock import Clock
 from tests.postgres import address, owner_url
-from tests.transfer import exports
 
 STORES = ("basic_session", "observations")
 CANARY = "zymurgy"
@@ -196,19 +195,6 @@ async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_
     assert len(await memory.list_sessions()) == 1
     assert (await left(memory))[0] > 3
     assert (await memory.memory("chat").remember(f"{CANARY} said")).outcome == "added"
-
-
-@pytest.mark.parametrize("namespace", ["default", "", None])
-async def test_a_purged_fact_of_memstore_does_not_come_back_when_its_text_is_edited(
-    memory: MemorySystem, tmp_path: Path, namespace: str | None
-) -> None:
-    path = tmp_path / "facts.json"
-    path.write_bytes(exports.as_bytes({"facts": [exports.memstore_fact(1, "likes basil", namespace=namespace)]}))
-    await imported(memory, path)
-    assert len(await memory.memory("chat").purge(source="import:memstore")) == 1
-    path.write_bytes(exports.as_bytes({"facts": [exports.memstore_fact(1, "likes thyme", namespace=namespace)]}))
-    assert "--include-purged" in await imported(memory, path)
-    assert await left(memory) == (0, 0)
 
 
 async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_import(

@@ -45,21 +45,6 @@ def claude(*messages: dict[str, Any], key: str = "k-1", name: str = "Bread", **m
     return {"uuid": key, "name": name, "summary": "", **times, "chat_messages": list(messages), **more}
 
 
-def memstore_fact(number: int, content: str, **more: Any) -> dict[str, Any]:
-    return {
-        "id": number,
-        "namespace": "default",
-        "content": content,
-        "subject": "sam",
-        "category": "preference",
-        "metadata": None,
-        "superseded_by": None,
-        "embedding": None,
-        "created_at": "2026-01-02T03:04:05Z",
-        **more,
-    }
-
-
 def row(number: int, title: str, **more: Any) -> dict[str, Any]:
     """A line of a bundle."""
     at = "2026-01-02T03:04:05.000000Z"

@@ -237,21 +237,6 @@ async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem,
     assert (report.memories, [each.what for each in report.skipped]) == (1, ["3 lines"])
 
 
-ODD: list[dict[str, Any]] = [
-    *({"namespace": odd} for odd in (["work"], 7, {"a": 1}, "n" * 3_000)),
-    *({"metadata": f'{{"deep": {"[" * depth}{"]" * depth}}}'} for depth in (300, 5_000)),
-]
-
-
-@pytest.mark.parametrize("odd", ODD, ids=lambda odd: f"{odd!r:.30}")
-async def test_an_odd_fact_of_memstore_stops_no_other(
-    memory: MemorySystem, tmp_path: Path, odd: dict[str, Any]
-) -> None:
-    facts = [exports.memstore_fact(1, "likes milk", **odd), exports.memstore_fact(2, "likes tea")]
-    report = await _import(memory, _file(tmp_path / "f.json", {"facts": facts}))
-    assert (report.memories, [each.what for each in report.skipped]) == (1, ["item 1"])
-
-
 async def test_who_sees_nothing_or_keeps_no_memories_writes_nothing_and_says_so(
     memory_home: Path, tmp_path: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """A repeated import changes what came from that very file, and nothing else."""
 
-import json
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from chatbot.memory import MemorySystem
 from chatbot.transfer import Importer, ImportReport, export_session, open_source
 from tests.effort import examples
-from tests.transfer import exports
 
 AGENTS = {"chat": ["basic_session", "observations"]}
 Counts = tuple[int, int, int]
@@ -204,22 +202,14 @@ async def test_what_somebody_corrected_no_file_changes(memory: MemorySystem, tmp
     assert await _held(memory) == ["House: red"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("f.json", json.dumps({"facts": [exports.memstore_fact(1, "call", metadata={"status": "open"})]})),
-        ("a.md", "---\ntitle: Call\ndescription: open\n---\nthe bank"),
-    ],
-)
-async def test_whatever_part_is_edited_in_a_file_is_edited_here(
-    memory: MemorySystem, tmp_path: Path, name: str, text: str
-) -> None:
-    path = _write(tmp_path / name, text)
+async def test_whatever_part_is_edited_in_a_file_is_edited_here(memory: MemorySystem, tmp_path: Path) -> None:
+    text = "---\ntitle: Call\ndescription: open\n---\nthe bank"
+    path = _write(tmp_path / "a.md", text)
     assert [await _came(memory, path) for _ in range(2)] == [(1, 0, 0), (0, 0, 1)]
     _write(path, text.replace("open", "completed"))
     assert [await _came(memory, path) for _ in range(2)] == [(0, 1, 0), (0, 0, 1)]
     [row] = await memory.memory().every()
-    assert row.metadata.get("status", row.subtitle) == "completed"
+    assert row.subtitle == "completed"
 
 
 FILES = st.sampled_from(["a/CLAUDE.md", "b/CLAUDE.md", "b/notes.md"])

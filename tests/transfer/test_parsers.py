@@ -21,7 +21,7 @@ JSON = st.recursive(
 )
 NAMES = st.sampled_from(
     ["mapping", "message", "author", "role", "content", "parts", "parent", "current_node", "title", "id", "create_time",
-     "uuid", "sender", "text", "type", "files", "conversations_memory", "facts", "subject", "metadata"]
+     "uuid", "sender", "text", "type", "files", "conversations_memory", "metadata"]
 )  # fmt: skip
 SHAPED = st.recursive(
     JSON | st.sampled_from(["user", "assistant", "text", "root"]),
@@ -107,7 +107,6 @@ def test_no_json_breaks_a_parser(value: Any) -> None:
     shapes = {
         "chatgpt": [value, {"id": "x", "mapping": {"root": value}}, *(exports.chatgpt(create_time=at) for at in times)],
         "claude": [value, {"uuid": "x", "chat_messages": [value]}, {"project_memories": value}],
-        "memstore": [value, {"facts": value}],
     }
     for kind, values in shapes.items():
         for each in values:
@@ -222,29 +221,10 @@ def test_no_text_breaks_the_markdown_parser(text: str) -> None:
         assert all(isinstance(each, MemoryItem) for each in read_markdown(body, PurePosixPath("/a.md")))
 
 
-def test_facts_of_memstore_keep_what_we_know_of() -> None:
-    task = {"kind": "task", "status": "pending", "scope": "matthew", "surface": "startup", "project": "x"}
-    facts = [
-        exports.memstore_fact(7, "prefers tea"),
-        exports.memstore_fact(6, "prefers coffee", superseded_by=7),
-        {"content": None},
-        exports.memstore_fact(8, "call", subject="todo", metadata=json.dumps(task)),
-    ]
-    memory, old, broken, todo = read("memstore", {"facts": facts}, 1)
-    assert isinstance(memory, MemoryItem)
-    assert (memory.draft.title, memory.draft.type, memory.namespace) == ("prefers tea", "preference", "")
-    assert old == Skip("fact 6", "7 replaced it")
-    assert isinstance(broken, Skip)
-    assert isinstance(todo, MemoryItem)
-    assert (todo.draft.type, todo.draft.project) == ("task", "x")
-    assert (todo.draft.metadata or {})["scope"] == "collaborative"
-
-
 def test_kinds_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
     for kind, value in {
         "chatgpt": [exports.chatgpt()],
         "claude": [exports.claude()],
-        "memstore": {"facts": [exports.memstore_fact(1, "x")]},
     }.items():
         path = tmp_path / f"{kind}.json"
         path.write_bytes(exports.as_bytes(value))
