@@ -26,7 +26,8 @@ from chatbot.stores.query import Progress
 from chatbot.stores.records import format_time, parse_time
 from chatbot.transfer.sync import Sync
 from chatbot.transfer.sync_place import NAME, ArchivePlace, counted
-from chatbot.transfer.sync_storage import Storage, digest_of_all, digest_of_storage, unreadable
+from chatbot.transfer.sync_storage import Storage, digest_of_storage, unreadable
+from chatbot.transfer.union import digest_of_all
 from chatbot.transfer.untrusted import VERSION, is_named
 
 _HEAD = "backup.json"

@@ -3,7 +3,7 @@
 Each machine adds files of its own to the place and reads those of the others:
 
     chatbot-sync.json                        format, version, and which identity this is
-    <machine>/<number>-<mark>-<digest>.gz    what is new there: JSON lines, named by the SHA-256 of their bytes
+    <machine>/<number>-<digest>.gz           what is new there: JSON lines, named by the SHA-256 of their bytes
     key.age                                  where the files are encrypted: the key to them, sealed by a passphrase
     backup.json                              of a backup: when it was made, and its digest
 
@@ -51,9 +51,19 @@ from chatbot.transfer.sync_place import (
     SyncPlace,
     SyncReport,
 )
-from chatbot.transfer.sync_sessions import Entries, SessionUnion
-from chatbot.transfer.sync_storage import PlaceState, Storage, SyncState, said_of_session, unite_lines
-from chatbot.transfer.union import Counts, Journal, bringing_in, canonical, digest_of, identity, said_of
+from chatbot.transfer.sync_storage import Entries, SessionUnion, Storage, unite_lines
+from chatbot.transfer.union import (
+    Counts,
+    Journal,
+    PlaceState,
+    SyncState,
+    bringing_in,
+    canonical,
+    digest_of,
+    identity,
+    said_of,
+    said_of_session,
+)
 from chatbot.transfer.untrusted import (
     BILL,
     OWN_DOCUMENTS,
@@ -203,26 +213,25 @@ class Sync:
             raise ConfigError(f"the target holds what {self.place.key} does not: nothing was written. Use an empty one")
 
     def _settle(self, names: Sequence[str]) -> None:
-        """Find out which files of our own are there: one that is lost is given again, an unknown one is a twin's."""
+        """Find out which of our files are there. Where one is lost, and where a server took others, all is given again.
+
+        One that we do not know is of a copy of this storage, or of a sync that was killed: it is read like any other.
+        """
         state, known = self.state, self.known
-        ours = {name for name in names if name.startswith(f"{state.machine}/")}
+        self._ours = {name for name in names if name.startswith(f"{state.machine}/")}
         if self.dry_run or not self.gives:
             return
-        moved = [key for key, each in state.places.items() if ours and each.own >= ours and self.place.keeps]
-        if not known.own and moved:  # a stick that is found elsewhere today
-            self.known = known = state.places[self.place.key] = state.places.pop(moved[0])
-        if any(name.split("-")[1:2] != [known.pending] for name in ours - known.own):
-            state.machine, state.places, self.known = secrets.token_hex(6), {}, PlaceState()
-            state.save(self.storage.document)  # a copy of this storage was here before, with our name
-        elif known.own - ours if self.place.keeps else known.own and not ours:  # a server names those of the last time
-            self.known = PlaceState(taken=known.taken, own=ours)
-        else:
-            known.own, known.pending = ours, ""
+        moved = next((key for key, each in state.places.items() if self._ours and each.own >= self._ours), None)
+        if moved and self.place.keeps and not known.own:  # a stick that is found elsewhere today
+            self.known = known = state.places[self.place.key] = state.places.pop(moved)
+        is_other = not self._ours <= known.own or bool(known.own) > bool(self._ours)  # a server names the last ones
+        if known.own - self._ours if self.place.keeps else is_other:
+            self.known = PlaceState(taken=known.taken, own=known.own & self._ours)
 
     def _read(self, names: Sequence[str]) -> Delivery:
         """Parse the files that were not taken in yet; what is wrong with one is reported, and it is left there."""
-        batch, ours, taken = Delivery(), f"{self.state.machine}/", self.known.taken
-        waiting = [each for each in names if each.endswith(".gz") and not each.startswith(ours) and each not in taken]
+        batch, known = Delivery(), self.known.taken | self.known.own
+        waiting = [each for each in names if each.endswith(".gz") and each not in known]
         for done, name in enumerate(waiting, 1):
             part, until = Delivery([name]), self.now() + _FUTURE
             try:
@@ -350,7 +359,7 @@ class Sync:
         cut = chain.from_iterable(each["cut"] for each in self.state.sessions.values())
         gone = {*self.known.new([*journal.erased, *self.state.erased, *cut], "cleared ")}
         names, left = list[str](), list[Line]()
-        for name in sorted(self.known.own) if gone and self.place.keeps and not self.dry_run else ():
+        for name in sorted(self._ours) if gone and self.place.keeps and not self.dry_run else ():
             try:
                 lines = [*self._lines(name)]
             except _WRONG:
@@ -380,13 +389,12 @@ class Sync:
         for alone in (True, False):
             if ids := [each for each in gone if journal.erased[each] is alone]:
                 yield GoneLine(ids, alone)
-        last = ""
+        sessions: dict[str, str] = {}
         async for record, content, given in self._sessions.changed(self.known, is_own=self.is_own, progress=self._tell):
-            if record.id != last:
-                self.report.given["sessions"] += 1
-                self.said.append(said_of_session(record, content))
-            last = record.id
+            sessions[record.id] = said_of_session(record, content)  # of several lines the last one says it
             yield given
+        self.report.given["sessions"] = len(sessions)
+        self.said += sessions.values()
         for each in await asyncio.to_thread(self._others):
             yield each
 
@@ -427,17 +435,16 @@ class Sync:
                 self._tell(done, len(rows))
 
     async def _give(self, records: AsyncIterator[Line], stale: Sequence[str]) -> None:
-        """Put what is new into files of the place. Their mark is noted before, so a kill leaves no doubt about them."""
-        state, known, mark = self.state, self.known, secrets.token_hex(4)
+        """Put what is new into files of the place. What they hold is noted before, so a kill loses no erasure of it."""
+        state, ours = self.state, self._ours
         files: set[str] = set()
 
         async def put(lines: list[str]) -> None:
             if not files and not self._is_forgotten:
-                state.places.setdefault(self.place.key, PlaceState()).pending = mark
                 await self._save()
             data = await asyncio.to_thread(packed, FileHead(state.identity, state.machine), lines)
-            number = len(known.own) + len(files) + 1
-            name = f"{state.machine}/{number:06}-{mark}-{sha256(data).hexdigest()[:32]}.gz"
+            number = len(ours) + len(files) + 1
+            name = f"{state.machine}/{number:06}-{sha256(data).hexdigest()[:32]}.gz"
             files.add(name)
             await unawaited(self.place.write, name, data)
 
@@ -454,8 +461,7 @@ class Sync:
             await put(lines)
         for name in stale:
             await asyncio.to_thread(self.place.drop, name)
-        known.own = {*(known.own - {*stale} if self.place.keeps or not files else ()), *files}
-        known.pending = ""
+        self.known.own = {*(ours - {*stale} if self.place.keeps or not files else ()), *files}
 
 
 def _quoted(line: Line) -> set[str]:

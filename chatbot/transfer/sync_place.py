@@ -216,11 +216,12 @@ class ParcelPlace(SyncPlace):
     def __init__(self, meeting: Meeting, files: Mapping[str, bytes]) -> None:
         self.key = f"machine {meeting.machine}"
         self.new: dict[str, bytes] = {}
-        self.identity = meeting.identity
-        self._files = dict(files)
-        self._taken = meeting.taken
-        if meeting.identity:
-            self._files[NAME] = msgspec.json.encode(PlaceHead(meeting.identity, 1))
+        self._receive(meeting.identity, files, meeting.taken)
+
+    def _receive(self, identity: str, files: Mapping[str, bytes], taken: Sequence[str]) -> None:
+        self.identity, self._files, self._taken = identity, dict(files), taken
+        if identity:
+            self._files[NAME] = msgspec.json.encode(PlaceHead(identity, 1))
 
     def names(self) -> list[str]:
         """List what came, and what the other machine has taken in."""
@@ -242,7 +243,7 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
-class ServerPlace(SyncPlace):
+class ServerPlace(ParcelPlace):
     """Another `chatbot serve`, which gives what is new there, and takes in what it is given."""
 
     def __init__(self, url: str, token: str = "") -> None:
@@ -251,6 +252,7 @@ class ServerPlace(SyncPlace):
             raise ConfigError(
                 f"{url} is neither a folder nor the address of a server, such as https://chat.example.org"
             )
+        super().__init__(Meeting(), {})
         self.key = url
         self._address = urlunsplit((split.scheme, split.netloc, split.path.rstrip("/") + "/v1/sync", split.query, ""))
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
@@ -258,25 +260,18 @@ class ServerPlace(SyncPlace):
     def meet(self, meeting: Meeting) -> None:
         """Ask for what is new there."""
         self._meeting = meeting
-        self._parcel = self._ask({}, meeting.identity)
-
-    def names(self) -> list[str]:
-        """List what is new there, and which of our files were taken in there."""
-        return self._parcel.names()
-
-    def read(self, name: str) -> bytes:
-        """Return a file that came."""
-        return self._parcel.read(name)
+        said = self._ask({}, meeting.identity)
+        self._receive(said.identity, said.files, said.taken)
 
     def write(self, name: str, data: bytes) -> None:
         """Send a file. Raises `StoreFailed` where it is refused."""
-        self._ask({name: data}, self._meeting.identity or self._parcel.identity)
+        self._ask({name: data}, self._meeting.identity or self.identity)
 
-    def _ask(self, files: Mapping[str, bytes], identity: str) -> ParcelPlace:
+    def _ask(self, files: Mapping[str, bytes], identity: str) -> ServerAnswer:
         said = self._answer(asdict(self._meeting) | {"identity": identity, "files": files})
         for each in said.aside:
             raise StoreFailed(f"{self.key} refused a file of ours: {each.why}")
-        return ParcelPlace(Meeting(said.identity, "", said.taken), said.files)
+        return said
 
     def _answer(self, body: dict[str, Any]) -> ServerAnswer:
         request = Request(self._address, msgspec.json.encode(body), self._headers)  # noqa: S310 - http or https

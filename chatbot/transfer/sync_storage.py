@@ -1,123 +1,79 @@
-"""Storage of an identity, open, with the state of its syncs, and the digest of everything that travels."""
+"""Storage of an identity, open, with the digest of all that travels; and its sessions, united with those of others.
+
+Transcripts, values, receipts and files of two machines become one. Entries are noted before they are removed from a
+transcript, so that a kill at any point loses none.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from hashlib import sha256
-from secrets import token_hex
+import json
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, cast
 
-import msgspec
-from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.errors import ConfigError, without_folders
+from chatbot.memory.origins import Mark, mark_of_deleted
 from chatbot.memory.scope import CHOICES
-from chatbot.memory.session_catalog import RECEIPTS
-from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Examination, Lines
+from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
+from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Lines, Sessions
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import DamagedFile
+from chatbot.stores.errors import MissingFolder, StoreAway, StoreBusy, StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.plugins import open_backend, open_store
-from chatbot.stores.records import SessionRecord, SessionRef, format_time
+from chatbot.stores.records import (
+    KeyValue,
+    SessionRecord,
+    SessionRef,
+    TranscriptEntry,
+    format_time,
+    parse_record,
+    parse_time,
+)
 from chatbot.transfer.sync_place import RefusedFile
 from chatbot.transfer.union import (
     OBSERVATIONS,
     SESSIONS,
+    STATE,
     Journal,
+    PlaceState,
+    Replacement,
     Said,
+    SessionContent,
+    SyncState,
     canonical,
     digest_of,
+    digest_of_all,
+    newest,
     portable,
     said_of,
+    said_of_session,
+    united,
     with_ids,
 )
+from chatbot.transfer.untrusted import OwnPart, SessionLine
 
-STATE = "sync.json"
+_PATIENCE_S = 20.0
+_FILES_BYTES = 8 << 20
+"""Bytes of attachments that are sent in one line: few lines, as taking one in reads the whole session."""
+_STEP = timedelta(microseconds=1)
 
-Record = dict[str, Any]
+Entries = dict[str, TranscriptEntry]
+
+
+def _short(value: object) -> str:
+    return digest_of(json.dumps(value, sort_keys=True)).hex()
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):
     """The contracts that ours keep in every storage."""
-
-
-@dataclass(slots=True)
-class PlaceState:
-    """Contents that a place is known to have."""
-
-    digests: set[bytes] = field(default_factory=set)
-    """Of lines of the journal and of parts of them, of counts, entries, receipts, attachments, bills and erased ids."""
-    sessions: dict[str, str] = field(default_factory=dict)
-    """From a session to the digest of its state."""
-    taken: set[str] = field(default_factory=set)
-    """Files of others that were taken in."""
-    own: set[str] = field(default_factory=set)
-    pending: str = ""
-    """Mark in the names of files that were being written."""
-    at: str = ""
-    """When the last sync with it was done."""
-
-    def new(self, said: Iterable[str], about: str = "") -> list[str]:
-        """Return what the place does not know yet of these texts, and note that it will."""
-        found = {digest_of(f"{about}{each}"): each for each in said}
-        new = [each for digest, each in found.items() if digest not in self.digests]
-        self.digests |= found.keys()
-        return new
-
-
-@dataclass(slots=True)
-class Replacement:
-    """A transcript that is being replaced: how much of it stays, what comes first of what goes, and what is written."""
-
-    session: str
-    keep: int
-    drop: str
-    said: list[tuple[str, str, str]]
-
-
-@dataclass(slots=True)
-class SyncState:
-    """State of former syncs on this machine: the document `sync.json` of the identity."""
-
-    identity: str = ""
-    machine: str = ""
-    sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    erased: list[str] = field(default_factory=list)
-    """The sessions and facts that are gone on all machines."""
-    facts: list[str] = field(default_factory=list)
-    doing: Replacement | None = None
-    places: dict[str, PlaceState] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, document: Document) -> SyncState:
-        """Read the document; a machine that has none gets its name. Raises `DamagedFile`."""
-        try:
-            state = msgspec.json.decode(document.read() or b"{}", type=cls)
-        except (ValueError, RecursionError) as error:
-            raise DamagedFile(f"{document.name} cannot be read: {error}. Restore it from a backup") from error
-        state.machine = state.machine or token_hex(6)
-        return state
-
-    def save(self, document: Document) -> None:
-        """Write the document. Durable on return."""
-        data = msgspec.json.encode(self)
-        document.change(lambda _: data)
-
-
-class SessionContent(Struct, frozen=True):
-    """Entries, values, choices, receipts and file names of a session."""
-
-    said: Said
-    values: dict[str, tuple[str, str]]
-    choices: tuple[str, str] | None
-    receipts: list[Record]
-    files: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,16 +125,338 @@ class Storage:
         return SessionContent(said, values, values.pop(CHOICES, None), receipts, files)
 
 
-def said_of_session(record: SessionRecord, content: SessionContent) -> str:
-    """Return what a digest of an identity says of a session."""
-    ids, values = [each for each, _ in content.said], sorted([key, *each] for key, each in content.values.items())
-    receipts = sorted(map(canonical, content.receipts))
-    return canonical({"session": [portable(record), ids, values, receipts, content.files]})
+@dataclass
+class SessionUnion:
+    """Reads the sessions of a storage, gives them to a place, and unites them with those of other machines."""
 
+    storage: Storage
+    state: SyncState
+    _: KW_ONLY
+    now: Callable[[], datetime]
+    earlier: Callable[[str, str], Entries]
+    """Returns the entries of a machine's session that the files of the place hold."""
+    barred: Callable[[Collection[Mark]], bool]
+    """Return True if something with one of these marks was deleted here."""
+    forks: list[str] = field(default_factory=list, init=False)
+    aside: list[RefusedFile] = field(default_factory=list, init=False)
 
-def digest_of_all(said: Iterable[str]) -> str:
-    """Return the digest of all that travels of an identity, in no order: the same on machines that are in sync."""
-    return sha256("\n".join(sorted(said)).encode(errors="surrogatepass")).hexdigest()[:32]
+    @property
+    def _sessions(self) -> Sessions:
+        return self.storage.backend.sessions
+
+    def note_deleted(self) -> None:
+        """Note the sessions that were there at the last sync and are missing now."""
+        state, here = self.state, {*self._sessions.ids()}
+        gone = [each for each in state.sessions if each not in here]
+        state.erased = [*dict.fromkeys([*state.erased, *gone])]
+        for each in gone:
+            state.sessions.pop(each, None)
+
+    async def is_gone(self, session_id: str) -> bool:
+        """Return whether a session was deleted, even before any sync could note that it existed."""
+        erased, mark = self.state.erased, mark_of_deleted(session_id)
+        if session_id not in erased and not await self._is_there(session_id) and self.barred([mark]):
+            erased.append(session_id)
+        return session_id in erased
+
+    async def delete(self, session_id: str) -> bool:
+        """Delete a session that was deleted elsewhere; return whether there was one."""
+        self.state.sessions.pop(session_id, None)
+        with suppress(MissingFolder):
+            ref = await asyncio.to_thread(self._sessions.ref, session_id)
+            await self.storage.store.forget_session(ref)
+            await asyncio.to_thread(self._sessions.delete, session_id)
+            return True
+        return False
+
+    async def changed(
+        self, known: PlaceState, *, is_own: bool, progress: Callable[[int, int], None]
+    ) -> AsyncIterator[tuple[SessionRecord, SessionContent, SessionLine]]:
+        """Yield the record and whole content of each session, with the part that a place lacks."""
+        records = await self.storage.records()
+        for done, record in enumerate(records[::-1], 1):  # the order in which they are made elsewhere
+            progress(done, len(records))
+            try:
+                content = await self._look(record)
+                if known.sessions.get(record.id) == (digest := self.state.sessions[record.id]["digest"]):
+                    continue
+                content = content or await self.storage.content(self._sessions.ref(record.id))
+            except MissingFolder:
+                continue  # it was deleted meanwhile
+            except StoreError as error:
+                self._set_aside(f"session {record.id}", error)
+                continue
+            known.sessions[record.id] = digest
+            given = self._given(record, content, known)
+            given.own = OwnPart(record.as_json(), content.choices) if is_own else None
+            lost: set[str] = set()
+            async for files in self._portions(record.id, known.new(content.files, record.id), lost):
+                left = [each for each in content.files if each not in lost]
+                yield record, replace(content, files=left), replace(given, files=files)
+                given = replace(given, entries={}, receipts=[])
+            known.digests -= {digest_of(f"{record.id}{each}") for each in lost}  # it may be repaired
+
+    def _given(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> SessionLine:
+        """Return a session for the place, with the part of its transcript and receipts that the place lacks."""
+        state, said = self.state.sessions[record.id], dict(content.said)
+        return SessionLine(
+            session=portable(record),
+            digest=state["digest"],
+            at=state["at"],
+            ids=[*said],
+            cut=state["cut"],
+            entries={each: said[each] for each in known.new(said, record.id)},
+            values={**content.values, **{key: (None, at) for key, at in state["dead"].items()}},
+            receipts=[json.loads(each) for each in known.new(map(canonical, content.receipts), record.id)],
+        )
+
+    async def _portions(self, session_id: str, names: list[str], lost: set[str]) -> AsyncIterator[dict[str, bytes]]:
+        """Yield attachments in portions, at least one; what cannot be read is `lost`, and set aside."""
+        blobs, files = self._blobs(session_id), dict[str, bytes]()
+        for name in names:
+            try:
+                data = await asyncio.to_thread(blobs.read, name)
+            except StoreError as error:
+                self._set_aside(f"session {session_id}: {name}", error)
+                lost.add(name)
+                continue
+            if files and sum(map(len, files.values())) + len(data or b"") > _FILES_BYTES:
+                yield files
+                files = {}
+            if data is not None:  # it may have been dropped meanwhile
+                files[name] = data
+        yield files
+
+    def _set_aside(self, what: str, error: StoreError) -> None:
+        """Report what cannot be read. Raises an error that would affect everything else too."""
+        if isinstance(error, StoreAway | StoreBusy):
+            raise error
+        self.aside.append(RefusedFile(what, str(error)))
+
+    def _blobs(self, session_id: str) -> Blobs:
+        return self.storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)
+
+    def _order(self, session_id: str) -> TurnOrder:
+        """Return the order of turns in a session, to be held while it is changed."""
+        lease = self.storage.backend.place_of(self._sessions.ref(session_id)).lease("turn")
+        return TurnOrder(lease, patience_s=_PATIENCE_S)
+
+    def _print(self, record: SessionRecord, ref: SessionRef) -> str:
+        """Return a stamp that changes with the session, without reading it; empty if there is none."""
+        if not (files := self._sessions.files(ref)):
+            return ""
+        return _short([portable(record), [[each.name, each.size, each.modified] for each in files],
+                       [*self._blobs(record.id).sizes()]])  # fmt: skip
+
+    async def _look(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
+        """Update what is known of a session; note the entries that were removed since, unless we removed them.
+
+        Returns its content if that had to be read.
+        """
+        ref = self._sessions.ref(record.id)
+        print_ = await asyncio.to_thread(self._print, record, ref)
+        before = self.state.sessions.get(record.id, {})
+        if print_ and before.get("print") == print_ and not is_merged:
+            return None
+        content = await self.storage.content(ref)
+        now, ids = self.now(), [each for each, _ in content.said]
+        cut = list(before.get("cut", ()))
+        dead = {key: at for key, at in before.get("dead", {}).items() if key not in content.values}
+        if not is_merged:
+            cut += [each for each in before.get("ids", ()) if each not in {*ids, *cut}]
+            cut += [each for each in before.get("files", ()) if each not in {*content.files, *cut}]
+            missing = [key for key in before.get("keys", ()) if key not in content.values and key not in dead]
+            dead |= dict.fromkeys(missing, format_time(now))
+        about = _short(portable(record))
+        at = before.get("at") or format_time(record.created_at)
+        if before.get("record") not in {None, about}:
+            at = format_time(max(now, parse_time(at) + _STEP))
+        state = {"ids": ids, "files": content.files, "cut": sorted(cut), "keys": sorted(content.values), "dead": dead,
+                 "record": about, "at": at}  # fmt: skip
+        digest = _short([state, content.values, content.receipts])
+        self.state.sessions[record.id] = state | {"print": print_, "digest": digest}
+        return content
+
+    async def _merged(self, session_id: str) -> None:
+        """Look at a session that we have changed ourselves."""
+        await self._look(await asyncio.to_thread(self._sessions.get, session_id), is_merged=True)
+
+    async def _save(self) -> None:
+        await asyncio.to_thread(self.state.save, self.storage.document)
+
+    async def take(self, machine: str, given: SessionLine, known: PlaceState, *, saves: bool) -> bool | None:
+        """Unite a session with what another machine knows of it; return whether it is new.
+
+        None if an entry is in a file that has not arrived yet. With `saves`, new entries are noted at once, so that
+        those that the user takes back before the next sync are known to have existed.
+        """
+        session_id, entries, own = given.id, given.entries, given.own
+        is_new = not await self._is_there(session_id)
+        if is_new:
+            if (theirs := await self._resolved(machine, given, entries)) is None:
+                return None
+            await self._make(parse_record(own.record if own else given.session), theirs, is_own=bool(own))
+        ref = self._sessions.ref(session_id)
+        async with self._order(session_id):
+            await self._look(await asyncio.to_thread(self._sessions.get, session_id))
+            state = self.state.sessions[session_id]
+            state["cut"] = list(dict.fromkeys([*state["cut"], *given.cut]))
+            ours = with_ids(await self.storage.store.transcript_read_all(ref))
+            if (theirs := await self._resolved(machine, given, {**dict(ours), **entries})) is None:
+                return None
+            for name, data in given.files.items():
+                await asyncio.to_thread(self._blobs(session_id).put, data, name[32:])
+            await self._unite_transcript(session_id, ours, theirs)
+            if saves:
+                await self._merged(session_id)
+                await self._save()
+            said = await self.storage.store.transcript_read_all(ref)
+            await asyncio.to_thread(self._drop_files, session_id, said)
+            await self._take_values(ref, given)
+            lines = self.storage.backend.place_of(ref).lines(RECEIPTS)
+            await asyncio.to_thread(unite_lines, lines, given.receipts, receipts=True)
+            await self._take_record(session_id, given)
+            await self._merged(session_id)
+            if self.state.sessions[session_id]["digest"] == given.digest:  # the place has it as it is here
+                known.sessions[session_id] = given.digest
+                known.new(self.state.sessions[session_id]["files"], session_id)
+        return is_new
+
+    async def _take_record(self, session_id: str, given: SessionLine) -> None:
+        """Set title and state of a session if they were changed later elsewhere."""
+        state = self.state.sessions[session_id]
+        here = portable(await asyncio.to_thread(self._sessions.get, session_id))
+        if newest((state["at"], here), (given.at, given.session)):
+
+            def change(record: SessionRecord) -> SessionRecord:
+                return replace(parse_record(given.session), store_types=record.store_types, used_at=record.used_at)
+
+            await asyncio.to_thread(self._sessions.change, session_id, change)
+            state["at"], state["record"] = given.at, _short(given.session)
+
+    async def _resolved(self, machine: str, given: SessionLine, known: Entries) -> Said | None:
+        """Return the transcript of another machine, completed with entries that it gave before or that are here.
+
+        None if one of them is in a file that has not arrived yet.
+        """
+        cut = {*given.cut, *self.state.sessions.get(given.id, {}).get("cut", ())}
+        left = [each for each in given.ids if each not in cut]
+        if any(each not in known for each in left):
+            known = {**known, **await asyncio.to_thread(self.earlier, machine, given.id)}
+        return None if any(each not in known for each in left) else with_ids(known[each] for each in left)
+
+    async def _is_there(self, session_id: str) -> bool:
+        try:
+            await asyncio.to_thread(self._sessions.get, session_id)
+        except MissingFolder:
+            return False
+        return True
+
+    async def _make(self, record: SessionRecord, said: Said, *, is_own: bool = False) -> None:
+        if not is_own:
+            record = replace(record, used_at=max([record.created_at, *(entry.at for _, entry in said[-1:])]))
+        draft = await asyncio.to_thread(self._sessions.begin, record)
+        try:
+            if said:
+                await self.storage.store.transcript_append(draft, [entry for _, entry in said])
+            await asyncio.to_thread(self._sessions.publish, record)
+        except BaseException:
+            await asyncio.to_thread(self._sessions.abandon, record.id)
+            raise
+
+    async def _unite_transcript(self, session_id: str, ours: Said, theirs: Said) -> None:
+        """Give a session the transcript of both sides; if both have continued it, one continuation becomes a fork."""
+        cut = {*self.state.sessions[session_id]["cut"]}
+        left = [each for each in ours if each[0] not in cut]
+        whole, fork = united(session_id, left, theirs)
+        if fork is not None and not await self.is_gone(fork[0]):
+            await self._fork(session_id, *fork)
+        if whole != ours:
+            await self._replace(session_id, ours, whole)
+
+    async def _fork(self, session_id: str, fork_id: str, said: Said) -> None:
+        parent = await asyncio.to_thread(self._sessions.get, session_id)
+        first = next(entry for _, entry in said)
+        title = f"{parent.title or first.content[:60]} (continued on another machine)"
+        if not await self._is_there(fork_id):
+            record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, history="")
+            await self._make(replace(record, origin="", pinned_at=None, archived_at=None).renamed(title), said)
+            await asyncio.to_thread(self._copy_files, session_id, fork_id, said)
+            self.forks.append(fork_id)
+        async with self._order(fork_id):
+            await self._look(await asyncio.to_thread(self._sessions.get, fork_id))
+            ours = with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
+            cut = {*self.state.sessions[fork_id]["cut"]}
+            await self._unite_transcript(fork_id, ours, [each for each in said if each[0] not in cut])
+            await self._merged(fork_id)
+
+    def _drop_files(self, session_id: str, said: list[TranscriptEntry]) -> None:
+        """Erase the attachments that were erased on any side, unless a message names them."""
+        blobs, cut = self._blobs(session_id), {*self.state.sessions[session_id]["cut"]}
+        for name in blobs.sizes():
+            if name in cut and not any(name in entry.content for entry in said):
+                blobs.drop(name)
+
+    def _copy_files(self, session_id: str, fork_id: str, said: Said) -> None:
+        ours, theirs = self._blobs(session_id), self._blobs(fork_id)
+        for name in ours.sizes():
+            if any(name in entry.content for _, entry in said) and (data := ours.read(name)) is not None:
+                theirs.put(data, name[32:])
+
+    async def _replace(self, session_id: str, ours: Said, whole: Said) -> None:
+        """Replace a transcript. The new entries are noted first, so that a kill loses none."""
+        same = next((at for at, (one, other) in enumerate(zip(ours, whole, strict=False)) if one != other), None)
+        keep = min(len(ours), len(whole)) if same is None else same
+        state, ref = self.state, self._sessions.ref(session_id)
+        if keep < len(ours):
+            said = [(entry.role, entry.content, format_time(entry.at)) for _, entry in whole[keep:]]
+            state.doing = Replacement(session_id, keep, ours[keep][0], said)
+            state.sessions[session_id]["ids"] = [each for each, _ in ours[:keep]]
+            await self._save()
+            await self.storage.store.transcript_drop_last(ref, len(ours) - keep)
+        if whole[keep:]:
+            await self.storage.store.transcript_append(ref, [entry for _, entry in whole[keep:]])
+            await asyncio.to_thread(self._sessions.note_used, session_id, whole[-1][1].at)
+        state.doing = None
+
+    async def finish(self) -> None:
+        """Complete a `_replace` that was interrupted by a kill."""
+        doing, self.state.doing = self.state.doing, None
+        if doing is None or not await self._is_there(doing.session):
+            return
+        async with self._order(doing.session):
+            ours = with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(doing.session)))
+            said = [TranscriptEntry(role, content, parse_time(at)) for role, content, at in doing.said]
+            whole = with_ids([*(entry for _, entry in ours[: doing.keep]), *said])
+            if ours[doing.keep : doing.keep + 1] and ours[doing.keep][0] != doing.drop:
+                await self._unite_transcript(doing.session, ours, whole)  # something was said since
+            else:
+                await self._replace(doing.session, ours, whole)
+            await self._merged(doing.session)
+        await self._save()
+
+    async def _take_values(self, ref: SessionRef, given: SessionLine) -> None:
+        """Set the values that were set later elsewhere, and delete those that were deleted later."""
+        state, store = self.state.sessions[ref.id], self.storage.store
+        ours: dict[str, Any] = {each.key: [each.value, format_time(each.at)] for each in await store.kv_entries(ref)}
+        if given.own and given.own.choices and CHOICES not in ours:
+            choices, chosen_at = given.own.choices
+            await store.kv_set(ref, KeyValue(CHOICES, choices, parse_time(chosen_at)))
+        ours |= {key: [None, at] for key, at in state["dead"].items()}
+        later = {
+            key: (value, at)
+            for key, (value, at) in given.values.items()
+            if key != CHOICES and newest((ours[key][1], ours[key]) if key in ours else None, (at, [value, at]))
+        }
+        if dead := {key: at for key, (value, at) in later.items() if value is None}:
+            state["dead"] |= dead
+            state["keys"] = [key for key in state["keys"] if key not in dead]
+            await self._save()
+        for key, (value, at) in later.items():
+            if value is not None:
+                await store.kv_set(ref, KeyValue(key, value, parse_time(at)))
+            elif key in ours:
+                await store.kv_delete(ref, key)
 
 
 async def digest_of_storage(storage: Storage) -> str:

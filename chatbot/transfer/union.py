@@ -1,5 +1,7 @@
 """Merge of what two machines know of one identity: the events of each row in one order, and transcripts. Pure.
 
+At the end is the state of former syncs: what each place is known to have.
+
 Every event of a row is a part of its own, known by what it says. In the order of time each part comes after those that
 its writer knew, whatever the clocks say: a clock that ran backwards is corrected by a microsecond. Uses and strength
 have no identity, since compaction adds them up: of uses the larger number holds, and of strengths the later one.
@@ -14,7 +16,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from hashlib import blake2b
+from hashlib import blake2b, sha256
+from secrets import token_hex
 from typing import Annotated, Any
 
 import msgspec
@@ -22,7 +25,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from chatbot.memory.maintenance import WHO as MAINTENANCE
-from chatbot.stores.errors import InvalidValue, LaterFormat, StoreError
+from chatbot.stores.backend import Document
+from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, StoreError
 from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Writing
@@ -31,7 +35,7 @@ from chatbot.stores.records import ID, SessionRecord, TranscriptEntry, format_ti
 from chatbot.stores.row_events import KINDS, Event, applied, implied, parse_event
 
 _ID = re.compile(ID.pattern.encode())
-SESSIONS, OBSERVATIONS = "basic_session", "observations"
+SESSIONS, OBSERVATIONS, STATE = "basic_session", "observations", "sync.json"
 _COUNTING = frozenset({"use", "counts", "consolidate"})
 _STEP = timedelta(microseconds=1)
 _BEGINNINGS = ("add", "triple")
@@ -356,3 +360,87 @@ def newest(one: tuple[str, Any] | None, other: tuple[str, Any]) -> bool:
         other[0],
         json.dumps(other[1], sort_keys=True),
     )
+
+
+class SessionContent(Struct, frozen=True):
+    """Entries, values, choices, receipts and file names of a session."""
+
+    said: Said
+    values: dict[str, tuple[str, str]]
+    choices: tuple[str, str] | None
+    receipts: list[dict[str, Any]]
+    files: list[str]
+
+
+def said_of_session(record: SessionRecord, content: SessionContent) -> str:
+    """Return what a digest of an identity says of a session."""
+    ids, values = [each for each, _ in content.said], sorted([key, *each] for key, each in content.values.items())
+    receipts = sorted(map(canonical, content.receipts))
+    return canonical({"session": [portable(record), ids, values, receipts, content.files]})
+
+
+def digest_of_all(said: Iterable[str]) -> str:
+    """Return the digest of all that travels of an identity, in no order: the same on machines that are in sync."""
+    return sha256("\n".join(sorted(said)).encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+@dataclass(slots=True)
+class PlaceState:
+    """Contents that a place is known to have."""
+
+    digests: set[bytes] = field(default_factory=set)
+    """Of lines of the journal and of parts of them, of counts, entries, receipts, attachments, bills and erased ids."""
+    sessions: dict[str, str] = field(default_factory=dict)
+    """From a session to the digest of its state."""
+    taken: set[str] = field(default_factory=set)
+    """Files of others that were taken in."""
+    own: set[str] = field(default_factory=set)
+    """Files of this machine; of a server those that it took last."""
+    at: str = ""
+    """When the last sync with it was done."""
+
+    def new(self, said: Iterable[str], about: str = "") -> list[str]:
+        """Return what the place does not know yet of these texts, and note that it will."""
+        found = {digest_of(f"{about}{each}"): each for each in said}
+        new = [each for digest, each in found.items() if digest not in self.digests]
+        self.digests |= found.keys()
+        return new
+
+
+@dataclass(slots=True)
+class Replacement:
+    """A transcript that is being replaced: how much of it stays, what comes first of what goes, and what is written."""
+
+    session: str
+    keep: int
+    drop: str
+    said: list[tuple[str, str, str]]
+
+
+@dataclass(slots=True)
+class SyncState:
+    """State of former syncs on this machine: the document `sync.json` of the identity."""
+
+    identity: str = ""
+    machine: str = ""
+    sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    erased: list[str] = field(default_factory=list)
+    """The sessions and facts that are gone on all machines."""
+    facts: list[str] = field(default_factory=list)
+    doing: Replacement | None = None
+    places: dict[str, PlaceState] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, document: Document) -> SyncState:
+        """Read the document; a machine that has none gets its name. Raises `DamagedFile`."""
+        try:
+            state = msgspec.json.decode(document.read() or b"{}", type=cls)
+        except (ValueError, RecursionError) as error:
+            raise DamagedFile(f"{document.name} cannot be read: {error}. Restore it from a backup") from error
+        state.machine = state.machine or token_hex(6)
+        return state
+
+    def save(self, document: Document) -> None:
+        """Write the document. Durable on return."""
+        data = msgspec.json.encode(self)
+        document.change(lambda _: data)

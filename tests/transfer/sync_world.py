@@ -31,7 +31,7 @@ from tests.clock import Clock
 
 STORES = ["basic_session", "observations"]
 COUNTED = ("mention_count", "confirmed_count")
-_TRACED = ("transfer/sync.py", "transfer/sync_sessions.py", "transfer/union.py", "transfer/sync_storage.py")
+_TRACED = ("transfer/sync.py", "transfer/sync_storage.py", "transfer/union.py")
 
 
 class Killed(BaseException):

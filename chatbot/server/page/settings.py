@@ -33,7 +33,7 @@ from chatbot.stores.base import KeyValueStore
 from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
 from chatbot.stores.records import parse_time
-from chatbot.transfer.sync_storage import STATE, SyncState
+from chatbot.transfer.union import STATE, SyncState
 
 
 @dataclass(frozen=True, slots=True)
