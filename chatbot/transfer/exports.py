@@ -107,8 +107,7 @@ async def _remembered(memory: MemorySystem, session_id: str) -> MemoryExport:
         memories = memory.memory().everywhere()
     except UnsupportedOperation:
         return MemoryExport()
-    facts = await memories.query_facts(ask=EXPORTED_SENSITIVITIES, session_id=session_id, limit=EVERY)
-    return MemoryExport(await _rows(memories, EXPORTED_SENSITIVITIES, session_id=session_id), tuple(facts[::-1]))
+    return await export_memories(memories, EXPORTED_SENSITIVITIES, session_id=session_id)
 
 
 async def export_loose(memory: MemorySystem, project: str | None = None) -> MemoryExport:
@@ -122,23 +121,18 @@ async def export_loose(memory: MemorySystem, project: str | None = None) -> Memo
 
 
 async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
-    """Return the current rows that match, with their facts; of everything or of a project, also facts of no source."""
-    rows = await _rows(memories, ask, **wanted)
-    sources: set[str | None] = {row.id for row in rows}
-    if not any(value for name, value in wanted.items() if name != "project"):
-        sources.add(None)
-    facts = await memories.query_facts(ask=ask, project=wanted.get("project"), limit=EVERY)
-    return MemoryExport(rows, tuple(fact for fact in facts[::-1] if fact.source in sources))
+    """Return the current rows that match, with their facts; of all, a project or a session also facts of no source.
 
-
-async def _rows(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> tuple[Observation, ...]:
-    """Return the current rows, oldest first, without the paths that they were imported from.
-
-    Paths reveal the folders of this machine, and mean nothing on another.
+    Rows are without the paths that they were imported from, which reveal the folders of this machine.
     """
-    rows = await memories.every(ask=ask, **wanted)
-    told = ({name: value for name, value in row.metadata.items() if name != KEY} for row in rows)
-    return tuple(replace(row, metadata=metadata) for row, metadata in zip(rows, told, strict=True))[::-1]
+    rows = (await memories.every(ask=ask, **wanted))[::-1]
+    sources: set[str | None] = {row.id for row in rows}
+    within = {name: wanted.get(name) for name in ("project", "session_id")}
+    if not any(value for name, value in wanted.items() if name not in within):
+        sources.add(None)
+    facts = (await memories.query_facts(ask=ask, limit=EVERY, **within))[::-1]
+    told = (replace(row, metadata={name: row.metadata[name] for name in row.metadata if name != KEY}) for row in rows)
+    return MemoryExport(tuple(told), tuple(fact for fact in facts if fact.source in sources))
 
 
 def render_session(exported: SessionExport, form: str, *, left: int = 0) -> str:
