@@ -41,6 +41,7 @@ from chatbot.stores.loops import unawaited
 from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, format_time
 from chatbot.stores.row_events import Event
+from chatbot.transfer import union, untrusted
 from chatbot.transfer.sync_place import (
     NAME,
     Meeting,
@@ -52,35 +53,8 @@ from chatbot.transfer.sync_place import (
     SyncReport,
 )
 from chatbot.transfer.sync_storage import Entries, SessionUnion, Storage, unite_lines
-from chatbot.transfer.union import (
-    Counts,
-    Journal,
-    PlaceState,
-    SyncState,
-    bringing_in,
-    canonical,
-    digest_of,
-    identity,
-    said_of,
-    said_of_session,
-)
-from chatbot.transfer.untrusted import (
-    BILL,
-    OWN_DOCUMENTS,
-    OWN_LINES,
-    VERSION,
-    Delivery,
-    DocumentLine,
-    ErasedLine,
-    FileHead,
-    GoneLine,
-    Line,
-    RecordsLine,
-    RowLine,
-    SessionLine,
-    packed,
-    unpacked,
-)
+from chatbot.transfer.union import Journal, PlaceState, SyncState, canonical, digest_of
+from chatbot.transfer.untrusted import BILL, VERSION, Delivery, FileHead, Line, RowLine, SessionLine, packed, unpacked
 
 _PART_BYTES = 512 << 10
 """A file of a place is begun anew once it holds so much."""
@@ -287,7 +261,7 @@ class Sync:
             journal.erased |= gone
             for each in {*state.erased} & batch.parts.keys():
                 del batch.parts[each]
-            made = bringing_in(journal, batch.parts, batch.counts, also=rows if writes else ())
+            made = union.bringing_in(journal, batch.parts, batch.counts, also=rows if writes else ())
             self._is_waiting |= made.is_waiting
             if writing:
                 for alone in (True, False):
@@ -388,10 +362,10 @@ class Sync:
         self.report.given["erased"] = len(gone)
         for alone in (True, False):
             if ids := [each for each in gone if journal.erased[each] is alone]:
-                yield GoneLine(ids, alone)
+                yield untrusted.GoneLine(ids, alone)
         sessions: dict[str, str] = {}
         async for record, content, given in self._sessions.changed(self.known, is_own=self.is_own, progress=self._tell):
-            sessions[record.id] = said_of_session(record, content)  # of several lines the last one says it
+            sessions[record.id] = union.said_of_session(record, content)  # of several lines the last one says it
             yield given
         self.report.given["sessions"] = len(sessions)
         self.said += sessions.values()
@@ -401,18 +375,18 @@ class Sync:
     def _others(self) -> list[Line]:
         """Return what the place does not have of the bill, of what was erased, and of what only a backup holds."""
         records: list[Line] = []
-        for name in (BILL, *(OWN_LINES if self.is_own else ())):
+        for name in (BILL, *(untrusted.OWN_LINES if self.is_own else ())):
             new = [json.loads(each) for each in self.known.new(map(canonical, self.storage.backend.lines(name).all()))]
-            records += [RecordsLine(name, some) for some in _portions(new)]
+            records += [untrusted.RecordsLine(name, some) for some in _portions(new)]
             if name == BILL:
                 self.report.given["calls"] = len(new)
                 self.said += map(canonical, new)
         if ids := self.known.new(self.state.erased, "erased "):
             self.report.given["erased"] += len(ids)
-            records.append(ErasedLine(ids))
-        for name in OWN_DOCUMENTS if self.is_own else ():
+            records.append(untrusted.ErasedLine(ids))
+        for name in untrusted.OWN_DOCUMENTS if self.is_own else ():
             if data := self.storage.backend.document(name).read():
-                records.append(DocumentLine(name, data))
+                records.append(untrusted.DocumentLine(name, data))
         return records
 
     def _rows(self, journal: Journal, rows: Sequence[str]) -> Iterator[RowLine]:
@@ -420,17 +394,17 @@ class Sync:
         known = self.known.digests
         for done, row_id in enumerate(rows, 1):
             history = journal.history(row_id)
-            parts = {digest_of(identity(part)): part for part in history.parts}
+            parts = {digest_of(union.identity(part)): part for part in history.parts}
             new = [part.as_json() for digest, part in parts.items() if digest not in known]
             counts = history.counts.settled(history.parts)
             digest = digest_of(f"{row_id} {counts.said()}")
             known |= parts.keys()
-            if new or (counts != Counts() and digest not in known):
+            if new or (counts != union.Counts() and digest not in known):
                 self.report.given["memories"] += len(new)
-                yield RowLine(row_id, new, counts if counts != Counts() else None)
+                yield RowLine(row_id, new, counts if counts != union.Counts() else None)
             known.add(digest)
             if self.is_own:
-                self.said.append(said_of(journal, row_id))
+                self.said.append(union.said_of(journal, row_id))
             if not done % _AT_ONCE:
                 self._tell(done, len(rows))
 

@@ -37,27 +37,9 @@ from chatbot.stores.records import (
     parse_record,
     parse_time,
 )
+from chatbot.transfer import union
 from chatbot.transfer.sync_place import RefusedFile
-from chatbot.transfer.union import (
-    OBSERVATIONS,
-    SESSIONS,
-    STATE,
-    Journal,
-    PlaceState,
-    Replacement,
-    Said,
-    SessionContent,
-    SyncState,
-    canonical,
-    digest_of,
-    digest_of_all,
-    newest,
-    portable,
-    said_of,
-    said_of_session,
-    united,
-    with_ids,
-)
+from chatbot.transfer.union import Journal, PlaceState, Said, SessionContent, SyncState, canonical, digest_of
 from chatbot.transfer.untrusted import OwnPart, SessionLine
 
 _PATIENCE_S = 20.0
@@ -94,8 +76,8 @@ class Storage:
         async with AsyncExitStack() as stack:
             backend = open_backend(home)
             stack.callback(backend.close)
-            store = await stack.enter_async_context(cast("_SessionStore", open_store(SESSIONS, home, {})))
-            kept = cast("LoggedObservations", open_store(OBSERVATIONS, home, {}))
+            store = await stack.enter_async_context(cast("_SessionStore", open_store(union.SESSIONS, home, {})))
+            kept = cast("LoggedObservations", open_store(union.OBSERVATIONS, home, {}))
             observations = await stack.enter_async_context(kept)
             log = observations.open_log(home)
             stack.callback(log.close)
@@ -104,7 +86,7 @@ class Storage:
     @property
     def document(self) -> Document:
         """The document with the state of syncs."""
-        return self.backend.document(STATE)
+        return self.backend.document(union.STATE)
 
     def journal(self) -> Journal:
         """Read the whole log. Needs its lock where it is to be changed."""
@@ -118,7 +100,7 @@ class Storage:
     async def content(self, ref: SessionRef) -> SessionContent:
         """Return what is kept of a session beside its record."""
         place = self.backend.place_of(ref)
-        said = with_ids(await self.store.transcript_read_all(ref))
+        said = union.with_ids(await self.store.transcript_read_all(ref))
         values = {each.key: (each.value, format_time(each.at)) for each in await self.store.kv_entries(ref)}
         receipts = await asyncio.to_thread(place.lines(RECEIPTS).all)
         files = [*await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes)]
@@ -200,7 +182,7 @@ class SessionUnion:
         """Return a session for the place, with the part of its transcript and receipts that the place lacks."""
         state, said = self.state.sessions[record.id], dict(content.said)
         return SessionLine(
-            session=portable(record),
+            session=union.portable(record),
             digest=state["digest"],
             at=state["at"],
             ids=[*said],
@@ -245,7 +227,7 @@ class SessionUnion:
         """Return a stamp that changes with the session, without reading it; empty if there is none."""
         if not (files := self._sessions.files(ref)):
             return ""
-        return _short([portable(record), [[each.name, each.size, each.modified] for each in files],
+        return _short([union.portable(record), [[each.name, each.size, each.modified] for each in files],
                        [*self._blobs(record.id).sizes()]])  # fmt: skip
 
     async def _look(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
@@ -267,7 +249,7 @@ class SessionUnion:
             cut += [each for each in before.get("files", ()) if each not in {*content.files, *cut}]
             missing = [key for key in before.get("keys", ()) if key not in content.values and key not in dead]
             dead |= dict.fromkeys(missing, format_time(now))
-        about = _short(portable(record))
+        about = _short(union.portable(record))
         at = before.get("at") or format_time(record.created_at)
         if before.get("record") not in {None, about}:
             at = format_time(max(now, parse_time(at) + _STEP))
@@ -301,7 +283,7 @@ class SessionUnion:
             await self._look(await asyncio.to_thread(self._sessions.get, session_id))
             state = self.state.sessions[session_id]
             state["cut"] = list(dict.fromkeys([*state["cut"], *given.cut]))
-            ours = with_ids(await self.storage.store.transcript_read_all(ref))
+            ours = union.with_ids(await self.storage.store.transcript_read_all(ref))
             if (theirs := await self._resolved(machine, given, {**dict(ours), **entries})) is None:
                 return None
             for name, data in given.files.items():
@@ -325,8 +307,8 @@ class SessionUnion:
     async def _take_record(self, session_id: str, given: SessionLine) -> None:
         """Set title and state of a session if they were changed later elsewhere."""
         state = self.state.sessions[session_id]
-        here = portable(await asyncio.to_thread(self._sessions.get, session_id))
-        if newest((state["at"], here), (given.at, given.session)):
+        here = union.portable(await asyncio.to_thread(self._sessions.get, session_id))
+        if union.newest((state["at"], here), (given.at, given.session)):
 
             def change(record: SessionRecord) -> SessionRecord:
                 return replace(parse_record(given.session), store_types=record.store_types, used_at=record.used_at)
@@ -343,7 +325,7 @@ class SessionUnion:
         left = [each for each in given.ids if each not in cut]
         if any(each not in known for each in left):
             known = {**known, **await asyncio.to_thread(self.earlier, machine, given.id)}
-        return None if any(each not in known for each in left) else with_ids(known[each] for each in left)
+        return None if any(each not in known for each in left) else union.with_ids(known[each] for each in left)
 
     async def _is_there(self, session_id: str) -> bool:
         try:
@@ -368,7 +350,7 @@ class SessionUnion:
         """Give a session the transcript of both sides; if both have continued it, one continuation becomes a fork."""
         cut = {*self.state.sessions[session_id]["cut"]}
         left = [each for each in ours if each[0] not in cut]
-        whole, fork = united(session_id, left, theirs)
+        whole, fork = union.united(session_id, left, theirs)
         if fork is not None and not await self.is_gone(fork[0]):
             await self._fork(session_id, *fork)
         if whole != ours:
@@ -385,7 +367,7 @@ class SessionUnion:
             self.forks.append(fork_id)
         async with self._order(fork_id):
             await self._look(await asyncio.to_thread(self._sessions.get, fork_id))
-            ours = with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
+            ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
             cut = {*self.state.sessions[fork_id]["cut"]}
             await self._unite_transcript(fork_id, ours, [each for each in said if each[0] not in cut])
             await self._merged(fork_id)
@@ -410,7 +392,7 @@ class SessionUnion:
         state, ref = self.state, self._sessions.ref(session_id)
         if keep < len(ours):
             said = [(entry.role, entry.content, format_time(entry.at)) for _, entry in whole[keep:]]
-            state.doing = Replacement(session_id, keep, ours[keep][0], said)
+            state.doing = union.Replacement(session_id, keep, ours[keep][0], said)
             state.sessions[session_id]["ids"] = [each for each, _ in ours[:keep]]
             await self._save()
             await self.storage.store.transcript_drop_last(ref, len(ours) - keep)
@@ -425,9 +407,9 @@ class SessionUnion:
         if doing is None or not await self._is_there(doing.session):
             return
         async with self._order(doing.session):
-            ours = with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(doing.session)))
+            ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(doing.session)))
             said = [TranscriptEntry(role, content, parse_time(at)) for role, content, at in doing.said]
-            whole = with_ids([*(entry for _, entry in ours[: doing.keep]), *said])
+            whole = union.with_ids([*(entry for _, entry in ours[: doing.keep]), *said])
             if ours[doing.keep : doing.keep + 1] and ours[doing.keep][0] != doing.drop:
                 await self._unite_transcript(doing.session, ours, whole)  # something was said since
             else:
@@ -446,7 +428,7 @@ class SessionUnion:
         later = {
             key: (value, at)
             for key, (value, at) in given.values.items()
-            if key != CHOICES and newest((ours[key][1], ours[key]) if key in ours else None, (at, [value, at]))
+            if key != CHOICES and union.newest((ours[key][1], ours[key]) if key in ours else None, (at, [value, at]))
         }
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
             state["dead"] |= dead
@@ -462,12 +444,14 @@ class SessionUnion:
 async def digest_of_storage(storage: Storage) -> str:
     """Return the digest of what is kept, as `doctor`, `backup` and `restore` print it."""
     sessions = storage.backend.sessions
-    said = [said_of_session(each, await storage.content(sessions.ref(each.id))) for each in await storage.records()]
+    said = [
+        union.said_of_session(each, await storage.content(sessions.ref(each.id))) for each in await storage.records()
+    ]
 
     def rest() -> str:
         journal = storage.journal()
-        rows = (said_of(journal, each) for each in journal.touched())
-        return digest_of_all([*said, *rows, *map(canonical, storage.backend.lines("usage").all())])
+        rows = (union.said_of(journal, each) for each in journal.touched())
+        return union.digest_of_all([*said, *rows, *map(canonical, storage.backend.lines("usage").all())])
 
     return await asyncio.to_thread(rest)
 
