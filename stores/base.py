@@ -153,8 +153,13 @@ class TranscriptStore(SessionStore):
         """Return a value that changes with the transcript; empty if the store has none."""
         return ""
 
-    async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return."""
+    async def transcript_drop_last(
+        self, session: SessionRef, n: int, instead: Sequence[TranscriptEntry] = ()
+    ) -> list[TranscriptEntry]:
+        """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return.
+
+        `instead` takes their place in one step: a kill leaves the old entries or the new ones.
+        """
         raise UnsupportedOperation(f"{type(self).__name__} cannot remove the last {n} entries of {session.id}")
 
     async def transcript_clear(self, session: SessionRef) -> int:

@@ -74,8 +74,10 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         """Return the stamp of both files, which takes less time than a switch to a thread."""
         return transcript_stamp(session.folder)
 
-    async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        return await asyncio.to_thread(self._files(session).transcript.drop_last, n)
+    async def transcript_drop_last(
+        self, session: SessionRef, n: int, instead: Sequence[TranscriptEntry] = ()
+    ) -> list[TranscriptEntry]:
+        return await asyncio.to_thread(self._files(session).transcript.drop_last, n, instead)
 
     async def forget_session(self, session: SessionRef) -> None:
         with self._guard:

@@ -80,11 +80,13 @@ class InMemoryStore(KeyValueStore, TranscriptStore, LoggedObservations):
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
         return list(self._sessions[session.id].transcript)
 
-    async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
+    async def transcript_drop_last(
+        self, session: SessionRef, n: int, instead: Sequence[TranscriptEntry] = ()
+    ) -> list[TranscriptEntry]:
         transcript = self._sessions[session.id].transcript
         keep = len(transcript) - max(0, n)
         dropped = transcript[max(0, keep) :]
-        del transcript[max(0, keep) :]
+        transcript[max(0, keep) :] = instead
         return dropped
 
     async def forget_session(self, session: SessionRef) -> None:

@@ -240,15 +240,16 @@ class TranscriptFile:
         """Count the entries, archived ones included; with roles, only theirs."""
         return sum(not roles or role in roles for part in self._read_parts() for role in roles_in(part))
 
-    def drop_last(self, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries, archived ones too, and return them."""
+    def drop_last(self, n: int, instead: Sequence[TranscriptEntry] = ()) -> list[TranscriptEntry]:
+        """Remove the last `n` entries, archived ones too, and return them; `instead` takes their place."""
         n = max(0, n)
         dropped: list[TranscriptEntry] = []
         with locked(self._folder) as folder:
             self._undo_killed_compaction(folder)
             for name in (NAME, ARCHIVE_NAME):
-                if n > len(dropped):
-                    dropped = _cut_last(folder, name, n - len(dropped)) + dropped
+                if n > len(dropped) or instead:
+                    dropped = _cut_last(folder, name, n - len(dropped), render(instead)) + dropped
+                    instead = ()
             if n > len(dropped):  # all of them: also delete what was cut off and set aside
                 for name in folder.names():
                     if name.startswith(f"{NAME}.damaged-"):
@@ -352,10 +353,12 @@ def transcript_stamp(folder: Path) -> str:
     return " ".join("-" if each is None else f"{each.inode}.{each.size}.{each.mtime_ns}" for each in stamps)
 
 
-def _cut_last(folder: Folder, name: str, n: int) -> list[TranscriptEntry]:
+def _cut_last(folder: Folder, name: str, n: int, instead: bytes = b"") -> list[TranscriptEntry]:
     data = _read_sound(folder, name)
     cut = blocks(data, last=n)
-    if cut:
+    if instead:
+        folder.replace(name, data[: cut[0].start if cut else len(data)] + instead)
+    elif cut:
         folder.cut(name, cut[0].start)
     return [entry_of(data, block) for block in cut]
 

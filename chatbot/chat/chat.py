@@ -205,8 +205,8 @@ class Chat:
         self, session: SessionHandle, entries: Sequence[TranscriptEntry], lines: Sequence[Line]
     ) -> None:
         await self._forget_reply(session, entries)
-        await session.transcript_drop_last(len(entries) - 1)
-        await session.transcript_extend(TranscriptEntry(role, content, self.clock()) for role, content in lines)
+        replies = [TranscriptEntry(role, content, self.clock()) for role, content in lines]
+        await session.transcript_drop_last(len(entries) - 1, replies)
 
     async def choose_reply(self, at: datetime, number: int) -> None:
         """Make another reply to the last message, sent `at` that time, the one that models see.

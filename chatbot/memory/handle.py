@@ -264,9 +264,12 @@ class SessionHandle:
         """Return a value that changes with the transcript; empty if the store has none."""
         return await self._keeper(TranscriptStore).transcript_stamp(self._ref)
 
-    async def transcript_drop_last(self, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return."""
-        return await self._keeper(TranscriptStore, "write").transcript_drop_last(self._ref, n)
+    async def transcript_drop_last(self, n: int, instead: Sequence[TranscriptEntry] = ()) -> list[TranscriptEntry]:
+        """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return.
+
+        `instead` takes their place in one step.
+        """
+        return await self._keeper(TranscriptStore, "write").transcript_drop_last(self._ref, n, instead)
 
     async def transcript_clear(self) -> int:
         """Erase all entries permanently, archived ones too, with their summaries; return how many there were.

@@ -129,7 +129,6 @@ class Sync:
         if self.dry_run:
             self.report.taken["sessions"] = len({*chain(*batch.sessions.values())})
         else:
-            await self._sessions.finish()
             await self._erase(batch)
         journal, rows = await asyncio.to_thread(self._unite_log, batch)
         if not self.dry_run:

@@ -1,7 +1,6 @@
 """Storage of an identity, open, with the digest of all that travels; and its sessions, united with those of others.
 
-Transcripts, values, receipts and files of two machines become one. Entries are noted before they are removed from a
-transcript, so that a kill at any point loses none.
+Transcripts, values, receipts and files of two machines become one. A kill at any point loses nothing of them.
 """
 
 from __future__ import annotations
@@ -386,36 +385,19 @@ class SessionUnion:
                 theirs.put(data, name[32:])
 
     async def _replace(self, session_id: str, ours: Said, whole: Said) -> None:
-        """Replace a transcript. The new entries are noted first, so that a kill loses none."""
+        """Replace a transcript. What is removed is noted first, so that it does not pass for the user's removal."""
         same = next((at for at, (one, other) in enumerate(zip(ours, whole, strict=False)) if one != other), None)
         keep = min(len(ours), len(whole)) if same is None else same
         state, ref = self.state, self._sessions.ref(session_id)
+        new = [entry for _, entry in whole[keep:]]
         if keep < len(ours):
-            said = [(entry.role, entry.content, format_time(entry.at)) for _, entry in whole[keep:]]
-            state.doing = union.Replacement(session_id, keep, ours[keep][0], said)
             state.sessions[session_id]["ids"] = [each for each, _ in ours[:keep]]
             await self._save()
-            await self.storage.store.transcript_drop_last(ref, len(ours) - keep)
-        if whole[keep:]:
-            await self.storage.store.transcript_append(ref, [entry for _, entry in whole[keep:]])
-            await asyncio.to_thread(self._sessions.note_used, session_id, whole[-1][1].at)
-        state.doing = None
-
-    async def finish(self) -> None:
-        """Complete a `_replace` that was interrupted by a kill."""
-        doing, self.state.doing = self.state.doing, None
-        if doing is None or not await self._is_there(doing.session):
-            return
-        async with self._order(doing.session):
-            ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(doing.session)))
-            said = [TranscriptEntry(role, content, parse_time(at)) for role, content, at in doing.said]
-            whole = union.with_ids([*(entry for _, entry in ours[: doing.keep]), *said])
-            if ours[doing.keep : doing.keep + 1] and ours[doing.keep][0] != doing.drop:
-                await self._unite_transcript(doing.session, ours, whole)  # something was said since
-            else:
-                await self._replace(doing.session, ours, whole)
-            await self._merged(doing.session)
-        await self._save()
+            await self.storage.store.transcript_drop_last(ref, len(ours) - keep, new)
+        elif new:
+            await self.storage.store.transcript_append(ref, new)
+        if new:
+            await asyncio.to_thread(self._sessions.note_used, session_id, new[-1].at)
 
     async def _take_values(self, ref: SessionRef, given: SessionLine) -> None:
         """Set the values that were set later elsewhere, and delete those that were deleted later."""

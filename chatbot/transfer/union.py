@@ -408,16 +408,6 @@ class PlaceState:
 
 
 @dataclass(slots=True)
-class Replacement:
-    """A transcript that is being replaced: how much of it stays, what comes first of what goes, and what is written."""
-
-    session: str
-    keep: int
-    drop: str
-    said: list[tuple[str, str, str]]
-
-
-@dataclass(slots=True)
 class SyncState:
     """State of former syncs on this machine: the document `sync.json` of the identity."""
 
@@ -427,7 +417,6 @@ class SyncState:
     erased: list[str] = field(default_factory=list)
     """The sessions and facts that are gone on all machines."""
     facts: list[str] = field(default_factory=list)
-    doing: Replacement | None = None
     places: dict[str, PlaceState] = field(default_factory=dict)
 
     @classmethod

@@ -115,9 +115,11 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         rows = await self._rows(session, statements.STATE_OF_HEAD, name=_MESSAGES)
         return f"{rows[0][0]}:{rows[0][1]}" if rows else "0"
 
-    async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
+    async def transcript_drop_last(
+        self, session: SessionRef, n: int, instead: Sequence[TranscriptEntry] = ()
+    ) -> list[TranscriptEntry]:
         self._turns.pop(session.id, None)
-        return await asyncio.to_thread(self._drop_last, session, n) if n > 0 else []
+        return await asyncio.to_thread(self._drop_last, session, max(0, n), instead) if n > 0 or instead else []
 
     async def forget_session(self, session: SessionRef) -> None:
         for statement in (statements.DELETE_MESSAGES, statements.DELETE_VALUES):
@@ -165,11 +167,13 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             place.run(statements.SET_VALUE, **_head(_VALUES, 1), **kept)
             place.run(statements.TRIM_VALUES, cap=self._kv_cap)
 
-    def _drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
+    def _drop_last(self, session: SessionRef, n: int, instead: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
         place = self._place(session)
         with place.transaction(statements.LOCK_LINES, **_head(_MESSAGES, 0)):
             rows = place.rows(statements.DROP_MESSAGES, limit=min(n, _MOST))
             place.run(statements.RENEW_GENERATION, name=_MESSAGES, generation=new_generation())
+            if instead:
+                self._append_all(session, instead)
         return [_entry(*row[1:]) for row in sorted(rows)]
 
     def _place(self, session: SessionRef) -> PostgresPlace:

@@ -259,7 +259,8 @@ class TranscriptStoreContract(StoreContract):
         assert await store.transcript_read_last(session, 9) == wanted[:1]
         await store.transcript_append(session, wanted[2:])
         assert await store.transcript_read_last(session, 9) == [wanted[0], wanted[2]]
-        assert await store.transcript_drop_last(session, 9) == [wanted[0], wanted[2]]
+        assert await store.transcript_drop_last(session, 1, wanted[1:]) == wanted[2:]
+        assert await store.transcript_drop_last(session, 9) == wanted
         assert await store.transcript_read_last(session, 9) == []
 
     async def test_nothing_of_a_forgotten_transcript_comes_back(
@@ -343,13 +344,14 @@ class StoreMachine(RuleBasedStateMachine):
         self._same_end(n)
 
     @precondition(lambda self: self._keeps_transcript)
-    @rule(n=st.integers(-1, 4))
-    def take_back(self, n: int) -> None:
+    @rule(n=st.integers(-1, 4), contents=st.lists(TEXTS, max_size=2))
+    def take_back(self, n: int, contents: list[str]) -> None:
+        instead = [TranscriptEntry("user", content, self._tick()) for content in contents]
         try:
-            dropped = self._run(self._store.transcript_drop_last(self._session, n))
+            dropped = self._run(self._store.transcript_drop_last(self._session, n, instead))
         except UnsupportedOperation:
             return
-        assert dropped == self._run(self._model.transcript_drop_last(self._session, n))
+        assert dropped == self._run(self._model.transcript_drop_last(self._session, n, instead))
 
     @precondition(lambda self: self._keeps_transcript)
     @rule()
