@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from chatbot.errors import ConfigError, without_folders
 from chatbot.memory.origins import Mark, mark_of_deleted
 from chatbot.memory.scope import CHOICES
-from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
+from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Lines, Sessions
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreAway, StoreBusy, StoreError
@@ -336,20 +336,15 @@ class SessionUnion:
     async def _make(self, record: SessionRecord, said: Said, *, is_own: bool = False) -> None:
         if not is_own:
             record = replace(record, used_at=max([record.created_at, *(entry.at for _, entry in said[-1:])]))
-        draft = await asyncio.to_thread(self._sessions.begin, record)
-        try:
+        async with SessionCatalog(self.storage.backend).making(record) as draft:
             if said:
                 await self.storage.store.transcript_append(draft, [entry for _, entry in said])
-            await asyncio.to_thread(self._sessions.publish, record)
-        except BaseException:
-            await asyncio.to_thread(self._sessions.abandon, record.id)
-            raise
 
     async def _unite_transcript(self, session_id: str, ours: Said, theirs: Said) -> None:
         """Give a session the transcript of both sides; if both have continued it, one continuation becomes a fork."""
         cut = {*self.state.sessions[session_id]["cut"]}
-        left = [each for each in ours if each[0] not in cut]
-        whole, fork = union.united(session_id, left, theirs)
+        left = ([each for each in said if each[0] not in cut] for said in (ours, theirs))
+        whole, fork = union.united(session_id, *left)
         if fork is not None and not await self.is_gone(fork[0]):
             await self._fork(session_id, *fork)
         if whole != ours:
@@ -367,8 +362,7 @@ class SessionUnion:
         async with self._order(fork_id):
             await self._look(await asyncio.to_thread(self._sessions.get, fork_id))
             ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
-            cut = {*self.state.sessions[fork_id]["cut"]}
-            await self._unite_transcript(fork_id, ours, [each for each in said if each[0] not in cut])
+            await self._unite_transcript(fork_id, ours, said)
             await self._merged(fork_id)
 
     def _drop_files(self, session_id: str, said: list[TranscriptEntry]) -> None:
