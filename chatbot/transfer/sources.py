@@ -25,7 +25,6 @@ KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
-MOST_LEVELS = 100
 _MOST_SQUEEZED = 400
 """Highest compression ratio that is read: text stays below it, a zip bomb does not."""
 _SMALL = 4 << 20
@@ -169,8 +168,6 @@ def _recognised(text: str, path: Path) -> str:
 def _markdown_files(root: Path) -> Iterator[Path]:
     found = 0
     for folder, folders, names in os.walk(root):
-        if len(Path(folder).relative_to(root).parts) > MOST_LEVELS:
-            raise InvalidValue(f"{root} has over {MOST_LEVELS} levels of folders: check that it is the right folder")
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if name.lower().endswith(MARKDOWN_SUFFIXES) and not name.startswith("."):

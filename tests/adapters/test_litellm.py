@@ -69,6 +69,9 @@ async def test_each_user_has_a_memory(memory: AgentMemory) -> None:
     assert len(callback.sent[-1]) == 1
     assert not await memory.every()
     assert await memory.for_user("ada").every()
+    with pytest.raises(Exception, match="name the user of the call"):
+        await say(callback, "My brother Bo lives in Porto.", "Noted.")
+    assert not await memory.every()
 
 
 async def test_a_call_that_is_cancelled_is_not_waited_for(memory: AgentMemory) -> None:
@@ -90,12 +93,3 @@ async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, att
     assert block["role"] == "user"
     assert "on the blue card" in block["content"]
     assert_inside(block["content"], attack)
-
-
-async def test_a_memory_of_each_user_takes_no_call_without_one(memory: AgentMemory) -> None:
-    callback = Noting(memory, per_user=True)
-    with pytest.raises(Exception, match="name the user of the call"):
-        await say(callback, "My sister Anna lives in Lisbon.", "Noted.")
-    assert await memory.every(types=["exchange"]) == []
-    await say(callback, "My sister Anna lives in Lisbon.", "Noted.", user="ada")
-    assert len(await memory.for_user("ada").every(types=["exchange"])) == 1

@@ -18,6 +18,7 @@ from chatbot.memory import SessionHandle
 from chatbot.models.model import Model
 from chatbot.runtime import Options, Runtime
 from chatbot.telemetry.telemetry import Telemetry
+from tests.telemetry.collector import Collector, collecting
 
 Talking = Callable[..., AbstractAsyncContextManager[tuple[Runtime, SessionHandle]]]
 
@@ -66,6 +67,12 @@ def value_in(text: str, name: str, labels: Mapping[str, str]) -> float:
     """The sum of all samples of that name that have these labels."""
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as running:
+        yield running
 
 
 @pytest.fixture

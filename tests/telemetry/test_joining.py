@@ -24,7 +24,7 @@ from chatbot.telemetry.telemetry import sampler
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Served, serving
 from tests.servers.memory_server import listening
-from tests.telemetry.collector import Collector, collecting
+from tests.telemetry.collector import Collector
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -33,12 +33,6 @@ SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
 MALFORMED = [[], [""], [f"{SAMPLED}-more"], [SAMPLED.replace(TRACE, "0" * 32)], [SAMPLED, SAMPLED], [SAMPLED * 100]]
 TURN = "invoke_agent chat"
 CHOSEN = NonRecordingSpan(SpanContext(1, 1, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)))
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with collecting() as running:
-        yield running
 
 
 def config(collector: Collector, more: str = "") -> str:

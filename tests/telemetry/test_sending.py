@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from tests.patience import PATIENCE_S
-from tests.telemetry.collector import HANGS, Collector, collecting
+from tests.telemetry.collector import HANGS, Collector
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -23,12 +22,6 @@ MOVED = "I moved to Porto in the spring, and the locker there has the number 471
 LONGEST_FAREWELL_S = 2.0
 SLACK_S = 20.0
 """For a busy machine: less than the collector may take."""
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    with collecting() as running:
-        yield running
 
 
 def configure(url: str, more: str = "") -> None:

@@ -46,6 +46,8 @@ async def session(memory: MemorySystem) -> SessionHandle:
         await made.transcript_append(
             "user", f"entry {number} <script>alert(1)</script>\n### user — 2026-01-02T03:04:05Z"
         )
+    [name] = await made.attach([(b"\x89PNG photo", ".png")])
+    await made.transcript_append("user", f"look\n\n[photo.png](attachments/{name})")
     await made.kv_set("working_memory", "tea")
     await made.receipt_append({"turn": "t1", "session": made.id, "calls": [{"cost_usd": 0.5}], "memory": {"x": 1}})
     await made.memory.remember("Sam likes tea", type="preference", tags=["drinks"])
@@ -87,6 +89,8 @@ async def test_a_session_comes_in_as_it_went_out_and_once(
     copy = await other.load_session(session.id, "chat")
     assert await copy.transcript_read_all() == await session.transcript_read_all()
     assert await copy.working_memory_read() == "tea"
+    [name] = await session.attachments()
+    assert await copy.attachment(name) == b"\x89PNG photo"
     assert [receipt["turn"] for receipt in await copy.receipts()] == ["t1"]
     assert (copy.record.title, copy.record.created_at) == (session.record.title, session.record.created_at)
     rows = await copy.memory.every(ask=SENSITIVITIES, session_id=session.id)
@@ -133,14 +137,6 @@ async def test_what_the_caller_may_not_see_stays_behind(memory: MemorySystem, me
     async with MemorySystem(memory_home, Caller(clearance="inner")) as inner:
         exported = await export_session(inner, session.id)
     assert [row.title for row in exported.remembered.observations] == ["a shared matter"]
-
-
-async def test_memories_stay_behind_when_they_are_not_wanted(
-    memory: MemorySystem, session: SessionHandle, tmp_path: Path
-) -> None:
-    lines = _lines(await _bundle(memory, tmp_path / "b.jsonl", session.id, memories=False))
-    assert {"observation", "fact"}.isdisjoint(each["kind"] for each in lines)
-    assert all("memory" not in each["receipt"] for each in lines if each["kind"] == "receipt")
 
 
 def _with_file(name: str) -> Callable[[list[Line]], Sequence[Line | str]]:
@@ -321,19 +317,11 @@ async def test_json_lines_hold_it_all_and_markdown_can_be_read_back(
     exported = await export_session(memory, session.id)
     lines = [json.loads(line) for line in render_session(exported, "jsonl").splitlines()]
     kinds = [line["kind"] for line in lines]
-    assert kinds == ["session", *["entry"] * 8, "value", "receipt", *["observation"] * 2, "fact", "end"]
+    rows = [*["observation"] * 2, "fact"]
+    assert kinds == ["session", *["entry"] * 9, "value", "receipt", "attachment", *rows, "end"]
     assert lines[1]["number"] == 1
     exported = await export_session(memory, session.id, memories=False)
+    bare = [json.loads(line) for line in render_session(exported, "jsonl").splitlines()]
+    assert [line["kind"] for line in bare] == [kind for kind in kinds if kind not in rows]
+    assert all("memory" not in line["receipt"] for line in bare if line["kind"] == "receipt")
     assert transcript.parse(render_session(exported, "markdown").encode()) == await session.transcript_read_all()
-
-
-async def test_attachments_go_out_and_come_in_with_their_session(
-    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
-) -> None:
-    [name] = await session.attach([(b"\x89PNG photo", ".png")])
-    await session.transcript_append("user", f"look\n\n[photo.png](attachments/{name})")
-    path = await _bundle(memory, tmp_path / "b.jsonl", session.id)
-    await _import(other, path)
-    copy = await other.load_session(session.id, "chat")
-    assert await copy.attachment(name) == b"\x89PNG photo"
-    assert (await copy.transcript_read_all())[-1].content.endswith(f"(attachments/{name})")

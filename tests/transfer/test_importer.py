@@ -2,7 +2,6 @@
 
 import json
 import zipfile
-from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,6 @@ from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, render_memories
 from tests.transfer import exports
 
 AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as opened:
-        yield opened
 
 
 async def _import(memory: MemorySystem, path: Path, kind: str | None = None, **options: Any) -> ImportReport:
@@ -166,26 +159,16 @@ async def test_the_zip_of_an_export_is_read_as_it_comes(memory: MemorySystem, tm
     path = tmp_path / "export.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("chat.html", "<html>")
-        archive.writestr("conversations-000.json", exports.as_bytes(_conversations(2)))
-        archive.writestr(
-            "conversations-001.json", exports.as_bytes([exports.chatgpt(exports.chatgpt_message("user", "x"), key="x")])
-        )
-    assert len((await _import(memory, path)).sessions) == 3
-
-
-async def test_a_claude_export_brings_its_memories(memory: MemorySystem, tmp_path: Path) -> None:
-    path = tmp_path / "export.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(
-            "conversations.json", exports.as_bytes([exports.claude(exports.claude_message("human", "hi"))])
-        )
+        for number, said in enumerate(("hi", "hello")):
+            talk = exports.claude(exports.claude_message("human", said), key=f"k-{number}")
+            archive.writestr(f"conversations-{number:03}.json", exports.as_bytes([talk]))
         archive.writestr("memories.json", exports.as_bytes([{"conversations_memory": "Sam bakes bread."}]))
     report = await _import(memory, path)
-    assert (report.kind, len(report.sessions), report.memories) == ("claude", 1, 1)
+    assert (report.kind, len(report.sessions), report.memories) == ("claude", 2, 1)
     [hit] = await memory.memory().search("who bakes?")
     assert hit.observation.source == "import:claude"
     again = await _import(memory, path)
-    assert (again.sessions, again.memories, again.already) == ([], 0, 2)
+    assert (again.sessions, again.memories, again.already) == ([], 0, 3)
 
 
 async def test_memories_are_classified_marked_and_without_secrets(memory: MemorySystem, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ from tests.effort import examples
 
 AGENTS = {"chat": ["basic_session", "observations"]}
 Counts = tuple[int, int, int]
-
-
-@pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
-    async with MemorySystem(memory_home) as opened:
-        yield opened
 
 
 async def _import(memory: MemorySystem, path: Path, *, dry_run: bool = False) -> ImportReport:
@@ -95,6 +88,13 @@ LIVES: dict[str, tuple[list[Step], list[str]]] = {
             ({}, ".", (0, 0, 2)),
         ],
         ["House: BLUE"],
+    ),
+    "of a file with front matter every part is edited": (
+        [
+            ({ONE: "---\ntitle: Call\ndescription: open\n---\nthe bank"}, ONE, (1, 0, 0)),
+            ({ONE: "---\ntitle: Call\ndescription: completed\n---\nthe bank"}, ONE, (0, 1, 0)),
+        ],
+        ["Call: the bank"],
     ),
     "what was moved is known, and what is edited in it is added": (
         [
@@ -200,16 +200,6 @@ async def test_what_somebody_corrected_no_file_changes(memory: MemorySystem, tmp
         _write(path, f"# House\n{text}")
         assert await _came(memory, path) == (0, 0, 1)
     assert await _held(memory) == ["House: red"]
-
-
-async def test_whatever_part_is_edited_in_a_file_is_edited_here(memory: MemorySystem, tmp_path: Path) -> None:
-    text = "---\ntitle: Call\ndescription: open\n---\nthe bank"
-    path = _write(tmp_path / "a.md", text)
-    assert [await _came(memory, path) for _ in range(2)] == [(1, 0, 0), (0, 0, 1)]
-    _write(path, text.replace("open", "completed"))
-    assert [await _came(memory, path) for _ in range(2)] == [(0, 1, 0), (0, 0, 1)]
-    [row] = await memory.memory().every()
-    assert row.subtitle == "completed"
 
 
 FILES = st.sampled_from(["a/CLAUDE.md", "b/CLAUDE.md", "b/notes.md"])

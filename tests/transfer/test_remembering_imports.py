@@ -60,8 +60,11 @@ LOCKER = ("My locker at the gym has the number 4711.", "Noted: 4711.")
 
 
 async def test_what_was_said_elsewhere_is_recalled_here_with_its_age(memory: MemorySystem, tmp_path: Path) -> None:
-    report = await _import(memory, _file(tmp_path / "c.json", _talk(*BIKE, "ok", "Good.", *LOCKER)))
-    assert (len(report.sessions), report.exchanges, report.memories, report.skipped) == (1, 2, 0, [])
+    shed = ("The password: hunter2!x opens the shed in the garden.", "I shall remember the shed.")
+    report = await _import(memory, _file(tmp_path / "c.json", _talk(*BIKE, "ok", "Good.", *LOCKER, *shed)))
+    assert (len(report.sessions), report.exchanges, report.memories, report.skipped) == (1, 3, 0, [])
+    assert report.redacted == Counter({"password": 1})
+    assert "hunter2" not in json.dumps([row.as_json() for row in await _rows(memory)])
     [imported] = await memory.list_sessions()
     new = await memory.create_session(AGENTS["chat"], "chat")
     [hit, *_] = (await new.memory.recall(["Which number has my locker?"])).hits
@@ -72,16 +75,7 @@ async def test_what_was_said_elsewhere_is_recalled_here_with_its_age(memory: Mem
     assert (row.source, row.sensitivity, row.visibility) == ("import:chatgpt", "public", "private")
     assert (row.metadata["imported_from"], row.metadata["imported_key"]) == ("chatgpt", "c-1#5")
     found = await new.memory.search("what did I say in November 2023?")
-    assert {each.observation.user_text for each in found} == {BIKE[0], LOCKER[0]}
-
-
-async def test_a_second_import_remembers_nothing_again(memory: MemorySystem, tmp_path: Path) -> None:
-    path = _file(tmp_path / "c.json", _talk(*BIKE, *LOCKER), _talk(*LOCKER, key="c-2"))
-    await _import(memory, path)
-    before = [(row.id, row.mention_count) for row in await _rows(memory)]
-    report = await _import(memory, path)
-    assert (report.sessions, report.exchanges, report.already) == ([], 0, 2)
-    assert [(row.id, row.mention_count) for row in await _rows(memory)] == before
+    assert {each.observation.user_text for each in found} >= {BIKE[0], LOCKER[0]}
 
 
 async def test_what_was_erased_since_does_not_come_back(memory: MemorySystem, tmp_path: Path) -> None:
@@ -94,7 +88,7 @@ async def test_what_was_erased_since_does_not_come_back(memory: MemorySystem, tm
     assert [(row.id, row.status) for row in await _rows(memory)] == [(locker.id, "deleted")]
 
 
-async def test_of_a_conversation_that_has_grown_only_what_is_new_is_remembered(
+async def test_of_a_conversation_that_has_grown_only_what_is_new_is_remembered_and_that_once(
     memory: MemorySystem, tmp_path: Path
 ) -> None:
     path = tmp_path / "c.json"
@@ -102,15 +96,11 @@ async def test_of_a_conversation_that_has_grown_only_what_is_new_is_remembered(
     assert [row.user_text for row in await _rows(memory)] == [BIKE[0]]  # nobody has answered the other yet
     report = await _import(memory, _file(path, _talk(*BIKE, *LOCKER)))
     assert (report.exchanges, [session["entries"] for session in report.sessions]) == (1, [1])
-    assert [row.user_text for row in await _rows(memory)] == [BIKE[0], LOCKER[0]]
-
-
-async def test_secrets_are_taken_out_and_instructions_stay_out_of_prompts(memory: MemorySystem, tmp_path: Path) -> None:
-    said = ("The password: hunter2!x opens the shed in the garden.", "I shall remember the shed.")
-    report = await _import(memory, _file(tmp_path / "c.json", _talk(*said)))
-    [row] = await _rows(memory)
-    assert "hunter2" not in json.dumps(row.as_json())
-    assert report.redacted == Counter({"password": 1})
+    before = [(row.user_text, row.mention_count) for row in await _rows(memory)]
+    assert [text for text, _ in before] == [BIKE[0], LOCKER[0]]
+    report = await _import(memory, path)
+    assert (report.sessions, report.exchanges, report.already) == ([], 0, 1)
+    assert [(row.user_text, row.mention_count) for row in await _rows(memory)] == before
 
 
 async def test_an_import_that_failed_between_memories_and_session_goes_on_under_the_same_id(

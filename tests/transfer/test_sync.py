@@ -565,16 +565,11 @@ async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: P
     await synced("there", None)
     assert (await there.rows()).keys() == {row_id}
     assert all(path.read_bytes().startswith(b"age-encryption.org/") for path in folder.glob("*/*.gz"))
-    with pytest.raises(ConfigError, match="not encrypted: use an empty folder"):
-        await _plain(here, tmp_path)
-
-
-async def _plain(machine: Machine, tmp_path: Path) -> None:
     folder = tmp_path / "plain"
     folder.mkdir()
-    await machine.sync(folder)
-    async with machine.opened() as memory:
-        sealed(FolderPlace(folder), memory.backend, lambda: "too late")
+    await here.sync(folder)
+    with pytest.raises(ConfigError, match="not encrypted: use an empty folder"):
+        await synced("here", lambda: "too late")
 
 
 @pytest.mark.parametrize("seed", range(rounds(40, least=3)))
