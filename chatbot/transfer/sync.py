@@ -203,7 +203,8 @@ class Sync:
 
     def _read(self, names: Sequence[str]) -> Delivery:
         """Parse the files that were not taken in yet; what is wrong with one is reported, and it is left there."""
-        batch, known = Delivery(), self.known.taken | self.known.own
+        batch = Delivery()
+        known = self.known.taken | (self.known.own if self.place.keeps else self._ours)
         waiting = [each for each in names if each.endswith(".gz") and each not in known]
         for done, name in enumerate(waiting, 1):
             part, until = Delivery([name]), self.now() + _FUTURE
