@@ -6,13 +6,10 @@ A place is not trusted, and need not be there at all times. What is written to i
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -24,9 +21,9 @@ import msgspec
 
 from chatbot.errors import ConfigError
 from chatbot.stores.backend import Backend
-from chatbot.stores.errors import DamagedFile, MissingFolder, StoreFailed, UnsafePath
+from chatbot.stores.errors import DamagedFile, MissingFolder, StoreFailed
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import FILE_MODE, FOLDER_MODE, translated
+from chatbot.stores.files import FOLDER_MODE, opened, translated
 from chatbot.transfer.untrusted import content_of, open_zip
 
 NAME, KEY = "chatbot-sync.json", "key.age"
@@ -133,42 +130,30 @@ class FolderPlace(SyncPlace):
     keeps = True
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.key = os.path.abspath(folder)  # noqa: PTH100 - without the dots
+        self.folder = folder.resolve()  # it may be a link itself, but what is in it may not
+        self.key = str(self.folder)
 
     def names(self) -> list[str]:
-        """List the folder and the folders in it, without links and hidden files."""
+        """List the folder and the folders in it, without hidden files."""
         if not self.folder.is_dir():
             raise MissingFolder(f"{self.folder} is not there: connect the drive, or make the folder")
-        paths = (path for pattern in ("*", "*/*") for path in self.folder.glob(pattern))
-        found = (path.relative_to(self.folder) for path in paths if path.is_file() and not self._is_linked(path))
+        paths = (path for pattern in ("*", "*/*") for path in self.folder.glob(pattern) if path.is_file())
+        found = (path.relative_to(self.folder) for path in paths)
         return sorted(str(path) for path in found if not any(part.startswith(".") for part in path.parts))
 
     def read(self, name: str) -> bytes:
-        """Read a file that is not too large."""
-        with (self.folder / name).open("rb") as file:
-            if (size := os.fstat(file.fileno()).st_size) > _LARGEST_FILE:
-                raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB")
-            return file.read(size)
+        """Read a file that is no link, and not too large."""
+        path = self.folder / name
+        with opened(path.parent) as folder:
+            return folder.read(path.name)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a hidden draft and rename it."""
+        """Replace a file; not durably, for not every drive can say when it is."""
         path = self.folder / name
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         with translated(path.parent):
-            path.parent.mkdir(mode=FOLDER_MODE, exist_ok=True)
-            if self._is_linked(path.parent):
-                raise UnsafePath(f"{path.parent} is a link, which could lead anywhere")
-            try:
-                with open(draft, "xb", opener=partial(os.open, mode=FILE_MODE)) as file:
-                    file.write(data)
-                draft.replace(path)
-            finally:
-                draft.unlink(missing_ok=True)
-
-    def _is_linked(self, path: Path) -> bool:
-        """Return whether a link of the place leads to the path; the place itself may be one."""
-        return any(each.is_symlink() for each in (path, path.parent) if self.folder in each.parents)
+            path.parent.mkdir(FOLDER_MODE, exist_ok=True)
+        with opened(path.parent) as folder:
+            folder.replace(path.name, data, durable=False)
 
     def drop(self, name: str) -> None:
         """Delete a file."""
