@@ -157,7 +157,9 @@ class FolderPlace(SyncPlace):
 
     def drop(self, name: str) -> None:
         """Delete a file."""
-        (self.folder / name).unlink(missing_ok=True)
+        path = self.folder / name
+        with opened(path.parent) as folder:
+            folder.remove(path.name)
 
 
 class ArchivePlace(SyncPlace):
