@@ -7,9 +7,9 @@ agent = create_agent(model, tools(memory))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import (
@@ -27,6 +27,7 @@ from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.embed import AgentMemory, MemoryTool, Portal
 from chatbot.memory import SessionHandle
 
+Done = TypeVar("Done")
 _SPEAKERS: dict[str, type[HumanMessage | AIMessage]] = {USER: HumanMessage, ASSISTANT: AIMessage}
 
 
@@ -41,28 +42,23 @@ class MemoryHistory(BaseChatMessageHistory):
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # an attribute there
         """Return all messages, oldest first."""
-        return self._portal.run(self._read())
+        entries = self._run(lambda session: session.transcript_read_all())
+        return [message for entry in entries if (message := _message(item_of(entry))) is not None]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages, and remember the exchanges that they complete. Durable on return."""
-        self._portal.run(self._append([{**_openai(each), "langchain": message_to_dict(each)} for each in messages]))
+        items = [{**_openai(each), "langchain": message_to_dict(each)} for each in messages]
+        self._run(lambda session: self._memory.append(session, map(entry_of, items)))
 
     def clear(self) -> None:
         """Remove every message. What is remembered of them stays."""
-        self._portal.run(self._clear())
+        self._run(lambda session: session.transcript_clear())
 
-    async def _read(self) -> list[BaseMessage]:
-        entries = await (await self._session()).transcript_read_all()
-        return [message for entry in entries if (message := _message(item_of(entry))) is not None]
+    def _run(self, work: Callable[[SessionHandle], Awaitable[Done]]) -> Done:
+        async def done() -> Done:
+            return await work(await self._memory.session(self._session_id))
 
-    async def _append(self, items: Sequence[dict[str, Any]]) -> None:
-        await self._memory.append(await self._session(), map(entry_of, items))
-
-    async def _clear(self) -> None:
-        await (await self._session()).transcript_clear()
-
-    async def _session(self) -> SessionHandle:
-        return await self._memory.session(self._session_id)
+        return self._portal.run(done())
 
 
 def recalling(
