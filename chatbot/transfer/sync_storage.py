@@ -1,4 +1,4 @@
-"""Storage of an identity, open, with the state of its syncs, and the digest of everything that travels."""
+"""The open storage of an identity, the state of its syncs, and the digest of everything that is synced."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Record = dict[str, Any]
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):
-    """The contracts that ours keep in every storage."""
+    """The contracts of our own session stores, in every storage."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class PlaceState:
     digests: set[bytes] = field(default_factory=set)
     """Of lines of the journal and of parts of them, of counts, entries, receipts, attachments, bills and erased ids."""
     sessions: dict[str, str] = field(default_factory=dict)
-    """From a session to the digest of its state."""
+    """Digest of the state of each session."""
     taken: set[str] = field(default_factory=set)
     """Files of others that were taken in."""
     own: set[str] = field(default_factory=set)
@@ -64,7 +64,7 @@ class PlaceState:
     """When the last sync with it was done."""
 
     def new(self, said: Iterable[str], about: str = "") -> list[str]:
-        """Return what the place does not know yet of these texts, and note that it will."""
+        """Return those of these texts that the place lacks, and note that it gets them."""
         found = {digest_of(f"{about}{each}"): each for each in said}
         new = [each for digest, each in found.items() if digest not in self.digests]
         self.digests |= found.keys()
@@ -73,7 +73,7 @@ class PlaceState:
 
 @dataclass(slots=True)
 class Replacement:
-    """A transcript that is being replaced: how much of it stays, what comes first of what goes, and what is written."""
+    """A transcript that is being replaced: the number of entries to keep, the first one to drop, and those to write."""
 
     session: str
     keep: int
@@ -132,7 +132,7 @@ class Storage:
     @classmethod
     @asynccontextmanager
     async def opened(cls, home: Home | None) -> AsyncIterator[Storage]:
-        """Open a storage for the time of the context. Raises `ConfigError` where memory is kept nowhere."""
+        """Open a storage for the time of the context. Raises `ConfigError` if memory is kept nowhere."""
         if home is None:
             raise ConfigError("memory is kept nowhere: there is nothing to sync")
         async with AsyncExitStack() as stack:
@@ -151,7 +151,7 @@ class Storage:
         return self.backend.document(STATE)
 
     def journal(self) -> Journal:
-        """Read the whole log. Needs its lock where it is to be changed."""
+        """Read the whole log. Needs its lock if it will be changed."""
         self.log.start_again()
         return Journal(line for _, line in self.log.read_new())
 
@@ -160,7 +160,7 @@ class Storage:
         return await asyncio.to_thread(self.backend.sessions.find, lambda _: True)
 
     async def content(self, ref: SessionRef) -> SessionContent:
-        """Return what is kept of a session beside its record."""
+        """Return what is stored of a session besides its record."""
         place = self.backend.place_of(ref)
         said = with_ids(await self.store.transcript_read_all(ref))
         values = {each.key: (each.value, format_time(each.at)) for each in await self.store.kv_entries(ref)}
@@ -170,14 +170,14 @@ class Storage:
 
 
 def said_of_session(record: SessionRecord, content: SessionContent) -> str:
-    """Return what a digest of an identity says of a session."""
+    """Return the text of a session for a digest of its identity."""
     ids, values = [each for each, _ in content.said], sorted([key, *each] for key, each in content.values.items())
     receipts = sorted(map(canonical, content.receipts))
     return canonical({"session": [portable(record), ids, values, receipts, content.files]})
 
 
 def digest_of_all(said: Iterable[str]) -> str:
-    """Return the digest of all that travels of an identity, in no order: the same on machines that are in sync."""
+    """Return the digest of everything that is synced, in any order: the same on machines that are in sync."""
     return sha256("\n".join(sorted(said)).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
@@ -195,7 +195,7 @@ async def digest_of_storage(storage: Storage) -> str:
 
 
 async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str]:
-    """Return what cannot be read, so that no copy has it, after what was set aside; without folders."""
+    """Return the parts that were set aside, then those that cannot be read, and are in no copy; without folders."""
     lines = dict.fromkeys(("usage", "tombstones"), ("bill", record_of))
     found = await asyncio.to_thread(lambda: [*storage.backend.examine(Examination(subjects=lines))])
     found += await storage.observations.examine()
@@ -210,7 +210,7 @@ def _least_telling(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
 
 
 def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: bool = False) -> int:
-    """Add records that are not there yet, in the order of time; return how many. Of a receipt the shorter one stays."""
+    """Add new records, in the order of time; return how many. Of two versions of a receipt the shorter is kept."""
     with lines.alone() as pen:
         ours = lines.all()
 

@@ -5,8 +5,8 @@ read from it; nothing in it decides who may see a fact. Facts that read like ins
 recalled rows, are dropped with the reason.
 
 The model is shown at most six memories, by numbers that mean nothing outside of this call, and answers with numbers:
-no text of its answer is kept. After an answer that is invalid, out of range, given twice, or about a memory that has
-nothing to do with the fact, the fact is simply added.
+no text of its answer is kept. If an answer is invalid, out of range, given twice, or about a memory that has nothing to
+do with the fact, the fact is simply added.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ async def candidates_for(
     """Return memories like the facts, each fact's best ones first.
 
     They are facts too, of the same agent, namespace and visibility, not sensitive, and visible to the caller. Lines of
-    a profile are left out: they change by its own rules.
+    a profile are left out: they change by rules of their own.
     """
     found = await memories.search_batch(
         [f"{fact.subject} {fact.content}" for fact in facts],
