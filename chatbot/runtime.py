@@ -262,7 +262,7 @@ class Runtime(AsyncResource):
         return name, found
 
     async def use_model(self, name: str) -> None:
-        """Switch to another model, from the next `chat` on. If it raises `ModelError` or `ConfigError`, all stays.
+        """Switch to another model, from the next `chat` on. On a `ModelError` or `ConfigError` nothing changes.
 
         The model gets the settings of `[model]`, as with the option `model`, and those of its own provider in
         `[providers]`. Hooks keep the model they began with.
