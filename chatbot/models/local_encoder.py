@@ -277,7 +277,7 @@ class LocalEmbedder(Embedder):
         return EmbeddingResult([_row(english.get(text), part) for text, part in zip(texts, parts, strict=True)], usage)
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
-        """Return a vector for each text that finds rows of all languages, and for an English one that finds English."""
+        """Return a vector that finds rows of all languages, and for an English text one that finds English rows."""
         parts = await self._encoded(texts)
         english, usage = await self._english_parts(texts, parts)
         return [_questions(english.get(text), part) for text, part in zip(texts, parts, strict=True)], usage
