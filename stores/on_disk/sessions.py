@@ -254,7 +254,7 @@ class FolderSessions(Sessions):
 
 @contextmanager
 def _known(session_id: str) -> Iterator[None]:
-    """Name the session in the error that its folder is missing."""
+    """Name the session in the error about its missing folder."""
     try:
         yield
     except MissingFolder as error:
