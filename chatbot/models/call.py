@@ -56,7 +56,7 @@ class ModelRequest(AsyncResource):
         """LiteLLM's stream, once it has been opened."""
 
     async def next(self) -> Any:
-        """The next chunk, None after the last. Sends the request first; opening and first chunk share one limit."""
+        """Return the next chunk, None after the last. Sends the request first; opening and first chunk share limits."""
         failure: ModelError
         try:
             async with asyncio.timeout(self._timeout_s):

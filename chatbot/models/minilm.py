@@ -37,7 +37,7 @@ Tensor = NDArray[Any]
 Matrix = NDArray[np.float32]
 
 _TYPES = {1: "<f4", 3: "i1"}
-"""`TensorProto.DataType`, of the tensors that are read; others are passed over."""
+"""`TensorProto.DataType`, of the tensors that are read; others are skipped."""
 _GRAPH, _INITIALIZER = 7, 5
 _DIMS, _DATA_TYPE, _NAME, _RAW_DATA = 1, 2, 8, 9
 
