@@ -35,7 +35,7 @@ _PREFIX = "CHATBOT_"
 _DEEP = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
 _LARGEST = 1_000_000
-"""Most characters of a file of settings."""
+"""Maximum characters of a file of settings."""
 _ENVIRONMENT = "the environment"
 _Layers = dict[Path | str, Table]
 """Layers by their file or other source, in ascending priority."""

@@ -26,7 +26,7 @@ class Judgement(Struct, frozen=True):
     """The judgement of a text by heads that were trained on labelled lines. See `training/README.md`."""
 
     needs_memory: bool
-    """An answer needs what the person told earlier."""
+    """An answer needs something that the person said earlier."""
     states_something: bool
     """It says something worth keeping."""
     orders_a_model: int
@@ -34,7 +34,7 @@ class Judgement(Struct, frozen=True):
     scores: Mapping[str, float]
     """The score of each head, before its thresholds: for receipts."""
     asks_the_bot: bool = False
-    """It asks what the bot itself said."""
+    """It asks about what the bot itself said."""
 
 
 class Embedder(AsyncResource):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 IN_MEMORY = "in_memory"
 SERVER = ".server"
-"""Place of tokens and requests, beside the identities."""
+"""Place of tokens and requests, next to the identities."""
 
 
 class Options(Struct, frozen=True):

@@ -48,7 +48,7 @@ _LOOK_ALIKES = (
     ("ɑɡıȷłøđħŧɩʋɐəɔ", "agijlodhtivaec"),
     ("‘’‛ʼʹ′“”„″‐‑‒–—−⁄∕∣ǀ∶։", "''''''\"\"\"\"------//||::"),
 )
-"""Signs of other scripts and what they are read as: Cyrillic, Greek, Armenian, Latin, punctuation."""
+"""Signs of other scripts with the letters they are read as: Cyrillic, Greek, Armenian, Latin, punctuation."""
 _CONFUSABLES = {ord(sign): plain for signs, plains in _LOOK_ALIKES for sign, plain in zip(signs, plains, strict=True)}
 _SQUARED = {
     first + at: chr(97 + at) for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6, 0xE0041, 0xE0061) for at in range(26)

@@ -237,7 +237,7 @@ class Blobs(ABC):
 
     @abstractmethod
     def drop(self, name: str) -> None:
-        """Erase a blob. Durable on return; one that is not there is no error."""
+        """Erase a blob. Durable on return; a missing one is no error."""
 
 
 class Place(ABC):

@@ -21,7 +21,7 @@ from chatbot.stores.observation import PROTECTED_TYPES, Observation
 BOOST = 0.1
 """Gain of the first use since the last run, divided by ln 2."""
 FLOOR = 0.2
-"""Least strength as a share of the importance, which keeps the order of importance."""
+"""Minimum strength as a share of the importance, which keeps the order of importance."""
 LASTING_TYPES = PROTECTED_TYPES | {"discovery"}
 """Types that decay at half the rate."""
 LEAST_CHANGE = 0.06

@@ -134,7 +134,7 @@ class Row:
     visibility: Visibility = "private"
     sensitivity: Sensitivity = "unknown"
     min_clearance: Clearance = "public"
-    """Least clearance that may see it, besides its visibility."""
+    """Minimum clearance that may see it, besides its visibility."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from weakref import WeakMethod, WeakSet
 from chatbot.stores.files import LOCK_NAME, LOCK_TIMEOUT_S, Folder, open_folder, translated
 
 MOST = 24
-"""Most holders, of at most three descriptors each."""
+"""Maximum holders, of at most three descriptors each."""
 
 Close = Callable[[], bool]
 """Closes descriptors; returns False if they are in use and stay open."""

@@ -47,7 +47,7 @@ EMPTY = frozenset(name for name, held in LABELS.items() if held[0].default == ""
 """Labels for which an empty filter text selects the rows without one."""
 
 MOST_AT_ONCE = 1_000
-"""Most rows of a `Page`; other results are as long as their limit."""
+"""Maximum rows of a `Page`; other results are as long as their limit."""
 EVERY = 2**31
 """Limit that includes all rows."""
 

@@ -165,7 +165,7 @@ class SessionRecord(Struct, frozen=True):
     project: str = ""
     """Project of the session and its memories; those of other projects are not recalled."""
     sensitivity: Sensitivity = "public"
-    """Least sensitivity of its memories."""
+    """Minimum sensitivity of its memories."""
     history: str = ""
     """Number of entries at the end of the conversation with a client that sends all of it, and digests of its last
     exchanges: `entries:one.another`."""

@@ -84,7 +84,7 @@ _TYPES: tuple[tuple[Any, Any, str], ...] = (
     (kinds.Metadata, pair, "KEY=VALUE"),
 )
 _FEW = 5
-"""Most words that argparse lists as choices; longer lists are checked later, with a suggestion."""
+"""Maximum words that argparse lists as choices; longer lists are checked later, with a suggestion."""
 _BEGUN = {kinds.IdCursor: "id", kinds.FactId: "fact_id", kinds.LineKey: "line_key"}
 """Kinds of ids whose beginning is enough, each with the function that finds the whole one."""
 _SAMPLES = {

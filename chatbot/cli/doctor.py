@@ -273,7 +273,7 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
     mend = embed if setup.config.embedding.model.startswith("local/") else None
     try:
         if open_embedder(setup.config.embedding, setup.config.providers) is None:
-            return  # the check of models says what would bring one
+            return  # the check of models reports how to get one
         async with _open(setup) as memory:
             stats = await memory.memory().vector_stats(ask=SENSITIVITIES)
     except (UnsupportedOperation, ChatbotError):
@@ -382,7 +382,7 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
         memories(setup, verify=verify),
     ):
         async for finding in _storage_first(part):
-            if finding.state != "bad" or finding.message not in told:  # each part finds a storage that is away
+            if finding.state != "bad" or finding.message not in told:  # each part reports a storage that is away
                 yield finding
             told.add(finding.message)
 

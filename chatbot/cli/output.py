@@ -326,7 +326,7 @@ def drawn(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None)
 
 
 def _room(widths: list[int]) -> int:
-    """Least width of the last column."""
+    """Minimum width of the last column."""
     return min(widths[-1], _LEAST_OF_LAST)
 
 

@@ -57,7 +57,7 @@ class Capabilities:
 
 
 class HookContext(Struct, frozen=True):
-    """The identity that a hook is made for, and what the hook may use."""
+    """The identity that a hook is made for, and the objects that it may use."""
 
     config: Config
     identity: str

@@ -243,7 +243,7 @@ class _Tokenizer:
 NAME = "local/auto"
 PARTS = (MINILM, MULTILINGUAL)
 _BESIDE, _ALONE = 0.2, 0.75
-"""Weights of the multilingual part of an English question, beside MiniLM's part and alone: MiniLM ranks English rows
+"""Weights of the multilingual part of an English question, with MiniLM's part and alone: MiniLM ranks English rows
 better, and the mean of both better still. Chosen on half of the questions of five sets, on a plateau."""
 
 

@@ -1,7 +1,7 @@
 """Backups: a sync with one file, which holds everything of an identity; and copies between storages, through a backup.
 
 A backup is checked to its end before anything is written, and restored by taking it in: an equal digest means that the
-result is equal. It is a zip archive of what a sync puts into a folder, with `backup.json` at its end.
+result is equal. It is a zip archive of the files of a sync, with `backup.json` at its end.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class Sync:
         if not self._is_forgotten:
             self.known.at = format_time(self.now())
             self.state.places[self.place.key] = self.known
-        if not self.dry_run and not self.is_trial:  # what was given to a backup is known to have been there, too
+        if not self.dry_run and not self.is_trial:  # the content of a backup is known to have existed, too
             await self._save()
         self.report.forks = self._sessions.forks
         self.report.aside += self._sessions.aside
@@ -296,7 +296,7 @@ class Sync:
         return journal, rows
 
     async def _take_sessions(self, batch: Delivery) -> None:
-        """Unite sessions with what other machines know of them."""
+        """Unite sessions with the copies of other machines."""
         done, total = 0, len([*chain(*batch.sessions.values())])
 
         def said(name: str) -> list[SessionLine]:
@@ -345,7 +345,7 @@ class Sync:
     def _cleared(self, journal: Journal) -> tuple[list[str], list[Line]]:
         """Return our files with lines that were erased since, and their remaining lines.
 
-        Sessions of which a line is dropped are given again.
+        Sessions with a dropped line are given again.
         """
         cut = chain.from_iterable(each["cut"] for each in self.state.sessions.values())
         gone = {*self.known.new([*journal.erased, *self.state.erased, *cut], "cleared ")}
@@ -488,7 +488,7 @@ async def sync(
 async def exchange(
     memory: MemorySystem, meeting: Meeting, files: dict[str, bytes], *, now: Callable[[], datetime]
 ) -> ServerAnswer:
-    """Take in the files of another machine; without any, return what is new for it. Raises like `sync`."""
+    """Take in the files of another machine; without any, return those that are new to it. Raises like `sync`."""
     async with Storage.opened(memory.where) as storage:
         place, takes = ParcelPlace(meeting, files), bool(files) and not meeting.is_trial
         done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, is_trial=meeting.is_trial)

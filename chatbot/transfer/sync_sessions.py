@@ -167,7 +167,7 @@ class SessionUnion:
                        [*self._blobs(record.id).sizes()]])  # fmt: skip
 
     async def _look(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
-        """Update what is known of a session; note the entries that were removed since, unless we removed them.
+        """Update the noted state of a session; note the entries that were removed since, unless we removed them.
 
         Returns its content if that had to be read.
         """
@@ -378,7 +378,7 @@ class SessionUnion:
 
 
 def _portions(blobs: Blobs, names: list[str]) -> list[list[str]]:
-    """Return the names in portions of at most so many bytes, or of one blob; a single empty one if there are none."""
+    """Return the names in portions of limited size, or of one blob; a single empty portion if there are none."""
     sizes, portions, total = blobs.sizes() if names else {}, [list[str]()], 0
     for name in names:
         size = sizes.get(name, 0)

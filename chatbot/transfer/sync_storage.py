@@ -156,11 +156,11 @@ class Storage:
         return Journal(line for _, line in self.log.read_new())
 
     async def records(self) -> list[SessionRecord]:
-        """Return the records of all sessions, the one used last first."""
+        """Return the records of all sessions, most recently used first."""
         return await asyncio.to_thread(self.backend.sessions.find, lambda _: True)
 
     async def content(self, ref: SessionRef) -> SessionContent:
-        """Return what is stored of a session besides its record."""
+        """Return the stored content of a session without its record."""
         place = self.backend.place_of(ref)
         said = with_ids(await self.store.transcript_read_all(ref))
         values = {each.key: (each.value, format_time(each.at)) for each in await self.store.kv_entries(ref)}
@@ -182,7 +182,7 @@ def digest_of_all(said: Iterable[str]) -> str:
 
 
 async def digest_of_storage(storage: Storage) -> str:
-    """Return the digest of what is kept, as `doctor`, `backup` and `restore` print it."""
+    """Return the digest of the storage, as `doctor`, `backup` and `restore` print it."""
     sessions = storage.backend.sessions
     said = [said_of_session(each, await storage.content(sessions.ref(each.id))) for each in await storage.records()]
 

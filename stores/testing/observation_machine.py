@@ -29,7 +29,7 @@ IDS = [f"01900000-0000-7000-8000-{number:012x}" for number in range(40)]
 
 Nearest = Literal["exact", "approximate"]
 RECALL = 0.98
-"""Least share of the nearest rows that an "approximate" store finds on average."""
+"""Minimum share of the nearest rows that an "approximate" store finds on average."""
 COSINE_OFF = 0.02
 """Greatest error of its cosines."""
 

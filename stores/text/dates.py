@@ -18,7 +18,7 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 
 _LONGEST = 5_000
-"""Most characters of a text that are read."""
+"""Maximum characters of a text that are read."""
 _ACCENT = re.compile("[\u0300-\u036f]")
 _WORD = re.compile("[a-z]+|[年月]")
 _DIGIT = re.compile("[0-9]")

@@ -129,7 +129,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
     async def do_project(self, name: str) -> None:
         """Show the project of this session, or move the session to one: /project [NAME].
 
-        What is remembered of the session moves along. /project - takes it out of its project.
+        The memories of the session move along. /project - removes it from its project.
         """
         session = self._session()
         moved = await session.move(name) if name else 0

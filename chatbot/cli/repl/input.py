@@ -131,7 +131,7 @@ class CommandLineSlash(Slash):
         return await self._begin_again("setup", text)
 
     async def _begin_again(self, name: str, text: str) -> Next:
-        """Run a command, and go on with what it wrote, if anything."""
+        """Run a command; if it changed settings, open the identity again with them."""
         before = self._written()
         await self._command(name, text)
         return Next() if self._written() == before else Next(identity=self._runtime.setup.identity.name)
@@ -275,7 +275,7 @@ class SlashCompleter(Completer):
             try:
                 self._asked[kind] = await getattr(self._candidates, kind)()
             except (ChatbotError, StoreError):
-                self._asked[kind] = ()  # the command itself will say what is wrong
+                self._asked[kind] = ()  # the command itself reports the error
         return self._asked[kind]
 
 

@@ -37,7 +37,7 @@ from chatbot.stores.text.analysis import terms
 FACT_TYPES: tuple[Type, ...] = ("note", "preference", "identity", "decision", "event", "discovery", "technical")
 """The types of facts; anything else becomes a note."""
 MOST_FACTS = 12
-"""Most facts read from a reply."""
+"""Maximum facts read from a reply."""
 LONGEST_FACT = 500
 _SHORTEST_FACT = 8
 _LONGEST_NAME = 100
@@ -180,7 +180,7 @@ def _repeats(fact: ExtractedFact, row: Observation, own: set[str]) -> bool:
     words = set(terms(fact.content))
     new = words - set(terms(row.text()))
     if contradict(row.text(), fact.content):
-        return False  # a denial repeats what it denies
+        return False  # a denial repeats the words of the fact that it denies
     return len(new) <= (1 - _REPEATED) * len(words) and new.isdisjoint(own)
 
 

@@ -40,7 +40,7 @@ SOURCE = "extraction"
 FROM_REPLY = "extraction:reply"
 """Source of a fact with words of the bot that the person did not use: it replaces no other."""
 _SAME_SUBJECT = 50
-"""Most facts on a subject that are compared with a new one."""
+"""Maximum facts on a subject that are compared with a new one."""
 _SAID_AT_ONCE = 5
 _ALIKE = 0.85
 """The least cosine at which a fact replaces another: two such facts mean nearly the same, and the newer one updates."""
