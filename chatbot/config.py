@@ -62,7 +62,7 @@ class ProviderSettings(Section, frozen=True):
 
 
 AliasName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
-"""Without a slash, so that no model of a provider can be hidden by one."""
+"""Name without a slash, so that no alias can hide a model of a provider."""
 ProviderName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 
 
@@ -141,7 +141,7 @@ class RetentionSettings(Section, frozen=True):
     archive_after_days: Days = 0
     delete_after_days: Days = 0
     max_rows: Count = 0
-    """Most active rows; the least important others are archived."""
+    """Maximum active rows; the least important others are archived."""
 
 
 class MaintenanceSettings(Section, frozen=True):
@@ -208,7 +208,7 @@ class McpSettings(Section, frozen=True):
 
 
 class FilesSettings(Section, frozen=True):
-    """`[files]`: tools for files, in the chat of a terminal alone, where each call is shown and asked about."""
+    """`[files]`: tools for files, only in the chat of a terminal, where each call is shown and confirmed."""
 
     folder: str = ""
 
@@ -263,11 +263,11 @@ STANDING = {
     "money": "What do I pay, owe and save?",
     "dates": "Which birthdays and anniversaries matter to me?",
 }
-"""The standing questions that come along, by name."""
+"""The standing questions that ship, by name."""
 
 
 class StandingSettings(Section, frozen=True):
-    """`[[standing]]`: a question whose answer stands in the profile; by its name it changes one that comes along."""
+    """`[[standing]]`: a question whose answer is in the profile; with the name of one that ships, it changes that."""
 
     name: str = ""
     question: str = ""
@@ -315,7 +315,7 @@ class Config(Section, frozen=True):
 
     @property
     def nameable_providers(self) -> frozenset[str]:
-        """Providers whose models an identity may name: usual ones, and those in `[providers]` with their interface.
+        """Providers whose models an identity may name: usual ones, those in `[providers]`, and their `kind`.
 
         Only the owner can write these tables: found files and identities may not.
         """
@@ -324,7 +324,7 @@ class Config(Section, frozen=True):
 
     @property
     def questions(self) -> tuple[StandingSettings, ...]:
-        """The standing questions that are enabled: those that come along, as they were changed, and the user's own."""
+        """The enabled standing questions: those that ship, with the user's changes, and the user's own."""
         known = {name: StandingSettings(name=name) for name in STANDING}
         known |= {each.name or each.question: each for each in self.standing}
         return tuple(each for each in known.values() if each.enabled)

@@ -30,12 +30,12 @@ FILE_VARIABLE = "CHATBOT_CONFIG"
 OF_IDENTITY = frozenset({"persona", "description", "clearance", "sensitivity"})
 """Keys of `identity.toml` that are not settings."""
 _BENEATH = ("model", "providers", "aliases")
-"""Tables of the user's own file that hold beneath a file found in the current folder, which overrules them."""
+"""Tables of the user's own file that apply below a file found in the current folder, which overrides them."""
 _PREFIX = "CHATBOT_"
 _DEEP = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
 _LARGEST = 1_000_000
-"""Most characters of a file of settings."""
+"""Maximum characters of a file of settings."""
 _ENVIRONMENT = "the environment"
 _Layers = dict[Path | str, Table]
 """Layers by their file or other source, in ascending priority."""
@@ -59,7 +59,7 @@ class Settings:
         """True if the user named, owns or trusts the file; a file that was only found is untrusted."""
         self._file = file
         self._own: tuple[Path, Table] = (Path(), {})
-        """The user's own file, and what it says beneath a file that was found in the current folder."""
+        """The user's own file, and its settings that apply below a file found in the current folder."""
         self._identity: tuple[Path | str, Table] = ("identity", {})
         self._environment = environment
         self._flags = flags

@@ -51,16 +51,16 @@ Result = TypeVar("Result")
 AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
 """The type of a client's messages."""
 _CLOCKS_APART = timedelta(minutes=1)
-"""Furthest that the clock of who sends messages may be ahead of ours."""
+"""How far the clock of a sender of messages may be ahead of ours."""
 _UNKNOWN = Disclosure("the model")
-"""Which model reads it is the caller's choice, so what was marked sensitive is left out."""
+"""The caller chooses the model that reads it, so sensitive rows are left out."""
 _LOOKED_BACK = 20
-"""Entries before new ones in which the question may be that they answer."""
+"""Number of earlier entries that are searched for the question which new ones answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool that was called in the turn: its name, its arguments (JSON, or what becomes JSON), and its answer."""
+    """A tool that was called in the turn: its name, its arguments (JSON text or a mapping), and its answer."""
 
     name: str
     arguments: str | Mapping[str, Any]
@@ -84,7 +84,7 @@ class MemoryContext:
         return self.recalled.rows
 
     def added_to(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-        """The messages with the block as one of the user's, before the last question: prefixes stay cacheable."""
+        """Return the messages with the block as a user message before the last question: prefixes stay cacheable."""
         if not self.text:
             return list(messages)
         last = max((at for at, each in enumerate(messages) if each.get("role") == USER), default=len(messages))
@@ -94,9 +94,9 @@ class MemoryContext:
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """Ids of what was kept of a turn, and the kinds of secrets that it is kept without.
+    """Ids of the rows that were kept of a turn, and the kinds of secrets removed from them.
 
-    `exchange` is None where it was not worth keeping.
+    `exchange` is None if it was not worth keeping.
     """
 
     exchange: str | None = None
@@ -116,14 +116,14 @@ class MemoryTool:
         self._box = box
 
     async def __call__(self, arguments: str | Mapping[str, Any] = "{}") -> str:
-        """Run it; the text is for the model, also where the call is wrong. What it quotes is framed as data."""
+        """Run it and return the text for the model, also if the call is wrong. Memories in it are framed as data."""
         written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         [result] = await self._box.run([ToolCall(self.name, self.name, written)])
         return str(result.content)
 
 
 class AgentMemory(Memory, AsyncResource):
-    """The memory of one agent and one user: every operation of `Memory`, and what a turn does with it."""
+    """The memory of one agent and one user: every operation of `Memory`, and those of a turn."""
 
     def __init__(self, system: MemorySystem, setup: Setup, *, owns: bool = True) -> None:
         super().__init__(system.memory(setup.agent).scope)
@@ -142,7 +142,7 @@ class AgentMemory(Memory, AsyncResource):
     ) -> MemoryContext:
         """Return the memories about the user's last messages: at most `rows` memories in `tokens` tokens.
 
-        Of a `session` that `messages` continue, what the messages show anyway is left out. Writes nothing.
+        With the `session` that `messages` continue, memories that these show anyway are left out. Writes nothing.
         """
         said = asked_in(messages)
         turn = self._turn(session, recall_rows=rows, recall_tokens=tokens)
@@ -187,8 +187,8 @@ class AgentMemory(Memory, AsyncResource):
     async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:
         """Append messages of a conversation that is held elsewhere, and record each exchange that they complete.
 
-        Returns the ids of the exchanges that were worth keeping. Durable on return. A reply that goes on after another
-        call replaces the exchange as it was until then. Raises `InvalidValue` for a time that is still to come.
+        Returns the ids of the exchanges that were worth keeping. Durable on return. A reply that a later call continues
+        replaces the exchange kept so far. Raises `InvalidValue` for a time in the future.
         """
         new = list(entries)
         for number, entry in enumerate(new):
@@ -210,7 +210,7 @@ class AgentMemory(Memory, AsyncResource):
         return [each.id for each in kept if each is not None]
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:
-        """The tools of memory for a model, which see what this caller sees and no more than `public` rows."""
+        """Return the tools of memory for a model, which see only `public` rows that this caller sees."""
         project = self._placed.caller.project
         rights = self.caller.rights & TOOL_RIGHTS
         system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
@@ -222,7 +222,7 @@ class AgentMemory(Memory, AsyncResource):
         return [MemoryTool(each, box) for each in box.specs]
 
     async def session(self, key: str | None = None, *, title: str = "") -> SessionHandle:
-        """The session that you know by `key`, begun if there is none; a new one without a key."""
+        """Return your session of that `key`, created if there is none; without a key a new one."""
         stores = self._setup.agent_settings.memory if self.system.home else (IN_MEMORY,)
         if key is None:
             return await self.system.create_session(stores, self._setup.agent, title=title)
@@ -236,7 +236,7 @@ class AgentMemory(Memory, AsyncResource):
     def for_project(self, project: str) -> AgentMemory:
         """Return the same memory in a project, closed with this one; `-` for none. Raises `AccessDenied` from another.
 
-        What is kept there is found there alone; what is kept in none is found in all.
+        Memories of a project are found only in it, those without a project in all.
         """
         return AgentMemory(self.system.cleared_for(project=project), self._setup, owns=False)
 
@@ -288,9 +288,9 @@ def open_memory(
     """Open the memory in a folder, at the address of a database, or, for None, in this process alone.
 
     A folder is that of `chatbot --config FOLDER/config.toml`: identities are below it, and a `config.toml` in it is
-    read, if there is one. Each `user` has a memory of their own. What is kept in a `project` is found in that one
-    alone, and what is kept in none in all. Open with `async with`, or call `aclose`. Raises `ConfigError`,
-    `IdentityError` or `InvalidValue`.
+    read, if there is one. Each `user` has a memory of their own. Memories of a `project` are found only in it, those
+    without a project in all. Open with `async with`, or call `aclose`. Raises `ConfigError`, `IdentityError` or
+    `InvalidValue`.
     """
     if isinstance(place, str) and "://" in place:
         settings = Settings(None, {"storage": {"url": place}}, {}, {})

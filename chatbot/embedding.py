@@ -26,7 +26,7 @@ class Judgement(Struct, frozen=True):
     """The judgement of a text by heads that were trained on labelled lines. See `training/README.md`."""
 
     needs_memory: bool
-    """An answer needs what the person told earlier."""
+    """An answer needs something that the person said earlier."""
     states_something: bool
     """It says something worth keeping."""
     orders_a_model: int
@@ -34,13 +34,13 @@ class Judgement(Struct, frozen=True):
     scores: Mapping[str, float]
     """The score of each head, before its thresholds: for receipts."""
     asks_the_bot: bool = False
-    """It asks what the bot itself said."""
+    """It asks about what the bot itself said."""
 
 
 class Embedder(AsyncResource):
     """Embedding model. Vectors of models with different names must never be compared. Safe to share between tasks.
 
-    What a subclass raises that is no `ChatbotError` reaches callers as `ModelError`.
+    Errors of a subclass that are no `ChatbotError` reach callers as `ModelError`.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -51,24 +51,24 @@ class Embedder(AsyncResource):
     name: str
     """The model's stable id, such as `local/minilm` or `openai/text-embedding-3-small`."""
     server: str = ""
-    """Address or host of the provider, where there is one and it is known."""
+    """Address or host of the provider; empty if there is none, or it is unknown."""
     batch: int = 32
-    """Texts of one call."""
+    """Maximum texts of one call."""
     scale: float = 1.0
-    """Factor of the cosines of its questions and rows, where parts of a vector make them shorter."""
+    """Factor of the cosines of its questions and rows, which parts of a vector can make smaller."""
     sends_away: bool = True
-    """True where texts may leave this machine; then it is given no sensitive rows unasked."""
+    """True if texts may leave this machine: then it is not given sensitive rows unasked."""
 
     @property
     @abstractmethod
     def dimension(self) -> int:
-        """The length of each vector; 0 where it is not known before the first call."""
+        """The length of each vector; 0 if it is not known before the first call."""
 
     @abstractmethod
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return the texts' vectors. No texts, no call. Raises a `ModelError`; cancelling stops at once.
 
-        A text past the model's window counts as far as it fits, where the model can cut it.
+        A text that is longer than the model's window is cut, if the model can do that.
         """
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
@@ -80,7 +80,7 @@ class Embedder(AsyncResource):
         return [[unit(vector)] for vector in found.vectors], found.usage
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:  # noqa: ARG002 - for those that can
-        """Return what each text is; nothing where no heads were trained for this encoder."""
+        """Return the judgement of each text; an empty list if no heads were trained for this encoder."""
         return []
 
     async def ready(self) -> None:

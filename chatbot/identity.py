@@ -25,7 +25,7 @@ DEFAULT_PERSONA = "You are a helpful AI assistant. You answer briefly and in pla
 _SHIPPED_PERSONAS = Path(__file__).with_name("persona_files")
 _LARGEST_PERSONA = 100_000
 _FORBIDDEN = frozenset({"aliases", "identity", "identities", "mcp", "providers", "server", "telemetry"})
-"""Settings that no identity has of its own: they hold for the whole process."""
+"""Settings that an identity cannot override: they apply to the whole process."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -47,7 +47,7 @@ class Identity(Struct, frozen=True):
 
     @property
     def memory(self) -> Path:
-        """The folder of everything that it remembers."""
+        """The folder of its memory."""
         return self.folder / "memory"
 
 
@@ -61,7 +61,7 @@ class Persona(Struct, frozen=True):
 
 
 def personas() -> dict[str, Persona]:
-    """Return all personas by name; a file of the user's own takes the place of a shipped one. Raises `ConfigError`."""
+    """Return all personas by name; the user's own files replace shipped ones. Raises `ConfigError`."""
     files = [*sorted(_SHIPPED_PERSONAS.glob("*.md")), *sorted(own_personas().glob("*.md"))]
     return {path.stem: _read_persona(path) for path in files}
 
@@ -125,7 +125,7 @@ def check_name(name: str) -> None:
 
 
 def list_identities(root: Path) -> list[str]:
-    """The names of all identities in `root`."""
+    """Return the names of all identities in `root`."""
     return sorted(path.parent.name for path in root.glob(f"*/{FILE_NAME}")) if root.is_dir() else []
 
 
@@ -156,7 +156,7 @@ def _error(folder: Path, message: str) -> ConfigError:
 
 
 def _settings(table: Table) -> Table:
-    """The settings in an `identity.toml`, in the form of the configuration file."""
+    """Return the settings in an `identity.toml`, in the form of the configuration file."""
     settings = {key: value for key, value in table.items() if key not in OF_IDENTITY}
     if isinstance(settings.get("model"), str):
         settings["model"] = {"name": settings["model"]}

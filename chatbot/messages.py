@@ -1,8 +1,8 @@
 """Prompts and replies as values that are independent of providers.
 
 `Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of `TextDelta`
-and `ToolCallDelta`, then exactly one `Finished`. Words that several rooms read are here, too: what tasks and concepts
-are called, where a sentence ends, and whether a text asks.
+and `ToolCallDelta`, then exactly one `Finished`. Terms that several packages share are here, too: those of tasks and
+concepts, the ends of sentences, and whether a text asks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Image:
     detail: str = ""
 
     def as_openai(self) -> dict[str, Any]:
-        """The image as a part of a message."""
+        """Return the image as a part of a message."""
         shown = {"url": self.url, "detail": self.detail} if self.detail else {"url": self.url}
         return {"type": "image_url", "image_url": shown}
 
@@ -57,8 +57,8 @@ class File:
 class Message(Struct, frozen=True):
     """One entry of a prompt. `tool_calls` only with role assistant, `tool_call_id` only with role tool.
 
-    `parts` are the content in pieces where it is more than text; `content` is then their text. `source` names the file
-    whose text it is: such a message belongs to the one after it, and is cut before anything else.
+    `parts` are the content in pieces if it is more than text; `content` is then their text. `source` names the file of
+    which it is the text: such a message belongs to the one after it, and is cut before anything else.
     """
 
     role: Role
@@ -84,7 +84,7 @@ class Message(Struct, frozen=True):
         return replace(self, parts=parts if any(isinstance(part, Image) for part in parts) else ())
 
     def as_openai(self) -> dict[str, Any]:
-        """The message in the chat-completions form that LiteLLM takes for every provider."""
+        """Return the message in the chat-completions form that LiteLLM takes for every provider."""
         wire: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.parts:
             wire["content"] = [
@@ -111,10 +111,10 @@ class ToolSpec:
     description: str
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}}, hash=False)
     strict: bool | None = None
-    """True to have the provider enforce the schema, where it can; None leaves it to the provider."""
+    """True to have the provider enforce the schema, if it can; None leaves it to the provider."""
 
     def as_openai(self) -> dict[str, Any]:
-        """The tool in the chat-completions form."""
+        """Return the tool in the chat-completions form."""
         strict = {} if self.strict is None else {"strict": self.strict}
         return {
             "type": "function",
@@ -159,8 +159,8 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 class Usage(Struct, frozen=True):
     """Tokens and cost of one model call.
 
-    `cached_tokens` are those of `input_tokens` that the provider read from its cache. `cost_usd` is None where the
-    price is not known. `estimated` is true where the provider reported no usage and we counted ourselves.
+    `cached_tokens` are those of `input_tokens` that the provider read from its cache. `cost_usd` is None if the price
+    is unknown. `estimated` is true if the provider reported no usage and we counted ourselves.
     """
 
     input_tokens: int = 0
@@ -178,7 +178,7 @@ class TextDelta(Struct, frozen=True):
 
 
 class ReasoningDelta(Struct, frozen=True):
-    """The next piece of what the model thinks before it replies; only in an answer to `CallOptions`."""
+    """The next piece of the model's thoughts before its reply; only if `CallOptions` were given."""
 
     text: str
 
@@ -226,7 +226,7 @@ _ABBREVIATED = re.compile(
 
 
 def sentences(text: str, end: re.Pattern[str]) -> Iterator[str]:
-    """Parts of a text between matches of `end`. After an abbreviation, such as "Dr.", only the end of a line counts."""
+    """Yield the parts of a text between matches of `end`; after an abbreviation, such as "Dr.", up to a line's end."""
     begin = 0
     for found in end.finditer(text):
         if not _ABBREVIATED.search(text[begin : found.start()]) or "\n" in found[0]:

@@ -1,6 +1,6 @@
-"""Operation: one typed function that names its words, parameters, effect and doors.
+"""Operation: one typed function that declares its descriptions, parameters, effect and doors.
 
-The table is `chatbot.operations`. A door binds it: `chatbot.cli.bind` makes verbs of it, `chatbot.server.bind` routes,
+The table is `chatbot.operations`. Doors bind it: `chatbot.cli.bind` makes verbs of it, `chatbot.server.bind` routes,
 `chatbot.chat.memory_tools` tools for models and MCP clients. Imports nothing heavy: `chatbot memory --help` reads it.
 """
 
@@ -43,9 +43,9 @@ Limit = Annotated[int, "Limit"]
 """Size of a page."""
 Count = Annotated[int, "Count"]
 RankCursor = Annotated[str, "RankCursor"]
-"""Number of items before the page."""
+"""Number of items to skip."""
 IdCursor = Annotated[str, "IdCursor"]
-"""The id that the page before ended with."""
+"""The last id of the previous page."""
 TimeCursor = Annotated[str, "TimeCursor"]
 """A time and an id; on the command line the id."""
 Tokens = Annotated[int, "Tokens"]
@@ -63,11 +63,11 @@ ItemT = TypeVar("ItemT")
 
 
 class NoSuchPage(LookupError):
-    """No page of a list begins at that cursor. Doors that hand out cursors answer it in their own way."""
+    """No page of a list begins at that cursor. Each door that has cursors reports it in its own way."""
 
 
 class ListPage(Struct, Generic[ItemT], frozen=True):
-    """A part of a list: one page of it."""
+    """One page of a list."""
 
     rows: Sequence[ItemT]
     next_cursor: str | None = None
@@ -78,7 +78,7 @@ class ListPage(Struct, Generic[ItemT], frozen=True):
     def by_rank(
         cls, found: Sequence[ItemT], limit: int, cursor: str | None, *, total: int | None = None
     ) -> ListPage[ItemT]:
-        """Return the page of `limit` items after as many as the cursor says; a limit of 0 takes all."""
+        """Return the page of `limit` items after the number in the cursor; a limit of 0 takes all."""
         begin = int(cursor or 0)
         end = begin + limit if check_limit(limit) else len(found)
         return cls(found[begin:end], str(end) if end < len(found) else None, total)
@@ -87,14 +87,14 @@ class ListPage(Struct, Generic[ItemT], frozen=True):
 REQUIRED: Any = inspect.Parameter.empty
 _JSON = {int: "integer", float: "number", bool: "boolean"}
 LEFT_OUT: Any = object()
-"""The default of a field that stays as it is unless it is given."""
+"""The default of a field that is unchanged unless it is given."""
 
 
 class About(Struct, frozen=True):
-    """Description of a parameter, its bounds, and where a door differs.
+    """Description of a parameter, its bounds, and the differences between doors.
 
-    A door that is named gives the parameter that name; None hides it there. `brief` is told to models, where the name
-    does not say it.
+    `cli`, `http` and `tool` rename the parameter at that door; None hides it there. `brief` describes it to models, if
+    its name is not enough.
     """
 
     words: str
@@ -103,10 +103,10 @@ class About(Struct, frozen=True):
     http: str | None = ""
     tool: str | None = ""
     usual: Mapping[Door, Any] = field(default_factory=dict)
-    """The default at doors that have another."""
+    """The default at doors that have one of their own."""
     least: int = 0
     most: int = 0
-    """Bound of a number where a model asks: one above it is brought down to it."""
+    """Maximum of a number when a model asks: a higher one is reduced to it."""
 
 
 class Parameter(Struct, frozen=True):
@@ -127,22 +127,22 @@ class Parameter(Struct, frozen=True):
 
     @property
     def item(self) -> Any:
-        """The type of one value."""
+        """Return the type of one value."""
         return get_args(self.kind)[0] if self.is_list else self.kind
 
     @property
     def noun(self) -> str:
-        """Return what an id is that of: a memory, unless its name says otherwise."""
+        """Return the kind of thing that an id names: a memory, unless the parameter's name says otherwise."""
         return {"fact_id": "fact", "task_id": "task", "proposal_id": "proposal"}.get(self.name, "memory")
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words to choose from, where there are such."""
+        """Return the words to choose from, if there are any."""
         return get_args(self.item) if get_origin(self.item) is Literal else ()
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of its values, short: the whole one needs pydantic, whose import takes 0.1 s."""
+        """Return a short JSON schema of its values: the full one needs pydantic, whose import takes 0.1 s."""
         if self.is_list:
             choices = self.choices
             return {"type": "array", "items": {"type": "string"} | ({"enum": [*choices]} if choices else {})}
@@ -155,7 +155,7 @@ class Parameter(Struct, frozen=True):
         return self.default is REQUIRED
 
     def at(self, door: Door) -> str | None:
-        """Its name at a door, where several values are given one by one on the command line; None where hidden."""
+        """Return its name at a door; None if it is hidden there."""
         name: str | None = getattr(self.about, door)
         return self.name if name == "" else name
 
@@ -180,7 +180,7 @@ class Operation(Struct, frozen=True):
     first: bool = False
     """True if every prompt describes the tool by itself. One other tool names the rest, and calls them."""
     gives: str = ""
-    """The key of the result in JSON. Of an operation that returns nothing, a word for each id that it was about."""
+    """The key of the result in JSON; for an operation that returns nothing, the word for what it did to each id."""
     brief: str = ""
     """Description for models; by default the summary."""
     examples: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ class Operation(Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """The rest of the docstring, or all of it where there is no more."""
+        """The docstring after its first line, or the first line if there is no more."""
         whole = inspect.getdoc(self.function) or ""
         return whole.partition("\n\n")[2] or whole
 
@@ -212,7 +212,7 @@ class Operation(Struct, frozen=True):
         return {name: each for each in self.parameters if (name := each.at(door)) is not None}
 
     def returns(self, names: Mapping[str, Any]) -> Any:
-        """The type of its result; `names` are of types that are imported for checking only."""
+        """Return the type of its result; `names` has types that are only imported for checking."""
         text = self.function.__annotations__["return"]
         hints = get_type_hints(SimpleNamespace(__annotations__={"return": text}), self.function.__globals__, {**names})
         return hints["return"]
@@ -224,7 +224,7 @@ class Operation(Struct, frozen=True):
 
 
 def briefs_of(operations: Iterable[Operation]) -> Iterator[str]:
-    """Yield the tool of each operation with its arguments, those first that it needs: for models, in few words."""
+    """Yield a short description of each operation's tool and arguments, required ones first, for models."""
     for operation in operations:
         parameters = operation.at("tool")
         needed = [name for name, each in parameters.items() if each.default is REQUIRED]
@@ -254,7 +254,7 @@ class OperationTable:
         return self._operations[name]
 
     def remove(self, name: str) -> None:
-        """Take an operation out of the table."""
+        """Remove an operation from the table."""
         del self._operations[name]
 
     def tools(self) -> frozenset[str]:
@@ -277,7 +277,7 @@ def _summary(function: Callable[..., Any]) -> str:
 
 
 def fields_of(fields: type) -> list[Parameter]:
-    """The parameters that a `TypedDict` stands for."""
+    """Return the parameters that a `TypedDict` declares."""
     return [_parameter(name, hint, LEFT_OUT) for name, hint in get_type_hints(fields, include_extras=True).items()]
 
 

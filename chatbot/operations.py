@@ -1,8 +1,8 @@
 """THE table: everything that can be done with memory and sessions, each operation once.
 
-An operation is a typed function of a context and its parameters. The decorator says what it does to memory, and where
-it is to be had: a verb, a route, a tool. A parameter says what people are told of it, and where a door differs. So to
-add an operation is to add a function here, and its tests.
+An operation is a typed function of a context and its parameters. The decorator declares its effect on memory and its
+doors: a verb, a route, a tool. A parameter declares its description, and the differences between doors. To add an
+operation, add a function here, and its tests.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ _FEW = 10
 
 
 class Context(Struct, frozen=True):
-    """On whose behalf an operation runs: the memory and the sessions that one caller sees."""
+    """What an operation works on: the memory and the sessions that one caller sees."""
 
     memories_of: Callable[[], Memory]
-    """Raises `UnsupportedOperation` where the agent keeps no memories."""
+    """Raises `UnsupportedOperation` if the agent keeps no memories."""
     system: MemorySystem | None
-    """Issuer of sessions; None where sessions are out of reach."""
+    """Opens sessions; None if they are not available."""
     agent: str = ""
     any_agent: bool = True
     """True if sessions of other agents are open too."""
@@ -85,9 +85,9 @@ class Context(Struct, frozen=True):
     store_types: Sequence[str] = ()
     """The stores of new sessions."""
     progress: Progress | None = None
-    """Is told how far something long is."""
+    """Called with the progress of long work."""
     leave: Callable[[str], Awaitable[object]] | None = None
-    """Stops what is under way in a session before it is deleted."""
+    """Stops running turns of a session before it is deleted."""
 
     @property
     def memories(self) -> Memory:
@@ -96,7 +96,7 @@ class Context(Struct, frozen=True):
 
     @property
     def sessions(self) -> MemorySystem:
-        """The sessions. Raises `UnsupportedOperation` where they are out of reach."""
+        """The sessions. Raises `UnsupportedOperation` if they are not available."""
         if self.system is None:
             raise UnsupportedOperation("sessions are not available here")
         return self.system if self.own is None else self.own.confined(self.system)
@@ -127,7 +127,7 @@ class Context(Struct, frozen=True):
 
 
 class MemoryFilter(TypedDict, total=False):
-    """Which memories: those that fit every field. Of several values in one field, any will do."""
+    """Filter of memories: every field must match. Of several values in one field, any may match."""
 
     types: Annotated[Sequence[Type], About("of these types", cli="type", http="type")]
     tags: Annotated[Sequence[Line], About("with any of these tags", cli="tag", http="tag")]
@@ -172,14 +172,14 @@ class Draft(Fields, total=False):
 
 
 class Change(Fields, total=False):
-    """Fields to set to other values; those that are not given stay."""
+    """Fields to set to other values; others are unchanged."""
 
     title: Annotated[Line, About("another title")]
     type: Annotated[Type, About("type")]
 
 
 class WantedSessions(TypedDict, total=False):
-    """Which sessions: those that fit every field."""
+    """Filter of sessions: every field must match."""
 
     after: Annotated[Past | None, About("last used at or after this time")]
     before: Annotated[Past | None, About("last used before this time")]
@@ -192,7 +192,7 @@ class WantedSessions(TypedDict, total=False):
 
 
 class TaskDetails(TypedDict, total=False):
-    """Fields of a task beside its title."""
+    """Fields of a task besides its title."""
 
     priority: Annotated[Priority, About("priority")]
     scope: Annotated[TaskScope, About("who does it")]
@@ -203,7 +203,7 @@ class TaskDetails(TypedDict, total=False):
 
 
 class TaskChange(TaskDetails, total=False):
-    """Fields to set; the others stay."""
+    """Fields to set; others are unchanged."""
 
     status: Annotated[TaskStatus, About("status")]
 
@@ -343,7 +343,7 @@ async def list_memories(
 async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observation]:
     """Show memories in full.
 
-    Whatever their status.
+    They may have any status.
     """
     return [await context.memories.row(each, ask=("public", *ask)) for each in ids]
 
@@ -352,7 +352,7 @@ async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observat
 async def read_memories(context: Context, ids: Ids) -> MemoryRows:
     """Read memories in full.
 
-    By the ids that memory_search or memory_timeline gave.
+    By ids from memory_search or memory_timeline.
     """
     rows = await context.memories.get(ids)
     found = {row.id for row in rows}
@@ -360,7 +360,7 @@ async def read_memories(context: Context, ids: Ids) -> MemoryRows:
 
 
 class MemoryRows(Struct, frozen=True):
-    """Memories that were read, and the ids of those that are not there."""
+    """Memories that were read, and the ids of missing ones."""
 
     rows: Sequence[Observation]
     missing: Sequence[str]
@@ -379,7 +379,7 @@ async def get_timeline(
 ) -> list[Observation]:
     """Show memories created around one memory.
 
-    Just before and after it, which stands among them, oldest first.
+    Those just before and after it, with it among them, oldest first.
     """
     return await context.memories.timeline(
         anchor, before=before, after=after, session_id=session_id, project=project, ask=("public", *ask)
@@ -390,8 +390,8 @@ async def get_timeline(
 async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> list[Version]:
     """Show what a memory replaced, and its changes.
 
-    What it replaced, what replaced it, and what happened to each, oldest first, with old and new values. What happened
-    while a memory was hidden from you is left out, and so are the ids of memories that are hidden now.
+    The memories that it replaced or that replaced it, with the events of each, oldest first, and old and new values.
+    Events while a memory was hidden from you are left out, and so are the ids of memories that are hidden now.
     """
     return await context.memories.history(observation_id, ask=("public", *ask))
 
@@ -417,13 +417,13 @@ async def remember(
 ) -> AddResult:
     """Remember something.
 
-    On the disk when this returns. What was remembered before is not kept twice: `exact_dup`.
+    Durable on return. A memory that exists already is not added again: the outcome is `exact_dup`.
     """
     if memory_id is not None and supersedes is not None:
         raise InvalidValue("id changes a memory, supersedes adds one that replaces it: give one of them")
     if memory_id is not None:
         if any(row.user_text for row in await context.memories.get([memory_id], count_use=False)):
-            context.memories.scope.caller.check("chat")  # who may not speak for a person changes nothing that they said
+            context.memories.scope.caller.check("chat")  # changes to a person's words need the right to speak for them
         return await change_memory(context, memory_id, **cast("Change", {**fields, "title": title}))
     draft: dict[str, Any] = dict(fields) if supersedes is None else {**fields, "supersedes": supersedes}
     return await context.memories.remember(title, source=context.writer, **draft)
@@ -438,8 +438,7 @@ async def put_memory(
 ) -> AddResult:
     """Remember something under a key of your own.
 
-    It takes the place of what was kept under that key before, which stays in the history. The same again changes
-    nothing.
+    It replaces the memory under that key, which stays in the history. Repeating it changes nothing.
     """
     return await context.memories.upsert(key, title, source=context.writer, **fields)
 
@@ -452,8 +451,8 @@ async def put_memory(
 async def change_memory(context: Context, memory_id: One, **fields: Unpack[Change]) -> AddResult:
     """Change fields of a memory.
 
-    Its history keeps what it said before. What has *changed* is better superseded. On the command line, without any
-    field, what it says is opened in $EDITOR.
+    Its history keeps the old values. If the fact itself has *changed*, supersede the memory instead. On the command
+    line, without any field, its text is opened in $EDITOR.
     """
     changed: dict[str, Any] = dict(fields)
     return await context.memories.update(memory_id, **changed)
@@ -475,7 +474,7 @@ async def supersede_memory(
 ) -> None:
     """Replace a memory, keeping its history.
 
-    It is recalled no more, and stays in the history of what took its place.
+    It is no longer recalled, and stays in the history of its successor.
     """
     await context.memories.supersede(old, new)
 
@@ -490,7 +489,7 @@ async def supersede_memory(
 async def confirm_memory(context: Context, ids: Ids) -> None:
     """Mark memories as correct.
 
-    They weigh more from then on.
+    They rank higher from then on.
     """
     await context.memories.confirm(*ids)
 
@@ -506,7 +505,7 @@ async def confirm_memory(context: Context, ids: Ids) -> None:
 async def forget_memory(context: Context, ids: Ids, *, purge: Purge = False) -> None:
     """Hide memories; `restore` brings them back.
 
-    All of them or none. Purged they are deleted permanently.
+    All of them or none. With `purge` they are deleted permanently.
     """
     await (context.memories.purge if purge else context.memories.forget)(*ids)
 
@@ -538,8 +537,8 @@ async def purge_memories(
 ) -> PurgeResult:
     """Delete memories permanently, with everything derived.
 
-    All of a session, about a person, or from a source, as far as you may see it. An import does not bring them back.
-    Transcripts keep what was said: deleting a session deletes that too.
+    By id, or all that you may see of a session, about a person, or from a source. An import does not bring them back.
+    Transcripts keep their messages: to delete these too, delete the session.
     """
     memories = context.memories
     given = {"session": session_id, "person": person, "source": source}
@@ -598,13 +597,13 @@ async def add_alias(
 ) -> Alias:
     """State that two names are one person.
 
-    It is a fact like any other, and can be taken back as one.
+    It is a fact like any other, and can be retracted like one.
     """
     return Alias(await context.memories.add_alias(name, alias), name, alias)
 
 
 class Alias(Struct, frozen=True):
-    """Two names of one person, and the id of the fact that says so."""
+    """Two names of one person, and the id of the fact that states it."""
 
     id: str
     name: str
@@ -638,7 +637,7 @@ async def list_tasks(
 ) -> ListPage[Task]:
     """List tasks.
 
-    By priority, then by when they are due.
+    By priority, then by due date.
     """
     found = await context.memories.tasks(
         statuses=list(dict.fromkeys(statuses)), surface=surface, project=project, scope=scope, ask=("public", *ask)
@@ -658,7 +657,7 @@ async def add_task(
 ) -> Task:
     """Add a task.
 
-    As pending. One that is open in the same words takes the details that are given.
+    Its status is pending. An open task with the same title takes the given details instead.
     """
     return await context.memories.add_task(title, source=context.writer, **details)
 
@@ -667,7 +666,7 @@ async def add_task(
 async def change_task(context: Context, task_id: TaskId, **changed: Unpack[TaskChange]) -> Task:
     """Change a task, or tick it off.
 
-    What is left out stays as it is. To forget a task, forget the memory of the same id.
+    Fields that are not given are unchanged. To forget a task, forget the memory with its id.
     """
     return await context.memories.update_task(task_id, **changed)
 
@@ -745,7 +744,7 @@ async def state_fact(
 ) -> Triple:
     """Add a fact.
 
-    One with a source is seen as long as that is.
+    A fact with a source is visible while the source is.
     """
     return await context.memories.store_fact(
         subject, predicate, object, confidence=confidence, source=source, visibility=visibility, sensitivity=sensitivity
@@ -758,7 +757,7 @@ async def retract_fact(
 ) -> None:
     """Withdraw a fact.
 
-    The journal holds it until it is purged, now or later.
+    The journal keeps it until it is purged.
     """
     await (context.memories.purge_fact if purge else context.memories.retract_fact)(fact_id)
 
@@ -782,9 +781,9 @@ async def show_profile(
 ) -> Profile:
     """Show what is known of the person, with dates.
 
-    The profile is what was stated as such; the standing questions are answered by what memory holds about home, work,
-    health and so on. They come with all of the profile, and so do the values that tools proposed: none of these holds
-    until the person accepts it.
+    The profile has the values that were set or extracted; standing questions, about home, work, health and so on, are
+    answered from memories. The whole profile includes these answers, and the values that tools proposed, which are
+    valid only once the person accepts them.
     """
     from chatbot.memory.standing import Profile
 
@@ -822,21 +821,19 @@ async def set_profile(
     value: Annotated[Name, About("its value")],
     *,
     since: Annotated[Past | None, About("time from which it is true (default: now)", tool=None)] = None,
-    also: Annotated[bool, About("beside the values that the key has, not in their place")] = False,
+    also: Annotated[bool, About("add to the values of the key, instead of replacing them")] = False,
     sensitivity: Annotated[Sensitivity | None, About("default: as the other values of the key", tool=None)] = None,
 ) -> AddResult:
     """Give a key of the profile a value.
 
-    The one before stays in the history. Without the right `chat`, which no tool has, the value is only proposed: it
-    holds once the person accepts it.
+    The former value stays in the history. Without the right `chat`, which no tool has, the value is only proposed: it
+    is valid once the person accepts it.
     """
     return await context.memories.profile_set(key, value, since=since, sensitivity=sensitivity, also=also)
 
 
 @changes(cli="memory profile pin", http="PUT /v1/profile/{key}/pin", gives="changed")
-async def pin_profile(
-    context: Context, key: OneKey, *, undo: Annotated[bool, About("show it only where it matters")] = False
-) -> None:
+async def pin_profile(context: Context, key: OneKey, *, undo: Annotated[bool, About("unpin it")] = False) -> None:
     """Show a key of the profile in every prompt.
 
     Pinned lines come first.
@@ -848,7 +845,7 @@ async def pin_profile(
 async def forget_profile(context: Context, key: OneKey) -> None:
     """Forget a key of the profile and its history.
 
-    Its values are hidden memories now, which can be restored. The messages stay.
+    Its values become hidden memories, which can be restored. The messages stay.
     """
     await context.memories.profile_forget(key)
 
@@ -857,7 +854,7 @@ async def forget_profile(context: Context, key: OneKey) -> None:
 async def accept_proposal(context: Context, proposal_id: Proposal) -> AddResult:
     """Accept a proposed value of the profile.
 
-    Only a person may, who has the right to chat.
+    Only a person may do this: it needs the right `chat`.
     """
     return await context.memories.profile_accept(proposal_id)
 
@@ -872,7 +869,7 @@ async def accept_proposal(context: Context, proposal_id: Proposal) -> AddResult:
 async def reject_proposal(context: Context, proposal_id: Proposal) -> None:
     """Reject a proposed value of the profile.
 
-    Nothing that holds is changed.
+    Valid values are unchanged.
     """
     await context.memories.profile_reject(proposal_id)
 
@@ -892,7 +889,7 @@ async def list_sessions(
 ) -> ListPage[SessionRecord]:
     """List sessions, last used first.
 
-    Those that your clearance opens.
+    Those that your clearance permits.
     """
     chosen = replace(filter_of(wanted), limit=limit + 1 if limit else None)
     try:
@@ -923,7 +920,7 @@ async def search_sessions(
 ) -> ListPage[SessionHit]:
     """Search what was said in sessions.
 
-    Which sessions speak of something, best first, each with the line that says so.
+    Sessions about these words, best first, each with its best line.
     """
     chosen = filter_of(wanted)
     found = await context.sessions.search_sessions(
@@ -956,7 +953,7 @@ async def read_session(
 
 
 class Entries(Struct, frozen=True):
-    """Entries of a transcript, oldest first, the session that they are of, and the number of the first."""
+    """Entries of a transcript, oldest first, their session, and the number of the first."""
 
     session: SessionRecord
     rows: Sequence[TranscriptEntry]
@@ -967,7 +964,7 @@ class Entries(Struct, frozen=True):
 async def begin_session(context: Context, *, title: _Title = "") -> SessionRecord:
     """Begin a session.
 
-    It is on the disk when this returns, and stays closed to callers of less clearance than you have.
+    Durable on return. Callers of less clearance than yours cannot open it.
     """
     if not context.store_types:
         raise UnsupportedOperation(f"the agent {context.agent!r} keeps no sessions: it has no stores")
@@ -978,7 +975,7 @@ async def begin_session(context: Context, *, title: _Title = "") -> SessionRecor
 async def get_session(context: Context, session_id: OneSession) -> SessionRecord:
     """Look at a session.
 
-    What is known of it without reading what was said.
+    Its record, without its messages.
     """
     session = await context.session(session_id)
     session.check("read")
@@ -989,7 +986,7 @@ async def get_session(context: Context, session_id: OneSession) -> SessionRecord
 async def rename_session(context: Context, session_id: OneSession, title: _Title) -> SessionRecord:
     """Rename a session.
 
-    An empty title takes it away; the next message then gives it one.
+    An empty title removes it; the next message then sets one.
     """
     session = await context.session(session_id)
     await session.rename(title)
@@ -1006,7 +1003,7 @@ async def mark_session(
 ) -> SessionRecord:
     """Mark a session as private.
 
-    What is remembered of it, now and later, is as sensitive: it is sent only where memories of that sensitivity are.
+    Its memories, now and later, are as sensitive: they are sent only to models that may get that sensitivity.
     """
     session = await context.session(session_id)
     await session.mark(sensitivity)
@@ -1021,7 +1018,7 @@ async def mark_session(
 async def move_session(context: Context, session_id: OneSession, project: IntoProject) -> SessionRecord:
     """Move a session to another project.
 
-    With what is remembered of it. From now on it recalls the memories of that project and those of none.
+    Its memories move with it. It then recalls memories of that project, and those without a project.
     """
     session = await context.session(session_id)
     await session.move(project)
@@ -1057,7 +1054,7 @@ async def fork_session(
 ) -> SessionRecord:
     """Copy a session to continue it differently.
 
-    The copy begins with everything that the session holds, except receipts: what they bill was spent once.
+    The copy has everything that the session holds, except receipts, as their cost was paid once.
     """
     source = await context.session(session_id)
     copy = await context.sessions.fork_session(source.id, title=title, at=at)
@@ -1073,8 +1070,8 @@ async def delete_session(
 ) -> None:
     """Delete a session permanently.
 
-    With its files, and with what is remembered of it as far as you may see that; see `deletion` for how much. Forks
-    keep their copy of what was said. An import does not bring back what was deleted.
+    With its files, and its memories that you may see; `deletion` shows how many. Forks keep their copy of the messages.
+    An import does not bring it back.
     """
     session = await context.session(session_id)
     session.check("erase")
@@ -1085,9 +1082,9 @@ async def delete_session(
 
 @reads(http="GET /v1/sessions/{session_id}/deletion", right="erase")
 async def get_deletion(context: Context, session_id: OneSession) -> Erasure:
-    """Show what deleting a session would take.
+    """Show what deleting a session would delete.
 
-    How much is remembered of it, and which forks would keep what was said. Nothing is changed.
+    The numbers of its memories and facts, and the forks that would keep its messages. Nothing is changed.
     """
     return await context.sessions.deleting((await context.session(session_id)).id)
 
@@ -1120,8 +1117,8 @@ async def rename_project(
 async def export_project(context: Context, project: OneProject) -> dict[str, Any]:
     """Export a project as JSON.
 
-    Its memories of any status, its facts, and whole sessions, as far as you may see them. A bundle that can be imported
-    again is made by `sessions export --project`.
+    Its memories of any status, its facts, and whole sessions, as far as you may see them. For a bundle that can be
+    imported again, use `sessions export --project`.
     """
     from chatbot.memory.users import export_user
 
@@ -1149,7 +1146,7 @@ async def erase_project(
 
 
 def filter_of(wanted: WantedSessions) -> SessionFilter:
-    """Return the filter that these fields stand for. At doors that do not ask, archived sessions are among them."""
+    """Return the filter of these fields. Doors without the field `with_archived` include archived sessions."""
     from chatbot.memory import SessionFilter
 
     fields: dict[str, Any] = {**wanted}
@@ -1165,12 +1162,12 @@ async def _with_transcript(context: Context, session_id: str) -> SessionHandle:
 
 
 def cursor_of(record: SessionRecord) -> str:
-    """Return what names the place of a session in a list."""
+    """Return the cursor of a session in a list."""
     return f"{micros(record.used_at)}~{record.id}"
 
 
 def place_of(cursor: str) -> tuple[datetime, str]:
-    """Read what `cursor_of` gave, whether or not a session still stands there. Raises `NoSuchPage` otherwise."""
+    """Parse a result of `cursor_of`, even if its session is gone. Raises `NoSuchPage` for any other text."""
     at, _, session_id = cursor.partition("~")
     try:
         return moment(int(at)), session_id

@@ -1,6 +1,6 @@
-"""Options of a caller, and the `Setup` that they give: settings and identity, resolved and checked, nothing open yet.
+"""Options of a caller, and the `Setup` made from them: settings and identity, resolved and checked, nothing open yet.
 
-A setup can open a memory, for those who need no more; `chatbot.runtime` opens the rest.
+A setup can open a memory alone; `chatbot.runtime` opens the rest.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 IN_MEMORY = "in_memory"
 SERVER = ".server"
-"""Place of tokens and requests, beside the identities."""
+"""Place of tokens and requests, next to the identities."""
 
 
 class Options(Struct, frozen=True):
@@ -60,13 +60,13 @@ class Options(Struct, frozen=True):
     host: str | None = None
     port: int | None = None
     namespace: str = ""
-    """The part of the memory to use; see `chatbot.memory.scope`."""
+    """Namespace of the memory to use; see `chatbot.memory.scope`."""
     project: str | None = None
     """Project of sessions; `-` for none, None for that of the agent's settings."""
     settings: Settings | None = None
-    """The configuration, where it was read already; `config` is then not read."""
+    """The configuration, if it was read already; `config` is then not read."""
     telemetry: Telemetry | None = None
-    """Telemetry that the caller closes; without it, what `[telemetry]` asks for."""
+    """Telemetry that the caller closes; by default that of `[telemetry]`."""
 
     def as_table(self) -> Table:
         """Return the options that are settings, in the form of the configuration file."""
@@ -93,9 +93,9 @@ class Setup(Struct, frozen=True):
     identities: Path
     agent: str
     is_default_identity: bool
-    """True for the identity that is used when none is asked for."""
+    """True for the identity that is used when none is named."""
     project: str | None = None
-    """The project that was asked for or configured; empty for none, None where nothing says which."""
+    """The project that was asked for or configured; empty for none, None if nothing names one."""
 
     @classmethod
     def resolve(cls, options: Options | None = None) -> Setup:
@@ -122,9 +122,9 @@ class Setup(Struct, frozen=True):
     @classmethod
     @contextmanager
     def with_identity(cls, options: Options, name: str, text: str) -> Iterator[Setup]:
-        """Yield the setup of an identity, which is made with this `identity.toml` where there is none.
+        """Yield the setup of an identity, which is created with this `identity.toml` if it does not exist.
 
-        What was made is deleted again where an error shows that it is none.
+        If an error occurs, what was created is deleted again.
         """
         check_name(name)
         settings = options.settings or Settings.read(options.config)
@@ -213,7 +213,7 @@ class Setup(Struct, frozen=True):
         return None
 
     def observation_store(self) -> str:
-        """Return the same. Raises `ConfigError` where there is none."""
+        """Return the same. Raises `ConfigError` if there is none."""
         if (name := self.observations) is not None:
             return name
         stores = ", ".join(f'"{name}"' for name in (*self.agent_settings.memory, "observations"))
@@ -222,7 +222,7 @@ class Setup(Struct, frozen=True):
         )
 
     def why_lost(self, stores: Sequence[str]) -> str:
-        """Return why a session that uses these stores keeps nothing; empty where one of them keeps files."""
+        """Return why a session that uses these stores keeps nothing; empty if one of them keeps files."""
         if any(load(name, beside=self.settings.plugins_beside).keeps_files for name in stores):
             return ""
         what = (
@@ -234,7 +234,7 @@ class Setup(Struct, frozen=True):
         return f"this chat keeps nothing: {what}; to keep it, {remedy}"
 
     def clearance(self, asked: Clearance | None = None) -> Clearance:
-        """Return what a caller may see: what the identity allows, or less. Raises `ConfigError` for more."""
+        """Return the clearance of a caller: the identity's, or the lower `asked` one. Raises `ConfigError` for more."""
         allowed = self.identity.clearance
         if asked is not None and least_clearance(asked, allowed) != asked:
             raise ConfigError(f"the identity {self.identity.name!r} allows {allowed}, and {asked} is more than that")
@@ -258,10 +258,10 @@ class Setup(Struct, frozen=True):
         namespace: str = "",
         project: str | None = None,
     ) -> MemorySystem:
-        """Open the identity's memory, or one that writes nothing; `observations` is the store of what is remembered.
+        """Open the identity's memory, or one that writes nothing; `observations` is the store of memories.
 
-        Nobody sees more through it than the identity's clearance allows, or less where `clearance` says so. Where a
-        `project` is given, nothing leaves it.
+        Nobody sees more through it than the identity's clearance allows, or the lower `clearance` if given. With a
+        `project`, everything stays in it.
         """
         ttl = self.config.sessions.ttl_days
         named = {name for agent in self.config.agents.values() for name in agent.memory}
@@ -298,7 +298,7 @@ class Setup(Struct, frozen=True):
 
 
 def _identities(settings: Settings, outline: Config) -> Path:
-    """Return the folder of identities. Raises `ConfigError` where a link leads out of an untrusted file's folder."""
+    """Return the folder of identities. Raises `ConfigError` if a link leads out of an untrusted file's folder."""
     root = settings.folder / outline.identities
     is_chosen = settings.is_chosen or settings.source("identities") not in {"", settings.path}
     if not is_chosen and not root.resolve().is_relative_to(settings.folder):

@@ -36,7 +36,7 @@ _WANTED = re.compile(
     rf"(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}])|(?<=[{_PICTURES}])\u200d(?=[{_PICTURES}])"
     rf"|(?<=[#*0-9{_PICTURES}])\ufe0f(?!\ufe0f)"
 )
-"""Joiners inside the words that need them and inside emoji, and what makes an emoji of a sign."""
+"""Joiners inside the words that need them and inside emoji, and the selectors that make a sign an emoji."""
 
 _LOOK_ALIKES = (
     ("аеорсухіјѕһԁԛԝкмнтвгзӏь", "aeopcyxijshdqwkmhtbr3lb"),
@@ -48,19 +48,19 @@ _LOOK_ALIKES = (
     ("ɑɡıȷłøđħŧɩʋɐəɔ", "agijlodhtivaec"),
     ("‘’‛ʼʹ′“”„″‐‑‒–—−⁄∕∣ǀ∶։", "''''''\"\"\"\"------//||::"),
 )
-"""Signs of other scripts and what they are read as: Cyrillic, Greek, Armenian, Latin, punctuation."""
+"""Signs of other scripts with the letters they are read as: Cyrillic, Greek, Armenian, Latin, punctuation."""
 _CONFUSABLES = {ord(sign): plain for signs, plains in _LOOK_ALIKES for sign, plain in zip(signs, plains, strict=True)}
 _SQUARED = {
     first + at: chr(97 + at) for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6, 0xE0041, 0xE0061) for at in range(26)
 }
-"""Letters in squares and circles, of flags, and tag characters, which show nothing and that a model may read."""
+"""Letters in squares and circles, those of flags, and tag characters, which are invisible but a model may read."""
 _TAGS = _SQUARED | {0xE0000 + code: chr(code) for code in range(32, 65)}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _LEET = str.maketrans("0134578$@!|", "oieastbsaii")
 _LEET_WORD = re.compile(r"[a-z@$!|][0134578@$!|]|[0134578@$!|][a-z]", re.IGNORECASE)
 _ELEMENT = re.compile(r"</?[a-z][^<>\n]{0,200}>", re.IGNORECASE)
 _INSIDE = re.compile(r"(?<=[^\W_])[*~`]{1,3}(?=[^\W_])")
-"""Emphasis that stands inside of words."""
+"""Marks of emphasis inside words."""
 _ROT13 = re.compile(r"rot ?-?13", re.IGNORECASE)
 _SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·]){3,}[^\W\d_](?![^\W_])")
 _SPELLED_WORD = re.compile(r"(?<![^\W_])[^\W\d_]([ .\-_*·])[^\W\d_](?:\1[^\W\d_])*(?![^\W_])")
@@ -79,21 +79,21 @@ def visible(text: str) -> str:
 
 
 def is_invisible(char: str) -> bool:
-    """Return whether `char` is invisible where it is alone."""
+    """Return whether `char` is invisible on its own."""
     if char in _BLANK or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
         return True
     return char not in _KEPT and unicodedata.category(char) in {"Cf", "Cc", "Cs"}
 
 
 def skeleton(text: str) -> str:
-    """`text` in the plainest letters that look like it: no width, no accents, no letters borrowed from others."""
+    """Return `text` in the plainest letters that look like it: without width, accents, or letters of other scripts."""
     return text if text.isascii() else plain(text).translate(_CONFUSABLES).translate(_SQUARED)
 
 
 def plain(text: str) -> str:
-    """`text` without width, accents and other marks, in its own script: the one form of rules and of what they judge.
+    """Return `text` without width, accents and other marks, in its own script: the form in which rules are compared.
 
-    Marks are taken off (also those of kana, and of Arabic), and what was one letter is one letter again (Hangul).
+    Marks are removed (also those of kana, and of Arabic), and letters that were decomposed are joined again (Hangul).
     """
     if text.isascii():
         return text
@@ -165,7 +165,7 @@ _LONGEST_KEPT = 4_000
 """Length in characters up to which the outcome for a row is cached."""
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = frozenset({"zh", "ja", "ko"})
-"""Languages whose words stand side by side, or grow at their ends: a form may stand inside of a word."""
+"""Languages without spaces between words, or with long endings: a form may be inside a word."""
 
 _DATA = r"(?:data|secrets?|history|conversation|passwords?|prompt|messages|context)"
 _PLACEHOLDER = (
@@ -231,11 +231,11 @@ def _form_in(parts: tuple[str, ...]) -> str | None:
 
 
 _remembered = lru_cache(maxsize=1024)(_form_in)
-"""The same for what is likely to be recalled again."""
+"""The same, cached for texts that are likely to be recalled again."""
 
 
 def _ends(part: str) -> str:
-    """The part, without the middle of a long one: an order may be split where one part is followed by another."""
+    """Return the part, without the middle if it is long: an order may be split between one part and the next."""
     return part if len(part) <= 2 * _SEAM else f"{part[:_SEAM]}\n{part[-_SEAM:]}"
 
 
@@ -247,7 +247,7 @@ def _structure() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 @cache
 def plain_orders() -> tuple[str, ...]:
-    """Return the orders of `orders.tsv` as they stand in a text of words with a space around each."""
+    """Return the orders of `orders.tsv` as they occur in a text of words with a space around each."""
     lines = Path(__file__).with_suffix(".tsv").read_text(encoding="utf-8").splitlines()
     found = (line.split("\t") for line in lines)
     return tuple(

@@ -30,7 +30,7 @@ OTHER_HERE = "local-"
 WITHOUT_ADDRESS = frozenset(
     {"ai21", "aiohttp_openai", "custom_openai", "hosted_vllm", "litellm_proxy", "lm_studio", "xinference"}
 )
-"""Providers that LiteLLM calls at OpenAI's address where no other is given."""
+"""Providers that LiteLLM calls at OpenAI's address if no other is given."""
 WITH_LOGIN = frozenset(
     {
         *("anthropic", "anthropic_text", "azure", "azure_ai", "azure_text", "bedrock", "bedrock_mantle", "chatgpt"),
@@ -67,7 +67,7 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "volcengine": ("VOLCENGINE_API_KEY", "ARK_API_KEY"),
     "watsonx": ("WATSONX_APIKEY", "WATSONX_API_KEY", "WX_API_KEY"),
 }
-"""The variables of a key, where they are not `<PROVIDER>_API_KEY`; the first one that is set counts."""
+"""The variables of a key, if not `<PROVIDER>_API_KEY`; the first one that is set counts."""
 _AZURE = (
     "openai.azure.com",
     "cognitiveservices.azure.com",
@@ -99,26 +99,26 @@ _HOSTS: Mapping[str, tuple[str, ...]] = {
 """Hosts that are a provider's own, subdomains included."""
 
 _INTERFACE = re.compile("^text-completion-|_(?:chat|text)$")
-"""Part of a provider's name that only tells which of its interfaces is called."""
+"""Part of a provider's name that only names one of its interfaces."""
 _ENUM = re.compile(r"^class LlmProviders\(.*?\n(?P<members>.*?)^\S", re.MULTILINE | re.DOTALL)
 _MEMBER = re.compile(r'^    [A-Z0-9_]+ = "([^"]+)"', re.MULTILINE)
 
 
 @cache
 def known_providers() -> frozenset[str]:
-    """The names of all providers: LiteLLM's, `local` and `scripted`; only the latter where LiteLLM is not installed."""
+    """Return the names of all providers: `local`, `scripted` and, if it is installed, LiteLLM's."""
     enum = _ENUM.search(_text("types/utils.py"))
     return OURS | {*_MEMBER.findall(enum["members"] if enum else ""), *_openai_like()}
 
 
 def nearest_to(name: str) -> str:
-    """The end of an error message about an unknown provider: the nearest known one, if any is near."""
+    """Return the end of an error message about an unknown provider: the nearest known one, if any is near."""
     near = nearest_of(name, sorted(known_providers()))
     return f": did you mean {near!r}?" if near else ""
 
 
 def provider_of(model: str) -> str:
-    """The provider that a model's name begins with, or that LiteLLM's table has for a name without one; else empty."""
+    """Return the provider that a model's name begins with, or else that of LiteLLM's table; empty if unknown."""
     name, slash, _ = model.partition("/")
     if slash or model in OURS:
         return name
@@ -128,7 +128,7 @@ def provider_of(model: str) -> str:
 
 
 def variables_of(provider: str) -> tuple[str, ...]:
-    """The environment variables that may hold the provider's key; empty for one that takes none."""
+    """Return the environment variables that may hold the provider's key; empty for one that takes none."""
     if provider in OURS:
         return ()
     if (like := _openai_like().get(provider)) and (variable := like.get("api_key_env")):
@@ -150,7 +150,7 @@ def is_own_address(provider: str, address: str) -> bool:
 
 
 def ollama_address() -> str:
-    """Return the address in `$OLLAMA_HOST`, as Ollama reads it; its usual one where that is not set."""
+    """Return the address in `$OLLAMA_HOST`, as Ollama reads it; its usual one if that is not set."""
     given = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/")
     parts = urlsplit(given if "://" in given else f"http://{given}")
     host = parts.hostname or ""
@@ -165,7 +165,7 @@ def ollama_address() -> str:
 def server_here(name: str) -> dict[str, str]:
     """Return the settings of a model server on this machine, by the name that `chatbot models list` prints.
 
-    Empty for other providers, and where LiteLLM's own variable names an address.
+    Empty for other providers, and if LiteLLM's own variable names an address.
     """
     if os.environ.get(f"{'ollama' if name in OLLAMA else name}_API_BASE".upper()):
         return {}
@@ -179,7 +179,7 @@ def server_here(name: str) -> dict[str, str]:
 
 
 def home_of(provider: str) -> str:
-    """The host that a provider is called at, unless an address is set; empty where it has many, or is not known."""
+    """Return the host of a provider without a set address; empty if it has several, or is not known."""
     like = urlsplit(str(_openai_like().get(provider, {}).get("base_url", ""))).hostname or ""
     return next((host for host in (*_HOSTS.get(provider, ()), like) if host.startswith("api.")), "")
 
@@ -191,7 +191,7 @@ def _openai_like() -> Mapping[str, Mapping[str, Any]]:
 
 @cache
 def model_table() -> Mapping[str, Any]:
-    """LiteLLM's table of models: prices, windows and abilities by name."""
+    """Return LiteLLM's table of models: prices, windows and abilities by name."""
     return _json("model_prices_and_context_window_backup.json")
 
 

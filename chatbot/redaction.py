@@ -1,4 +1,4 @@
-"""Secrets are redacted before anything is stored; the rules that find them.
+"""Redaction of secrets, before anything is stored; and the rules that find them.
 
 Gitleaks scans source code and knows about two hundred formats. Our rules add phrases of chats ("my password is …"),
 text pasted from a terminal, and keys of model providers. A rule is tried only on texts with one of its keywords, and
@@ -133,7 +133,7 @@ _OURS: tuple[Mapping[str, Any], ...] = (
 
 
 _BY_NAME = frozenset({"authorization", "cookie", "password", "pin", "told-key"})
-"""Rules for a secret that stands behind its name."""
+"""Rules for a secret that follows its name."""
 _NAMES = frozenset(keyword for rule in _OURS if rule["id"] in _BY_NAME for keyword in rule["keywords"])
 
 
@@ -163,7 +163,7 @@ class SecretRule:
         return _compiled(self._written["regex"])
 
     def find(self, text: str) -> set[str]:
-        """The secrets in the text."""
+        """Return the secrets in the text."""
         return {
             secret
             for match in self.pattern.finditer(text)
@@ -188,20 +188,20 @@ class SecretRule:
 
 
 def candidates(lowered: str) -> Sequence[SecretRule]:
-    """The rules that may find something in a text, given in lower case."""
+    """Return the rules that may find something in a text, given in lower case."""
     return list(dict.fromkeys(rule for keyword, rule in _keyed() if keyword in lowered))
 
 
 @cache
 def rules() -> tuple[SecretRule, ...]:
-    """All rules, in the order in which they are tried."""
+    """Return all rules, in the order in which they are tried."""
     _, *theirs = _gitleaks().read_text("utf-8").split("\n[[rules]]\n")
     ours = [SecretRule(rule["id"], rule["keywords"], partial(dict, rule)) for rule in _OURS]
     return (*filter(None, map(_rule_of, theirs)), *ours)
 
 
 def _gitleaks() -> Path:
-    """The file of rules; the package itself takes its time to be imported, and has nothing else for us."""
+    """Return the file of rules, without importing its package, which is slow and not needed otherwise."""
     package = find_spec("secretscreen")
     if package is None or package.origin is None:
         raise ModuleNotFoundError("secretscreen is not installed: without it no secrets are detected")
@@ -209,7 +209,7 @@ def _gitleaks() -> Path:
 
 
 def _rule_of(text: str) -> SecretRule | None:
-    """A rule of gitleaks, from its part of the file; None for one that looks at names of files alone."""
+    """Return a rule of gitleaks, from its part of the file; None for one that only checks file names."""
     name, keywords = _NAME.search(text), _KEYWORDS.search(text)
     if name is None or keywords is None or "\nregex = " not in text:
         return None
@@ -227,7 +227,7 @@ def _keyed() -> tuple[tuple[str, SecretRule], ...]:
 
 @cache
 def _compiled(source: str) -> re.Pattern[str]:
-    """A pattern in the dialect of Go, compiled in ours."""
+    """Compile a pattern in the dialect of Go."""
     flags = re.IGNORECASE if "(?i)" in source else 0
     for theirs, ours in _TRANSLATED.items():
         source = source.replace(theirs, ours)
@@ -237,7 +237,7 @@ def _compiled(source: str) -> re.Pattern[str]:
 
 
 def _entropy(text: str) -> float:
-    """Shannon's entropy of the characters, in bits."""
+    """Return Shannon's entropy of the characters, in bits."""
     return -sum(count / len(text) * math.log2(count / len(text)) for count in Counter(text).values())
 
 
@@ -262,9 +262,9 @@ Value = TypeVar("Value")
 
 
 def redact(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with `[redacted: kind]` in the place of each secret, and the kinds that were found.
+    """Return the text with `[redacted: kind]` in place of each secret, and the kinds that were found.
 
-    A text in which a secret is interspersed with invisible characters loses them: when it is kept, some of them go.
+    If a secret is interspersed with invisible characters, the text loses them all: storing it would remove some anyway.
     """
     found, kinds = _redact(text)
     if (plain := _INVISIBLE.sub("", found)) != found:
@@ -298,7 +298,7 @@ def _without(text: str, secret: str, mark: str) -> str:
 def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
     """Redact every text in mappings, lists and texts, including keys of mappings.
 
-    A value is replaced as a whole where a key above it, such as `password`, names it as a secret.
+    A value is replaced as a whole if a key above it, such as `password`, names it as a secret.
     """
     if not _may_hold_any("\n".join(texts_in(value))):
         return value, ()
@@ -332,7 +332,7 @@ def _naming(key: object) -> tuple[str, ...]:
 
 
 def _may_hold_any(text: str) -> bool:
-    """False where `redact` finds nothing in any line; one look at all texts of a value costs less than one at each."""
+    """Return False if `redact` finds nothing in any line: one check of all texts costs less than one of each."""
     return "://" in text or _INVISIBLE.search(text) is not None or bool(candidates(text.lower()))
 
 

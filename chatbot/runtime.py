@@ -43,10 +43,10 @@ __all__ = ["Options", "Runtime", "Setup"]
 
 
 class Runtime(AsyncResource):
-    """An identity, open: its memory and its model. Open with `async with`.
+    """An open identity: its memory and its model. Use with `async with`.
 
-    `confirm` asks the user about the calls of tools that are not to be made unasked; without it they are refused.
-    `is_terminal` says that it shows them to a person: tools for files are offered nowhere else.
+    `confirm` asks the user about tool calls that need consent; without it they are refused. `is_terminal` says that a
+    person sees the calls: only then are tools for files offered.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Runtime(AsyncResource):
 
     @property
     def is_at_rest(self) -> bool:
-        """Return whether nothing goes on in the background: no hook runs, and nothing is being embedded."""
+        """Return whether nothing runs in the background: no hook, and no embedding."""
         return self.hooks.is_settled() and not self.memory.is_embedding
 
     @property
@@ -131,14 +131,14 @@ class Runtime(AsyncResource):
         return self._ephemeral or self.setup.observations is not None
 
     def check_memories(self) -> None:
-        """Raise `ConfigError` where the agent keeps nothing."""
+        """Raise `ConfigError` if the agent keeps nothing."""
         if not self._ephemeral:
             self.setup.observation_store()
 
     async def new_session(self, *, namespace: str | None = None, project: str | None = None) -> SessionHandle | None:
-        """A new session of the agent; None for an agent without stores, which then chats without a memory.
+        """Create a session of the agent; return None for an agent without stores, which chats without a memory.
 
-        `namespace` and `project` say which part of memory it uses, where that is not the runtime's own.
+        `namespace` and `project` are the part of memory that it uses, by default the runtime's own.
         """
         if not self.store_types:
             return None
@@ -148,7 +148,7 @@ class Runtime(AsyncResource):
     async def resume(self, text: str | None = None) -> SessionHandle | None:
         """Load the session with that id, beginning of an id, or title; without a text the last one used, or a new one.
 
-        Raises a `SessionError` where the text does not name one session of this agent.
+        Raises a `SessionError` if the text does not name exactly one session of this agent.
         """
         if text is not None:
             record = await self.find(text)
@@ -172,7 +172,7 @@ class Runtime(AsyncResource):
         return self.model.name == ModelSettings().name
 
     def chat(self, session: SessionHandle | None) -> Chat:
-        """A conversation in `session`, by the rules of the agent. Raises `MissingRight`: it takes `chat`."""
+        """Return a conversation in `session`, by the rules of the agent. Raises `MissingRight` without `chat`."""
         from chatbot.chat import chat, dialogue
 
         rules = dialogue.Rules(
@@ -194,7 +194,7 @@ class Runtime(AsyncResource):
         )
 
     async def discard_empty(self, session: SessionHandle | None) -> bool:
-        """Delete a session in which nothing was said or remembered; return False where anything is kept of it."""
+        """Delete a session in which nothing was said or remembered; return False if anything is kept of it."""
         if session is None:
             return False
         with suppress(StoreError, SessionError):
@@ -243,7 +243,7 @@ class Runtime(AsyncResource):
     async def embed(self, texts: Sequence[str], *, payers: Sequence[Payer] = ()) -> tuple[str, EmbeddingResult]:
         """Return the name of the memory's encoder, and its vectors of these texts; see `MemorySystem.embed`.
 
-        Raises `BudgetExceeded` where a limit of the day is spent, unless the encoder is on this machine.
+        Raises `BudgetExceeded` if a limit of the day is spent, unless the encoder is on this machine.
         """
         if not self.config.embedding.model or self.config.embedding.model.startswith("local/"):
             return await self.memory.embed(texts)
@@ -262,10 +262,10 @@ class Runtime(AsyncResource):
         return name, found
 
     async def use_model(self, name: str) -> None:
-        """Go on with another model: the next `chat` has it. Raises `ModelError` or `ConfigError`, and changes nothing.
+        """Switch to another model, from the next `chat` on. On a `ModelError` or `ConfigError` nothing changes.
 
-        It is called by the settings of `[model]`, as with the option `model`, with what `[providers]` says of its own
-        provider. Hooks keep the model they began with.
+        The model gets the settings of `[model]`, as with the option `model`, and those of its own provider in
+        `[providers]`. Hooks keep the model they began with.
         """
         model = await self._opened(name)
         self._former.append(self.model)
@@ -301,7 +301,7 @@ class Runtime(AsyncResource):
     def tools(self, session: SessionHandle | None, model: Model | None = None) -> Toolbox:
         """Return the tools of `session`: those of the caller, those that the agent names, and those of MCP servers.
 
-        Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
+        Empty if the model supports no tools; the model is `model`, or else the identity's. Raises `ConfigError`.
         """
         from chatbot.chat.dialogue import ToolContext
         from chatbot.chat.prompt import withheld_tools
@@ -329,7 +329,7 @@ class Runtime(AsyncResource):
         )
 
     def _file_tools(self) -> list[Tool]:
-        """Return the tools for the folder that the user named; none but in a terminal, where each call is shown."""
+        """Return the tools for the folder that the user named; only in a terminal, where each call is shown."""
         folder, settings = self.config.files.folder, self.setup.settings
         if not (folder and self._is_terminal and self.setup.agent_settings.tools):
             return []
@@ -357,7 +357,7 @@ class Runtime(AsyncResource):
 
     @property
     def _uses_servers(self) -> bool:
-        """An agent that is to have no tools has none of theirs either."""
+        """Return False for an agent that should have no tools."""
         return bool(self.setup.agent_settings.tools and self.model.supports_tools)
 
     async def __aenter__(self) -> Self:

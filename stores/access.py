@@ -50,7 +50,7 @@ EVERY_RIGHT: frozenset[Right] = frozenset(RIGHTS)
 GUEST_RIGHTS: frozenset[Right] = frozenset({"read", "chat", "write"})
 """Rights of a token that names none."""
 TOOL_RIGHTS: frozenset[Right] = frozenset({"read", "write"})
-"""Most rights of a model's tool call, for any user."""
+"""Rights that a model's tool call may have at most, for any user."""
 OWNER = "owner"
 """Principal of the owner of the files, and of rows without one."""
 NO_PROJECT = "-"
@@ -95,7 +95,7 @@ class Guard(NamedTuple):
 
     @classmethod
     def of(cls, row: GuardedRow) -> Guard:
-        """The guard of `row`."""
+        """Return the guard of `row`."""
         return cls(row.visibility, row.sensitivity, row.min_clearance, row.namespace, row.project)
 
 
@@ -187,7 +187,7 @@ def is_within(project: str, reach: str | None) -> bool:
 
 
 def fold(name: str) -> str:
-    """The form in which names, tags and subjects are compared: no case, no width, single spaces."""
+    """Return the form in which names, tags and subjects are compared: no case, no width, single spaces."""
     if not name.isascii():
         name = unicodedata.normalize("NFKC", name)
     return " ".join(name.casefold().split())

@@ -1,4 +1,4 @@
-"""Contract of a backend: everything that an identity keeps beside its log of observations.
+"""Contract of a backend: everything that an identity keeps besides its log of observations.
 
 A `Place` keeps four kinds of things by name: `Lines` (records in order, such as receipts, the bill, tombstones),
 `Document` (one small value that is replaced as a whole, such as tokens, reservations, idempotency keys), `Lease` (the
@@ -57,7 +57,7 @@ Mark = object
 
 
 def shell_word(path: object) -> str:
-    """The path quoted for a shell; what a terminal could obey or not show is escaped, as bash, zsh and ksh read it."""
+    """Return the path quoted for bash, zsh and ksh, with control and invisible characters escaped."""
     text = str(path)
     if text.isprintable():
         return shlex.quote(text)
@@ -117,7 +117,7 @@ class Lines(ABC):
     def since(self, mark: Mark | None) -> Reading:
         """Return the records after the mark; from the beginning if it is None or of lines that were rewritten since.
 
-        May return only the first: ask again until the answer is empty or `may_go_on` is false.
+        May return only the first ones: ask again until the answer is empty or `may_go_on` is false.
         """
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -153,7 +153,7 @@ class Document(ABC):
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
         """Replace the value with the result of `change`, exclusively, and return it.
 
-        Durable on return, unless that is not asked for: then a power cut may lose it.
+        Durable on return; without `durable` a power cut may lose it.
         """
 
     @abstractmethod
@@ -237,7 +237,7 @@ class Blobs(ABC):
 
     @abstractmethod
     def drop(self, name: str) -> None:
-        """Erase a blob. Durable on return; one that is not there is no error."""
+        """Erase a blob. Durable on return; a missing one is no error."""
 
 
 class Place(ABC):
@@ -278,9 +278,9 @@ class Examination(Struct, frozen=True):
     """Depth of an examination, and checks of content that a backend does not know."""
 
     new_record: Callable[[str, datetime, datetime], SessionRecord] = _no_record
-    """Makes the record of an unknown session from its id and its times of creation and last use, to mend it."""
+    """Makes the record of an unknown session from its id and its times of creation and last use, to repair it."""
     subjects: Mapping[str, tuple[str, Callable[[bytes], object]]] = field(default_factory=dict)
-    """By name of lines: their noun, and a check that raises `ValueError` for a wrong one."""
+    """Noun of the lines of each name, and a check that raises `ValueError` for an invalid line."""
     verify: bool = False
     """True to compare checksums too."""
 
@@ -296,7 +296,7 @@ class SessionFile(Struct, frozen=True):
 class Sessions(ABC):
     """Catalog of the sessions of an identity.
 
-    A session that is not there raises `MissingFolder`, one whose record cannot be understood `DamagedFile`.
+    A missing session raises `MissingFolder`, one whose record cannot be parsed `DamagedFile`.
     """
 
     @abstractmethod
@@ -313,14 +313,14 @@ class Sessions(ABC):
 
     @abstractmethod
     def ref(self, session_id: str) -> SessionRef:
-        """Return the reference of the session that stores are given."""
+        """Return the reference to the session that stores get."""
 
     def glance(self, session_id: str) -> SessionRecord | None:
         """Return the record if that takes less time than a hop into a thread; else None: call `get`."""
         return None
 
     def turn_reads(self, session_id: str, see: Callable[[SessionRecord], None]) -> Sequence[object]:
-        """Return the read that gives `see` the present record with a turn's lease; none if `glance` returns it."""
+        """Return the read that passes the record to `see` along with a turn's lease; none if `glance` returns it."""
         return ()
 
     @abstractmethod
@@ -331,7 +331,7 @@ class Sessions(ABC):
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """Return the wanted sessions, the one used last first; only those after the session `behind`, if named."""
+        """Return the wanted sessions, most recently used first; only those after the session `behind`, if given."""
 
     @abstractmethod
     def ids(self) -> list[str]:

@@ -106,11 +106,11 @@ class SessionStore(Store):
 
 
 class KeyValueStore(SessionStore):
-    """Keeps a capped set of text entries for each session; past the cap, the one set longest ago is dropped."""
+    """Keeps a capped set of text entries for each session; past the cap, the oldest is dropped."""
 
     @abstractmethod
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        """The value of `key`, or None."""
+        """Return the value of `key`, or None."""
 
     @abstractmethod
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
@@ -122,7 +122,7 @@ class KeyValueStore(SessionStore):
 
     @abstractmethod
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        """Return all entries, the one set longest ago first; an empty list if the session has none."""
+        """Return all entries, oldest first; an empty list if the session has none."""
 
 
 class TranscriptStore(SessionStore):
@@ -204,7 +204,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
-        """The observations of these ids, in the order asked for; missing ones are left out.
+        """Return the observations of these ids, in the given order; missing ones are left out.
 
         Only current ones, or, with `current` false, those of any status.
         """
@@ -295,18 +295,18 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
-        """The values of a field among current rows, the most frequent first, then by value."""
+        """Return the values of a field among current rows, the most frequent first, then by value."""
 
     @abstractmethod
     async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        """Return the triples that match, newest first. One with a source is visible while that is current and visible.
+        """Return matching triples, newest first. One with a source is visible while that row is current and visible.
 
         A view that erases also sees retracted ones, and those whose source is damaged or not current.
         """
 
     @abstractmethod
     async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
-        """Ids of observations, of any status, that begin with `prefix`, in order."""
+        """Return the ids of observations, of any status, that begin with `prefix`, in order."""
 
     @abstractmethod
     async def purge(
@@ -317,7 +317,7 @@ class ObservationStore(Store):
         `alone` leaves what was derived from them; it is erased when an erased id is purged again.
 
         No byte of them is in any file of the store on return; a journal may keep their ids, with who did it and why.
-        Returns the erased ids, those asked for first. Raises `UnknownObservation` if there is none of them.
+        Returns the erased ids, those asked for first. Raises `UnknownObservation` if none of the ids exists.
         """
 
     @abstractmethod

@@ -136,7 +136,7 @@ class KeyValueFile:
         self._cap = cap
 
     def read(self) -> dict[str, KeyValue]:
-        """Return all entries by key, the one set longest ago first. A damaged file is left until the next write."""
+        """Return all entries by key, oldest first. A damaged file is left until the next write."""
         with opened(self._folder) as folder:
             try:
                 entries = _read(folder)
@@ -206,7 +206,7 @@ def _reason(error: Exception) -> str:
 
 
 def render_key_values(cap: int, entries: list[KeyValue]) -> bytes:
-    """Return the entries as a file, the one set longest ago first."""
+    """Return the entries as a file, oldest first."""
     lines = [
         json.dumps({"key": entry.key, "value": entry.value, "ts": format_time(entry.at)}, ensure_ascii=False)
         for entry in entries

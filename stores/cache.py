@@ -114,7 +114,7 @@ class FolderShelf(Shelf):
 
     @classmethod
     def of(cls, cache: Cache, name: str) -> FolderShelf:
-        """The shelf of that name in a cache."""
+        """Return the shelf of that name in a cache."""
         return cls(cache.folder / name, cache)
 
     def prepare(self) -> None:

@@ -21,11 +21,11 @@ from chatbot.stores.observation import PROTECTED_TYPES, Observation
 BOOST = 0.1
 """Gain of the first use since the last run, divided by ln 2."""
 FLOOR = 0.2
-"""Least strength as a share of the importance, which keeps the order of importance."""
+"""Minimum strength as a share of the importance, which keeps the order of importance."""
 LASTING_TYPES = PROTECTED_TYPES | {"discovery"}
 """Types that decay at half the rate."""
 LEAST_CHANGE = 0.06
-"""A smaller change waits and adds up, so that not every row is written at every run. One use is more than this."""
+"""Smaller changes wait and add up, so that not every row is written at every run. One use is more than this."""
 _STEEPEST = 1_000_000
 
 

@@ -86,7 +86,7 @@ def decide(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
 
 
 def _with_row(outcome: Outcome, kept: Iterable[Event], known: PriorState) -> Outcome:
-    """The outcome with the row that it is about, after the events."""
+    """Return the outcome with its row as it is after the events."""
     row = known.observation(outcome.id)
     for event in kept:
         if event.row is not None:
@@ -315,7 +315,7 @@ _DECISIONS: dict[str, Callable[[Event, View, PriorState], tuple[list[Event], Out
     "triple": _triple,
     "retract": _retract,
 }
-"""By kind of event; all others are reserved for stores."""
+"""Decisions by kind of event; all other kinds are reserved for stores."""
 
 
 def _kept(event: Event, ids: list[str], kind: Literal["updated", "deleted"]) -> tuple[list[Event], Outcome]:

@@ -39,7 +39,7 @@ class StoreError(Exception):
 
 
 MISFITS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors of reading a value of another shape than was written: whatever a file holds, it is not ours."""
+"""Errors of reading a value of another shape than was written: the file was not written by us."""
 
 
 class UnsupportedOperation(StoreError, NotImplementedError):
@@ -79,7 +79,7 @@ class LaterFormat(StoreError, ValueError):
 
 
 _NAMED = 3
-"""Most ids named in an error."""
+"""Maximum ids named in an error."""
 
 
 class UnknownObservation(StoreError, LookupError):
@@ -162,7 +162,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def nearest_of(word: str, known: Sequence[str]) -> str:
-    """Return the known word that is most like this one; empty where none is near."""
+    """Return the known word that is most like this one; empty if none is near."""
     import difflib
 
     return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), "")

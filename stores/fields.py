@@ -123,7 +123,7 @@ class Field(NamedTuple):
         return None if self.default is MISSING else self.to_json(self.default)
 
     def to_json(self, value: Any) -> Any:
-        """The value as it is written."""
+        """Return the value as it is written."""
         write = self.form.write if self.form else None
         return value if write is None or value is None else write(value)
 
@@ -132,7 +132,7 @@ Fields: TypeAlias = Mapping[str, Field]
 
 
 def declared(record: Any) -> dict[str, Field]:
-    """The fields of a record, in order, by name."""
+    """Return the fields of a record, in order, by name."""
     found = {}
     hints: dict[str, Any] = {}
     for each in structs.fields(record) if issubclass(record, Struct) else fields(record):
@@ -153,7 +153,7 @@ def having(found: Fields, mark: FieldProperty) -> tuple[str, ...]:
 
 
 def labelled(found: Fields) -> dict[str, tuple[Field, ...]]:
-    """Fields that have each label."""
+    """Return the fields of each label."""
     labels: dict[str, tuple[Field, ...]] = {}
     for each in found.values():
         if label := each.mark(Label):
@@ -182,7 +182,7 @@ def checker(found: Fields, put: Callable[[Any, str, Any], None] = object.__setat
 
 
 def writer(found: Fields) -> Callable[[object], dict[str, Any]]:
-    """Return the function from a record to the fields that differ from their defaults, as they are written."""
+    """Return a function that returns the fields of a record that differ from their defaults, as they are written."""
     listed = [(each.name, each.default, each.form.write if each.form else None) for each in found.values()]
     values_of = attrgetter(*found)
     defaults = [each.default for each in found.values()]
@@ -200,7 +200,7 @@ def writer(found: Fields) -> Callable[[object], dict[str, Any]]:
 
 
 def read(line: Mapping[str, Any], found: Fields, *, partial: bool = False) -> dict[str, Any]:
-    """The values of known fields from their written form. Raises `InvalidValue` for a missing or mistyped one."""
+    """Return the values of known fields from their written form. Raises `InvalidValue` for missing or mistyped ones."""
     values = dict(line)
     for name, value in line.items():
         field = found.get(name)
@@ -300,7 +300,7 @@ def check_share(value: object, name: str) -> Any:
 
 
 def words(*known: str) -> Form:
-    """The form of a field that takes one of these words."""
+    """Return the form of a field that takes one of these words."""
 
     def one_of(value: Any, name: str) -> Any:
         if value not in known:
@@ -330,7 +330,7 @@ def _checked(text: object, name: str) -> str:
 
 
 def _list_of(clean: Callable[[object, str], str], most: int = MOST_ITEMS) -> Form:
-    """The form of a field that takes a list of texts, each once."""
+    """Return the form of a field that takes a list of texts, each once."""
 
     def items(value: Any, name: str) -> tuple[str, ...]:
         if isinstance(value, str) or not isinstance(value, Iterable):

@@ -42,7 +42,7 @@ _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | _SAFELY
 _TAIL_BYTES = 4096
 _CHUNK_BYTES = 64 * 1024
-"""Bytes up to which a part is read without looking how long the file is."""
+"""Bytes up to which a part is read without looking up the length of the file."""
 LONGEST_ENTRY = 64 << 20
 """Bytes at the end of a file in which one of its entries begins: none is longer."""
 _MOST = 1 << 30
@@ -70,7 +70,7 @@ class Stamp(Struct, frozen=True):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Stamp:
-        """The stamp in a `stat` result."""
+        """Return the stamp in a `stat` result."""
         return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
     def is_settled(self) -> bool:
@@ -86,7 +86,7 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def erase(path: Path) -> None:
-    """Delete a file, a link, a pipe, or a folder with all that is in it, however deep. Others may do so at once."""
+    """Delete a file, a link, a pipe, or a folder with its content, however deep. Others may do so meanwhile."""
     while path.is_dir() and not path.is_symlink():  # opening a pipe as a folder would wait forever
         try:
             with closing(open_folder(path)) as folder:
@@ -184,7 +184,7 @@ class Folder:
         return None if status is None else Stamp.of(status)
 
     def names(self) -> list[str]:
-        """The names of all files in the folder, sorted."""
+        """Return the names of all files in the folder, sorted."""
         return sorted(os.listdir(self._descriptor))  # noqa: PTH208 - a descriptor, not a path
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
@@ -356,7 +356,7 @@ class OpenFile(NamedTuple):
     status: os.stat_result
 
     def write(self, data: bytes) -> None:
-        """Add `data`, whole or not at all: a write that fails half way, as on a full disk, is taken back."""
+        """Add `data`, whole or not at all: a write that fails half way, as on a full disk, is undone."""
         written = 0
         try:
             while written < len(data):
@@ -370,7 +370,7 @@ class OpenFile(NamedTuple):
         _sync_data(self.descriptor)
 
     def stamp(self) -> Stamp:
-        """The file's stamp as it is now."""
+        """Return the file's current stamp."""
         return Stamp.of(os.fstat(self.descriptor))
 
 

@@ -127,7 +127,7 @@ class MemoryLog(Log):
         return False
 
     def was_written(self) -> bool:
-        """Return False: a snapshot is worth nothing after the end of this process."""
+        """Return False: a snapshot is useless after the end of this process."""
         return False
 
     def start_again(self) -> None:
@@ -156,7 +156,7 @@ class MemoryLog(Log):
         return self._read - 1, len(self._lines[-1])
 
     def release(self) -> None:
-        """Do nothing: no disk is waited for."""
+        """Do nothing: there is no disk to wait for."""
 
     def sync(self) -> None:
         """Do nothing: nothing is durable."""

@@ -115,7 +115,7 @@ class Log(ABC):
         """Return the event in the line at `place`. Raises a `StoreError` if the line is damaged."""
 
     def fetch(self, places: Iterable[Place]) -> None:  # noqa: B027 - for remote logs
-        """Prepare to be asked for the events at these places."""
+        """Prefetch the events at these places."""
 
     @abstractmethod
     def locked(self) -> AbstractContextManager[Writing]:

@@ -34,7 +34,7 @@ def in_thread(
 
 
 def new_waiter() -> Waiter:
-    """A future of the running loop, for `wake`."""
+    """Return a future of the running loop, for `wake`."""
     return asyncio.get_running_loop().create_future()
 
 

@@ -134,7 +134,7 @@ class Row:
     visibility: Visibility = "private"
     sensitivity: Sensitivity = "unknown"
     min_clearance: Clearance = "public"
-    """Least clearance that may see it, besides its visibility."""
+    """Minimum clearance that may see it, besides its visibility."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,7 @@ _written, _written_triple = writer(FIELDS), writer(TRIPLE_FIELDS)
 WRITTEN_DEFAULTS = {each.name: each.written_default for each in FIELDS.values()}
 """Defaults of fields that are not written."""
 _VERSIONED = sorted({"id", "status", *CONTENT, *GUARDED} - {"derived_from"})
-"""Without the sources: not every caller sees all of them."""
+"""Fields in `version_of`. Not the sources: not every caller sees all of them."""
 _PUTS = tuple(getattr(Observation, name).__set__ for name in FIELDS)
 _values_of = attrgetter(*FIELDS)
 """Setters of the fields of an observation, and a getter of all, without checks."""
@@ -396,7 +396,7 @@ class RowState(Struct, frozen=True):
 
     @classmethod
     def of(cls, row: Observation) -> RowState:
-        """The state of a row that was read."""
+        """Return the state of a row that was read."""
         guard = Guard.of(row)
         return cls(row.id, row.type, guard, row.status, row.superseded_by, row.quiet_since, row.expires_at)
 

@@ -19,7 +19,7 @@ from weakref import WeakMethod, WeakSet
 from chatbot.stores.files import LOCK_NAME, LOCK_TIMEOUT_S, Folder, open_folder, translated
 
 MOST = 24
-"""Most holders, of at most three descriptors each."""
+"""Maximum holders, of at most three descriptors each."""
 
 Close = Callable[[], bool]
 """Closes descriptors; returns False if they are in use and stay open."""
@@ -38,9 +38,9 @@ class Descriptors:
         self._open: OrderedDict[Hashable, Close] = OrderedDict()
 
     def used(self, holder: Hashable, method: Callable[..., bool], *args: Any) -> None:
-        """Note that `holder` has used its open files. A method is called, from any thread, when there are too many.
+        """Note that `holder` has used its open files. `method` closes them: any thread calls it if there are too many.
 
-        It is held weakly. Call this without holding a lock that it waits for.
+        The method is held weakly. Call this without holding a lock that it waits for.
         """
         held = WeakMethod(method)
 

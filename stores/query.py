@@ -47,7 +47,7 @@ EMPTY = frozenset(name for name, held in LABELS.items() if held[0].default == ""
 """Labels for which an empty filter text selects the rows without one."""
 
 MOST_AT_ONCE = 1_000
-"""Most rows of a `Page`; other results are as long as their limit."""
+"""Maximum rows of a `Page`; other results are as long as their limit."""
 EVERY = 2**31
 """Limit that includes all rows."""
 
@@ -102,7 +102,7 @@ class RowFilter(Struct, frozen=True, kw_only=True):
     files: _Names = ()
     derived_from: _Names = ()
     metadata: Annotated[Mapping[str, Any], _one(Mapping, is_optional=False)] = field(default_factory=dict)
-    """Keys that must be there with exactly these values, or conditions: see `chatbot.stores.query`."""
+    """Keys that must exist with exactly these values, or conditions: see `chatbot.stores.query`."""
     visibilities: Annotated[Sequence[Visibility], _several(*VISIBILITIES)] = ()
     quiet_since: _Time = None
     """Nothing has happened to the row since then: see `Observation.quiet_since`."""
@@ -126,7 +126,7 @@ class Filter(RowFilter, frozen=True, kw_only=True):
 FILTER_FIELDS = declared(Filter)
 _check = checker(FILTER_FIELDS, force_setattr)
 FILTERED = {name: label for name in FILTER_FIELDS if (label := "type" if name == "types" else name) in LABELS}
-"""From the fields of a filter to the labels that rows are chosen by."""
+"""Labels by which rows are chosen, for each field of a filter."""
 
 
 class Page(Struct, frozen=True):
@@ -190,11 +190,11 @@ class Version(Struct, frozen=True):
     """For each event, the fields that it changed, with their values before and after, as they are written."""
 
     def steps(self) -> list[tuple[Event, Mapping[str, tuple[Any, Any]]]]:
-        """The events, each with what it changed."""
+        """Return the events, each with its changes."""
         return list(zip(self.events, self.changes or ({},) * len(self.events), strict=True))
 
     def told(self) -> list[tuple[Event, Mapping[str, tuple[Any, Any]]]]:
-        """The events as people read them: a correction takes the place of what a person said."""
+        """Return the events for people: a correction replaces the person's original words."""
         said = self.observation.user_text
         return [
             (event, {name: (old or (name in _CORRECTED and said), new) for name, (old, new) in changed.items()})
@@ -227,7 +227,7 @@ class FactFilter(Struct, frozen=True, kw_only=True):
 
 
 class Stats(Struct, frozen=True, kw_only=True):
-    """Counts of what the caller may see, and what the files take on the disk, in bytes.
+    """Counts of what the caller may see, and the size of the files on the disk, in bytes.
 
     Sizes cover all stored data, so they are None unless the caller may see everything.
     """
@@ -270,13 +270,13 @@ class Question(Struct, frozen=True, kw_only=True):
     model: str = ""
     """Name of the model that made the vectors."""
     most_terms: int = 32
-    """Most terms to search for; the rarest are chosen."""
+    """Maximum terms to search for; the rarest are chosen."""
     limit: int = 300
     """Number of hits of each kind that are considered."""
     spilling: int = 100
     """Number of best hits, and of most similar ones, whose neighbours are added."""
     most_beside: int = 100
-    """Most neighbours to add."""
+    """Maximum neighbours to add."""
     apart: frozenset[str] = frozenset()
     """Types that never count as neighbours."""
     without: str = ""
@@ -302,7 +302,7 @@ class Candidates(Struct):
 
 
 Progress = Callable[[int, int], None]
-"""Called with how many rows are done, and how many there are."""
+"""Called with the number of finished rows, and of all rows."""
 
 
 def status_now(row: Observation, now: datetime) -> Status:

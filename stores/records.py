@@ -22,7 +22,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def format_time(moment: datetime) -> str:
-    """A moment as UTC text with microseconds: `2026-01-02T03:04:05.678901Z`. Raises `InvalidValue`."""
+    """Return a moment as UTC text with microseconds: `2026-01-02T03:04:05.678901Z`. Raises `InvalidValue`."""
     return check_time(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -36,7 +36,7 @@ def parse_time(text: str) -> datetime:
 
 
 def read_time(text: str) -> datetime:
-    """Read a time as people write it: without a zone it is UTC, and a mere date is its first moment.
+    """Read a time as people write it: without a zone it is UTC; a date alone means its start.
 
     Raises `InvalidValue`.
     """
@@ -61,7 +61,7 @@ def check_time(moment: datetime) -> datetime:
 
 
 def micros(at: datetime) -> int:
-    """Microseconds since 1970."""
+    """Return the microseconds since 1970."""
     return (at - _EPOCH) // _MICROSECOND
 
 
@@ -165,7 +165,7 @@ class SessionRecord(Struct, frozen=True):
     project: str = ""
     """Project of the session and its memories; those of other projects are not recalled."""
     sensitivity: Sensitivity = "public"
-    """Least sensitivity of its memories."""
+    """Minimum sensitivity of its memories."""
     history: str = ""
     """Number of entries at the end of the conversation with a client that sends all of it, and digests of its last
     exchanges: `entries:one.another`."""
@@ -189,11 +189,11 @@ class SessionRecord(Struct, frozen=True):
         return self.expires_at is not None and self.expires_at <= now
 
     def renamed(self, title: str) -> SessionRecord:
-        """The record with another title, on one line and at most 200 characters long."""
+        """Return the record with another title, on one line and at most 200 characters long."""
         return replace(self, title=_title(title))
 
     def used(self, now: datetime) -> SessionRecord:
-        """The record of the session after something was added to it."""
+        """Return the record of the session after something was added to it."""
         return replace(self, used_at=max(now, self.used_at))
 
     def is_open_to(self, clearance: Clearance, namespace: str = "", project: str | None = None) -> bool:
@@ -208,7 +208,7 @@ class SessionRecord(Struct, frozen=True):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The record as stored in `session.json` and in the index."""
+        """Return the record as stored in `session.json` and in the index."""
         said: dict[str, Any] = {"version": VERSION}
         for name in _FIELDS:
             value = getattr(self, name)
@@ -222,7 +222,7 @@ _TEXTS = ("agent_id", "title", "origin", "namespace", "principal", "project", "h
 _texts_of = attrgetter(*_TEXTS)
 _TIMES = ("created_at", "used_at", "expires_at", "archived_at", "pinned_at")
 _LEFT_OUT = {"project": "", "sensitivity": "public", "pinned_at": None, "history": ""}
-"""The fields that are not written where they have this value."""
+"""Fields that are not written if they have this value."""
 
 
 def _title(text: str) -> str:

@@ -12,7 +12,7 @@ its observation.
     tighten    it was made as strict as its source
     archive, delete, restore      as named; the row stays in the history
     compress   it was merged into a summary
-    triple, retract      a fact about subject, predicate and object was stated, or taken back
+    triple, retract      a fact about subject, predicate and object was stated, or retracted
     consolidate          time and use changed the strength of many rows; see `chatbot.stores.consolidation`
     counts     uses and strength so far, in place of the events that compaction removed
     purge      rows were erased permanently; only their ids are known
@@ -121,7 +121,7 @@ class Event(Struct, frozen=True, kw_only=True):
     """Reason, if it is not obvious."""
 
     def as_json(self) -> dict[str, Any]:
-        """The event as a line of the journal."""
+        """Return the event as a line of the journal."""
         line: dict[str, Any] = {"v": VERSION, "event": self.kind, "at": format_time(self.at)}
         if self.kind == "consolidate":
             return line | {"set": {each: self.fields[each] for each in self.ids}}
@@ -236,7 +236,7 @@ def as_strict_as(triple: Triple, source: Guard) -> Triple:
 
 
 def implied(event: Event) -> list[Event]:
-    """Return the events that come with an event: an added row replaces another one, or several.
+    """Return the events that an event implies: an added row replaces another one, or several.
 
     A purge of the row keeps them: the rows that it replaced do not come back.
     """
@@ -303,7 +303,7 @@ class PriorState(Protocol):
     """State before the change, as far as `decide` needs it."""
 
     def observation(self, observation_id: str) -> Observation | None:
-        """The observation, whatever its status."""
+        """Return the observation, whatever its status."""
 
     def state(self, observation_id: str) -> RowState | None:
         """Return the state of the observation, which is known without reading it."""
@@ -318,7 +318,7 @@ class PriorState(Protocol):
         """
 
     def triple(self, triple_id: str) -> Triple | None:
-        """The fact, unless it was taken back."""
+        """Return the fact; None if it was retracted."""
 
     def derived_from(self, observation_id: str) -> Iterable[str]:
         """Return the observations that name it as a source, whatever their status, even if it does not exist."""

@@ -74,7 +74,7 @@ def count(what: str, amount: float = 1, **labels: Any) -> None:
 
 
 def present_observer() -> Observer | None:
-    """Return the current observer, for work that continues where it is not set."""
+    """Return the current observer, for work that continues in another context."""
     return _observer.get()
 
 

@@ -6,8 +6,8 @@ r"""Transcript of a session: its format, as pure functions, and its file, which 
     <blank line>
 
 The length of the content in the file shows whether the last entry was cut off; an entry written by hand needs none. It
-is only checked where a write could have been interrupted: at a page of the disk, or without a blank line. So a person
-who shortens the last entry need not update it.
+is only checked where a write could have been interrupted: at the end of a disk page, or without a blank line. So a
+person who shortens the last entry need not update it.
 
 An entry starts only at a line with the form of a header. A line of content that starts like one gets a leading
 backslash when written, which is removed when read. So no content can forge an entry, not even one torn in the middle of
@@ -111,7 +111,7 @@ def starts(data: bytes) -> list[int]:
 
 
 def roles_in(data: bytes) -> list[str]:
-    """The roles of the entries in `data`, in order; much cheaper than reading them."""
+    """Return the roles of the entries in `data`, in order; much cheaper than reading them."""
     return [header[1].decode() for header in _HEADER.finditer(data)]
 
 
@@ -233,7 +233,7 @@ class TranscriptFile:
         return entries
 
     def read_all(self) -> list[TranscriptEntry]:
-        """Every entry, the archived ones first."""
+        """Return every entry, the archived ones first."""
         return [entry for part in self._read_parts() for entry in parse(part)]
 
     def count(self, roles: Collection[str] = ()) -> int:

@@ -14,12 +14,12 @@ Vector: TypeAlias = "array[float]"
 
 
 def vector(values: Sequence[float]) -> Vector:
-    """The numbers as 32-bit floats."""
+    """Return the numbers as 32-bit floats."""
     return array("f", values)
 
 
 def unit(values: Sequence[float], *, length: float = 1.0) -> Vector:
-    """Return the vector at that length; a zero or infinite one becomes zeros."""
+    """Return the vector scaled to that length; a zero or infinite one becomes zeros."""
     long = math.hypot(*values)
     if not long or not math.isfinite(long):
         return array("f", bytes(4 * len(values)))

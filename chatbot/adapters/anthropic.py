@@ -1,4 +1,4 @@
-"""Anthropic's memory tool: its files are memories, with their history, and what the model reads of them is fenced.
+"""Anthropic's memory tool: its files are memories with their history, which the model reads as fenced text.
 
 client.beta.messages.tool_runner(model=…, messages=[…], tools=[MemoryFiles(memory)])
 """
@@ -150,7 +150,7 @@ def _checked(name: str) -> PurePosixPath:
 
 
 def _is_plain(name: object) -> TypeGuard[str]:
-    """Return whether a name can be listed: it looks like nothing else, and no other one is kept under the same key."""
+    """Return whether a name can be listed: it cannot be confused, and no other name has the same key."""
     if not isinstance(name, str) or not name.isprintable() or len(name) > LONGEST_LINE:
         return False
     return without_tokens(" ".join(name.split())) == name

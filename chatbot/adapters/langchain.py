@@ -1,4 +1,4 @@
-"""LangChain, and LangGraph's agents: a chat history, memory's tools, and messages with what is remembered.
+"""LangChain, and LangGraph's agents: a chat history, memory's tools, and messages with memories.
 
 history = MemoryHistory(memory, portal, "thread-7")        # RunnableWithMessageHistory(...)
 messages = await recalling(memory)(messages)               # before the model is asked
@@ -64,7 +64,7 @@ class MemoryHistory(BaseChatMessageHistory):
 def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
 ) -> Callable[[Sequence[BaseMessage]], Coroutine[Any, Any, list[BaseMessage]]]:
-    """A step that adds the memory block before the last question, for a `pre_model_hook` or a chain."""
+    """Return a step that adds the memory block before the last question, for a `pre_model_hook` or a chain."""
 
     async def add(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
         context = await memory.context([_openai(each) for each in messages], tokens=tokens, rows=rows)
@@ -76,7 +76,7 @@ def recalling(
 
 
 def tools(memory: AgentMemory, portal: Portal) -> list[StructuredTool]:
-    """The tools of memory."""
+    """Return the tools of memory."""
     return [_tool(each, portal) for each in memory.tools()]
 
 
@@ -102,7 +102,7 @@ def _openai(message: BaseMessage) -> dict[str, Any]:
 
 
 def _message(item: dict[str, Any]) -> BaseMessage | None:
-    """The message of an entry, also of one that was written by hand or elsewhere; None for what nobody said."""
+    """Return the message of an entry, even if it was written by hand or elsewhere; None if it is not a message."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         return messages_from_dict([item["langchain"]])[0]
     kind = _SPEAKERS.get(str(item.get("role")))

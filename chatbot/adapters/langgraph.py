@@ -1,4 +1,4 @@
-"""LangGraph and LangChain: a `BaseStore`, a chat history, and messages with what is remembered.
+"""LangGraph and LangChain: a `BaseStore`, a chat history, and messages with memories.
 
 store = MemoryStore(memory, portal)                        # create_agent(..., store=store)
 history = MemoryHistory(memory, portal, "thread-7")        # RunnableWithMessageHistory(...)
@@ -43,7 +43,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class MemoryStore(BaseStore):
-    """LangGraph's store over memories: each item is one, searched by words and meaning, with its history.
+    """LangGraph's store over memories: each item is a memory, searched by words and meaning, with its history.
 
     Keys and passwords in a value are redacted, each field by itself. `portal` runs the synchronous methods.
     """
@@ -114,7 +114,7 @@ class MemoryStore(BaseStore):
 
 
 def _key(namespace: tuple[str, ...], key: str) -> str:
-    """A digest: keys that differ in white space alone differ, and none is too long."""
+    """Return a digest, so that keys that differ only in white space stay apart and none is too long."""
     return f"{_KIND}:{hashlib.sha256(json.dumps([*namespace, key]).encode()).hexdigest()}"
 
 
@@ -126,7 +126,7 @@ def _is_item(row: Observation) -> bool:
 
 
 def _value(row: Observation) -> dict[str, Any]:
-    """The value of an item; a text that somebody wrote in its place is its `text`."""
+    """Return the value of an item; if somebody replaced it by a plain text, that is its `text`."""
     try:
         value = json.loads(row.narrative)
     except (ValueError, RecursionError):
@@ -135,7 +135,7 @@ def _value(row: Observation) -> dict[str, Any]:
 
 
 def _path(namespace: Sequence[str]) -> dict[str, str]:
-    """Each part under a name of its own: a filter by the first ones is one by prefix."""
+    """Return each part under its own name, so that a filter by the first ones is a filter by prefix."""
     return {f"namespace{at}": part for at, part in enumerate(namespace)}
 
 

@@ -1,4 +1,4 @@
-"""LiteLLM: a callback that adds what is remembered to each `acompletion`, and keeps what is worth keeping.
+"""LiteLLM: a callback that adds memories to each `acompletion`, and remembers what is worth keeping.
 
     litellm.callbacks = [MemoryCallback(memory)]    # once a process: LiteLLM ignores a second one of the same class
     await litellm.acompletion(model="gpt-5", messages=[...], user="ada")    # each argument by its name
@@ -68,7 +68,7 @@ class MemoryCallback(CustomLogger):
         self._settle(kwargs)
 
     async def settled(self, timeout_s: float = 10.0) -> None:
-        """Wait until the calls so far are recorded, for LiteLLM reports them in the background. Raises `TimeoutError`.
+        """Wait until the calls so far are recorded, as LiteLLM reports them in the background. Raises `TimeoutError`.
 
         Await it before the memory is closed. A stream that was not read to its end is waited for once.
         """

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: a `Session`, memory's tools, and a filter that puts what is remembered into each prompt.
+"""OpenAI Agents SDK: a `Session`, memory's tools, and a filter that adds memories to each prompt.
 
 session = MemorySession(memory, "thread-7")
 agent = Agent(name="Ada", tools=tools(memory))
@@ -35,7 +35,7 @@ class MemorySession:
         self._open: SessionHandle | None = None
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """The last `limit` items, oldest first; all of them for None."""
+        """Return the last `limit` items, oldest first; all of them for None."""
         session = await self._session()
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
@@ -48,12 +48,12 @@ class MemorySession:
         await self._memory.append(session, [entry_of(cast("dict[str, Any]", item)) for item in items])
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Remove the last item and return it; None where there is none."""
+        """Remove the last item and return it; None if there is none."""
         entries = await (await self._session()).transcript_drop_last(1)
         return cast("TResponseInputItem", item_of(entries[0])) if entries else None
 
     async def clear_session(self) -> None:
-        """Remove every item. What is remembered of them stays: see `Memory.purge`."""
+        """Remove every item. Memories of them stay: see `Memory.purge`."""
         await (await self._session()).transcript_clear()
 
     async def _session(self) -> SessionHandle:
@@ -63,7 +63,7 @@ class MemorySession:
 
 
 def tools(memory: AgentMemory) -> list[FunctionTool]:
-    """The tools of memory for an `Agent`."""
+    """Return the tools of memory for an `Agent`."""
     return [
         FunctionTool(each.name, each.description, each.parameters, partial(_invoke, each), strict_json_schema=False)
         for each in memory.tools()
@@ -73,7 +73,7 @@ def tools(memory: AgentMemory) -> list[FunctionTool]:
 def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
 ) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
-    """A `call_model_input_filter` that adds the memory block before the last question. Sessions do not keep it."""
+    """Return a `call_model_input_filter` that adds the memory block before the last question, not to the session."""
 
     async def add(data: CallModelData[Any]) -> ModelInputData:
         items = cast("list[dict[str, Any]]", data.model_data.input)

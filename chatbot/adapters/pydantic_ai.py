@@ -1,4 +1,4 @@
-"""pydantic-ai: a history processor that recalls, a toolset, and keeping what a run said.
+"""pydantic-ai: a history processor that recalls, a toolset, and the recording of runs.
 
 agent = Agent(model, toolsets=[toolset(memory)], capabilities=[ProcessHistory(recalling(memory))])
 result = await agent.run("Where does Anna live?")
@@ -31,7 +31,7 @@ from chatbot.memory import SessionHandle
 def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
 ) -> Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]]:
-    """A history processor that puts the memory block before the last question, and drops earlier blocks."""
+    """Return a history processor that puts the memory block before the last question, and drops earlier blocks."""
 
     async def process(messages: list[ModelMessage]) -> list[ModelMessage]:
         at = max((at for at, each in enumerate(messages) if _prompts(each)), default=None)
@@ -44,7 +44,7 @@ def recalling(
 
 
 def toolset(memory: AgentMemory) -> FunctionToolset[Any]:
-    """The tools of memory."""
+    """Return the tools of memory."""
     return FunctionToolset(
         [
             Tool.from_schema(partial(_call, each), each.name, each.description, each.parameters)
@@ -91,7 +91,7 @@ def _is_told(message: ModelMessage) -> bool:
 
 
 def _with_block(message: ModelMessage, block: str) -> ModelMessage:
-    """The message with that block alone: before the first thing that the user said in it."""
+    """Return the message with only that block, before the user's first text in it."""
     if not isinstance(message, ModelRequest):
         return message
     parts: list[ModelRequestPart] = [part for part in message.parts if not _is_ours(part)]

@@ -5,7 +5,7 @@ Links are plain Markdown, on lines of their own at the end of a message:
     [photo.png](attachments/0f…e1.png)
     [notes.pdf](attachments/77…02.pdf) ([text](attachments/9a…3c.txt))
 
-`read` turns what a user brings into what may be kept and sent; `extract` is the program that takes text out of
+`read` turns a user's files into content that may be kept and sent; `extract` is the program that extracts the text of
 documents. The bytes are kept in the blobs of a session, see `chatbot.stores.backend`.
 """
 
@@ -47,12 +47,12 @@ def media_of(blob: str) -> str:
 
 
 def is_image(media: str) -> bool:
-    """Return whether a model would look at it, not read it."""
+    """Return whether it is a picture, which a model sees and does not read."""
     return media.startswith("image/")
 
 
 class Link(Struct, frozen=True):
-    """An attachment as a transcript names it. `text` is the blob of what was read in it; empty for a picture."""
+    """An attachment as a transcript names it. `text` is the blob of its extracted text; empty for a picture."""
 
     name: str
     blob: str
@@ -74,7 +74,7 @@ class Link(Struct, frozen=True):
 
 
 def named(name: str) -> str:
-    """Return a file's name as a link can hold it: without folders, brackets and control characters."""
+    """Return a file's name for a link: without folders, brackets and control characters."""
     plain = _UNNAMEABLE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip()
     return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME // 2]}…{plain[-_LONGEST_NAME // 2 :]}"
 
@@ -85,7 +85,7 @@ def with_links(text: str, links: Iterable[Link]) -> str:
 
 
 def split(content: str) -> tuple[str, tuple[Link, ...]]:
-    """Return a message without the links at its end, and these."""
+    """Return a message without the links at its end, and the links."""
     lines = content.split("\n")
     links: list[Link] = []
     while lines and (found := _LINK.fullmatch(lines[-1])):
@@ -96,6 +96,6 @@ def split(content: str) -> tuple[str, tuple[Link, ...]]:
 
 
 def readable(content: str) -> str:
-    """Return a message with the names of its attachments alone: for titles, for memory, and to search by."""
+    """Return a message with only the names of its attachments, for titles, memory and search."""
     text, links = split(content)
     return "\n".join(filter(None, [text, *(f"[{link.name}]" for link in links)]))

@@ -1,7 +1,7 @@
-"""Program that takes the text out of a document: from standard input to standard output, within limits it sets itself.
+"""Program that extracts the text of a document, from standard input to standard output, within limits it sets itself.
 
-A file from anywhere may be made to exhaust or crash its reader, so it is read in a process that holds nothing: limited
-in memory, time and output, without the variables of its parent. Its argument is the kind: pdf, docx or odt. Exit 0: the
+An untrusted file may be made to exhaust or crash its reader, so it is read in a process of its own: limited in memory,
+time and output, without the variables of its parent. Its argument is the kind: pdf, docx or odt. Exit 0: the
 text; 3: encrypted; 4: unreadable. Nothing here imports the rest of the package.
 """
 
@@ -18,17 +18,17 @@ from zipfile import ZipFile
 ENCRYPTED = 3
 UNREADABLE = 4
 LONGEST_TEXT = 1_000_000
-"""Characters that are read of a document."""
+"""Maximum characters that are read of a document."""
 LONGEST_S = 30
 """Seconds of processor time."""
 _MEMORY_BYTES = 1 << 30
 _MOST_UNPACKED = 200 << 20
-"""Bytes of XML that are unpacked of an office document."""
+"""Maximum bytes of XML that are unpacked of an office document."""
 _AT_A_TIME = 1 << 16
 
 
 def main(kind: str) -> int:
-    """Read, and print part by part."""
+    """Read the document, and print its text part by part."""
     _limit()
     logging.disable()
     read = {"pdf": _pages, "docx": _docx, "odt": _odt}[kind]
@@ -42,7 +42,7 @@ def main(kind: str) -> int:
                 break
     except PermissionError:
         return ENCRYPTED
-    except Exception:  # noqa: BLE001 - a malformed file may raise anything, and nothing goes on after it
+    except Exception:  # noqa: BLE001 - a malformed file may raise anything, and the program ends
         return UNREADABLE
     return 0
 

@@ -71,7 +71,7 @@ class OwnBudget(Struct, frozen=True):
     remedy: str
 
     def limit(self, day: Bill) -> Limit:
-        """Return the limit, with what was spent of it on that day."""
+        """Return the limit, with the spending of that day."""
         spent = sum(day.by_purpose[purpose].cost_usd for purpose in self.purposes if purpose in day.by_purpose)
         return Limit(self.setting, "USD", self.usd, spent, self.remedy)
 
@@ -307,7 +307,7 @@ class Calls:
 
 
 def _note(work: Span, delta: Delta, reply: Reply, began: float) -> None:
-    """Add to the span the time of the first delta, and what the last one reports."""
+    """Add to the span the time of the first delta, and the report of the last one."""
     if not reply.has_begun:
         work.note(first_chunk=time.monotonic() - began)
     if isinstance(delta, Finished):

@@ -95,7 +95,7 @@ class Chat:
     ) -> Receipt:
         """Run a turn, and return its receipt, which holds the reply. `emit` receives events as they happen.
 
-        `attachments` are read first, and kept beside the session; with them the text may be empty.
+        `attachments` are read first, and stored with the session; with them the text may be empty.
         `max_output_tokens` limits this reply alone. A `client` may bring results of its tools: then `text` is the
         message before them. Turns of one session run one after another. Cancelling keeps the reply so far. Raises
         `InvalidValue` for a text that is empty or cannot be kept, `ModelError`, or `BudgetExceeded`.

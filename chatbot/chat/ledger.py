@@ -1,4 +1,4 @@
-"""Bill of model calls: each has a purpose and is billed; budgets, and what is left of them.
+"""Bill of model calls, each with a purpose; budgets, and their remaining amounts.
 
 Days are UTC. Calls of ephemeral sessions are included, without a session: they leave no trace but their cost.
 

@@ -40,9 +40,9 @@ BUDGET = "budget"
 LIMIT = "limit"
 REPEATED = "repeated"
 PROFILE_TOKENS = 200
-"""Most tokens of the profile's lines, and of answers to pinned questions; pinned lines may use the whole budget."""
+"""Maximum tokens of the profile's lines, and of answers to pinned questions; pinned lines may use the whole budget."""
 NOTE_TOKENS = 150
-"""Most tokens of a note: of a longer text the best passages are shown."""
+"""Maximum tokens of a note: of a longer text the best passages are shown."""
 _SHORT_ANSWER = 3
 """Number of terms up to which an answer is shown with the question that it answers."""
 _ROLES = ("person said", "bot asked", "bot replied")
@@ -58,7 +58,7 @@ class MemoryBlock(Struct, frozen=True):
     dropped: tuple[tuple[str, str], ...] = ()
     """Ids with the reason: of the governor, or `budget`, `limit`, `repeated`."""
     listed: tuple[str, ...] = ()
-    """Ids of rows of which the text has only the title."""
+    """Ids of rows of which only the title is in the text."""
     excerpts: tuple[str, ...] = ()
     """Injected ids of which only the best passages are shown."""
     profile: tuple[str, ...] = ()

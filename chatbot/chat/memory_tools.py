@@ -193,7 +193,7 @@ class OtherTools(Tool):
         return await self._tools[name].run(given)
 
     def _named(self, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Return the named tool and its arguments, also if these are beside its name. Raises `ToolError`."""
+        """Return the named tool and its arguments, which may be next to its name. Raises `ToolError`."""
         beside = {name: value for name, value in asked.items() if name not in {"tool", "arguments"}}
         name, given = asked.get("tool"), meant(asked.get("arguments") or {}, "object")
         if not isinstance(name, str) or name not in self._tools:

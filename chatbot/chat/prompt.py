@@ -131,7 +131,7 @@ def _joined(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[i
 _EARLIER_SHARE = 8
 """Share of the window for the pictures and files of earlier messages, where not everything fits."""
 _LEAST = 48
-"""Least tokens of a cut text that is still useful."""
+"""Minimum tokens of a cut text that is still useful."""
 _ENDS = 600
 """Characters at each end of a long message that stay: the question is before or after what was pasted."""
 _CHUNK = 200_000

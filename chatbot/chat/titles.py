@@ -20,7 +20,7 @@ LONGEST = 60
 REPLY_TOKENS = 32
 """Tokens of a title by a model."""
 _A_TOPIC = 3
-"""Least content words of a sentence as title, if the text has such a sentence."""
+"""Minimum content words of a sentence as title, if the text has such a sentence."""
 _SHOWN = 1_000
 """Characters of a message that a model is shown for a title."""
 

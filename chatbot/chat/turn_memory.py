@@ -48,7 +48,7 @@ _NEAR = 20
 """Entries that are searched for the bot's question: a turn with tools writes several."""
 _DEFAULT = Memorability()
 Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
-"""Picks at most so many of a session's hits for a prompt at a given time."""
+"""Picks a limited number of a session's hits for a prompt at a given time."""
 _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
@@ -57,7 +57,7 @@ _ANYONE = Disclosure()
 _CLASSES: tuple[Sensitivity, ...] = ("public", "private", "secret")
 """Sensitivities that may be asked for."""
 _SURE = 0.4
-"""Least score at which the head `needs_memory` is sure."""
+"""Minimum score at which the head `needs_memory` is sure."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists besides the chosen ones."""
 
@@ -294,7 +294,7 @@ class TurnMemory:
     ) -> AddResult | None:
         """Remember an exchange word for word; None if it is not worth keeping.
 
-        Without a `reply` only what the user says is kept, before it is answered: the reply completes that row. Words
+        Without a `reply` only the user's words are kept, before they are answered: the reply completes that row. Words
         repeated after a turn without a reply are the same row. `before` is the bot's reply just before it; None reads
         it from the transcript.
         """
@@ -441,7 +441,7 @@ def _record(
     hits: Sequence[Hit],
     block: MemoryBlock,
 ) -> dict[str, Any]:
-    """Return what a receipt says about the choice of rows."""
+    """Return the record of the choice of rows for the receipt."""
     chosen = {each.id for each in hits}
     looked_at = {each.id: each for each in (*recollection.considered[:_CONSIDERED], *hits)}
     considered = [

@@ -1,4 +1,4 @@
-"""`chatbot ask`: one question, one answer. Text goes to standard output as it arrives, everything else beside it."""
+"""`chatbot ask`: one question, one answer. Text goes to standard output as it arrives, all else to standard error."""
 
 from __future__ import annotations
 

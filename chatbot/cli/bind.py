@@ -84,9 +84,9 @@ _TYPES: tuple[tuple[Any, Any, str], ...] = (
     (kinds.Metadata, pair, "KEY=VALUE"),
 )
 _FEW = 5
-"""Most words that argparse lists as choices; longer lists are checked later, with a suggestion."""
+"""Maximum words that argparse lists as choices; longer lists are checked later, with a suggestion."""
 _BEGUN = {kinds.IdCursor: "id", kinds.FactId: "fact_id", kinds.LineKey: "line_key"}
-"""Kinds of ids whose beginning is enough, each with what finds the whole one."""
+"""Kinds of ids whose beginning is enough, each with the function that finds the whole one."""
 _SAMPLES = {
     **dict.fromkeys((kinds.Id, kinds.FactId), "0195a1b2-c3d4"),
     kinds.SessionId: "0195a1b2",
@@ -109,7 +109,7 @@ class Verbs:
         self._group = group
 
     def add(self, name: str, summary: str, *examples: str, agent: bool = True) -> argparse.ArgumentParser:
-        """Add a verb with the options that all of its group take; examples stand without the name of the group."""
+        """Add a verb with the options that all of its group take; examples are given without the name of the group."""
         shown = (each if "| chatbot " in each else f"{self._group} {each}" for each in examples)
         parser = add_action(self._actions, name, summary, *shown, agent=agent)
         if self._group == "memory":
@@ -124,7 +124,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS) -> dict[str, argparse.ArgumentParser]:
-    """Add the verbs of a group, such as `memory`; the parsers by the names of their operations."""
+    """Add the verbs of a group, such as `memory`; return the parsers by the names of their operations."""
     parsers: dict[str, argparse.ArgumentParser] = {}
     inner: dict[str, Verbs] = {}
     by_verb: dict[str, argparse.ArgumentParser] = {}
@@ -150,7 +150,7 @@ def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS)
 
 
 def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter], *, title: str) -> None:
-    """Add an argument for each parameter: one that has a place as such, the others as options."""
+    """Add an argument for each parameter: a positional one as such, the others as options."""
     fields = None
     for each in parameters:
         if each.about.cli is None:
@@ -205,7 +205,7 @@ def _help(parameter: Parameter) -> str:
 
 
 async def given_of(run: VerbRun, parameters: Iterable[Parameter], ask: Iterable[Sensitivity]) -> dict[str, Any]:
-    """The values that stand on the command line, by the names of the parameters; ids are found by their beginnings.
+    """Return the values on the command line, by the names of the parameters; ids are found by their beginnings.
 
     Raises `InvalidValue` for an unknown word, `UnknownObservation` or `SessionNotFound`.
     """

@@ -77,7 +77,7 @@ class Finding:
 
     @classmethod
     def of(cls, flaw: Flaw) -> Finding:
-        """The finding that a backend or a store made, with the command that mends it here."""
+        """Return the finding for a flaw of a backend or store, with the command that fixes it here."""
         mend = flaw.mend
         command = flaw.command or (_UPGRADE if flaw.is_later else FIX if mend else "")
         blocking = None if mend is None else lambda: asyncio.to_thread(mend)
@@ -176,7 +176,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 async def kept(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
-    """Look at sessions, receipts and bills, and at the files that they are in."""
+    """Check sessions, receipts and bills, and their files."""
 
     def new_record(session_id: str, created_at: datetime, used_at: datetime) -> SessionRecord:
         return SessionRecord(session_id, setup.agent, setup.agent_settings.memory, created_at, used_at)
@@ -273,7 +273,7 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
     mend = embed if setup.config.embedding.model.startswith("local/") else None
     try:
         if open_embedder(setup.config.embedding, setup.config.providers) is None:
-            return  # the check of models says what would bring one
+            return  # the check of models reports how to get one
         async with _open(setup) as memory:
             stats = await memory.memory().vector_stats(ask=SENSITIVITIES)
     except (UnsupportedOperation, ChatbotError):
@@ -382,7 +382,7 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
         memories(setup, verify=verify),
     ):
         async for finding in _storage_first(part):
-            if finding.state != "bad" or finding.message not in told:  # each part finds a storage that is away
+            if finding.state != "bad" or finding.message not in told:  # each part reports a storage that is away
                 yield finding
             told.add(finding.message)
 

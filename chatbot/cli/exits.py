@@ -47,7 +47,7 @@ class Exit(IntEnum):
     FAILED = 1
     """Any failure without a code of its own, such as a refused change; also `doctor` with findings."""
     USAGE = 2
-    """The command line or the text on it cannot be used, or not here, such as a chat without a terminal."""
+    """The command line is invalid, or cannot be used here, such as a chat without a terminal."""
     CONFIG = 3
     """A setting, a file of settings, or a store plug-in is wrong."""
     NOT_FOUND = 4
@@ -89,7 +89,7 @@ _CODES: dict[type[Exception], Exit] = {
 
 
 def exit_code(error: ChatbotError | StoreError) -> Exit:
-    """The code for an error: that of the nearest class which has one."""
+    """Return the code for an error: that of the nearest class which has one."""
     return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
 
 
@@ -106,7 +106,7 @@ def end_in_order() -> None:
 
 
 async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:
-    """The outcome of `work`; None where Ctrl-C came first, once the work has put things in order."""
+    """Return the outcome of `work`; None if Ctrl-C came first, once the work has cleaned up."""
     task = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, task.cancel)

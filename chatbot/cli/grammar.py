@@ -24,7 +24,7 @@ N = TypeVar("N", int, float)
 
 
 def number(kind: Callable[[str], N], least: float, most: float, wrong: str) -> Callable[[str], N]:
-    """Return a function that parses a number in these bounds; `wrong` says what it has to be."""
+    """Return a function that parses a number in these bounds; `wrong` is the message for any other."""
 
     def parsed(text: str) -> N:
         found = kind(text)
@@ -32,7 +32,7 @@ def number(kind: Callable[[str], N], least: float, most: float, wrong: str) -> C
             raise argparse.ArgumentTypeError(f"{text} {wrong}")
         return found
 
-    parsed.__name__ = kind.__name__  # argparse names it for what is no number
+    parsed.__name__ = kind.__name__  # argparse names it in its error for other text
     return parsed
 
 
@@ -82,7 +82,7 @@ def _time(text: str, direction: int) -> datetime:
 
 
 def _named(text: str) -> datetime | None:
-    """Return the first moment of "May 2025", "last week" or "2025"; None for what is written in numbers."""
+    """Return the first moment of "May 2025", "last week" or "2025"; None for a date in numbers."""
     if text.casefold() in {"now", "today"}:
         now = datetime.now(UTC)
         return now if text.casefold() == "now" else now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -107,7 +107,7 @@ _MEANT = {
     **dict.fromkeys(("new", "create", "remember", "save"), ("add", "set")),
     **dict.fromkeys(("undo", "unforget", "recover"), ("restore",)),
 }
-"""Verbs that people try, and those that do it here."""
+"""Verbs that people try, and our verbs for them."""
 _CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choose from (?P<known>.*)\)")
 
 

@@ -114,7 +114,7 @@ def _ask(what: str, default: str, may_ask: bool) -> str:  # noqa: FBT001 - three
 
 
 def _identities(args: argparse.Namespace, file: Path) -> str:
-    """Return the identities folder to write: the user's data folder, or empty for one beside the given file."""
+    """Return the identities folder to write: the user's data folder, or empty for one next to the given file."""
     if args.here or args.config:
         return ""
     return str(user_data_path("chatbot") / Config().identities) if file.parent == user_config_path("chatbot") else ""

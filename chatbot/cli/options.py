@@ -29,7 +29,7 @@ def is_new_session(args: argparse.Namespace) -> bool:
 
 
 async def chosen_session(runtime: Runtime, args: argparse.Namespace) -> SessionHandle | None:
-    """The session that the flags name, or a new one; None for an agent that keeps no sessions."""
+    """Return the session that the flags name, or a new one; None for an agent that keeps no sessions."""
     if args.fork is not None:
         record = await runtime.find(args.fork)
         return await runtime.memory.fork_session(record.id)

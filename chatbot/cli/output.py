@@ -39,7 +39,7 @@ _SHORTEST_SESSION_ID = 18
 
 
 def say(text: str) -> None:
-    """A line for the user, or for the next program in the pipe."""
+    """Print a line for the user, or for the next program in the pipe."""
     print(text)  # noqa: T201 - the one place that prints
 
 
@@ -69,7 +69,7 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool
 
 
 Columns = Mapping[str, Callable[[T], str]]
-"""The columns of a table: the head of each, and what makes its cell of an item."""
+"""The columns of a table: the head of each, and the function that makes its cell of an item."""
 
 
 def say_columns(items: Sequence[T], columns: Columns[T]) -> None:
@@ -92,7 +92,7 @@ def complain(error: Exception, *, as_json: bool = False) -> None:
 
 
 def printable(text: str) -> str:
-    """Text without characters that control the terminal, turn its direction or are not seen.
+    """Return the text without characters that control the terminal, change its direction or are invisible.
 
     Spaces of every width stay, and so do the joiners that emoji and some scripts are written with.
     """
@@ -100,7 +100,7 @@ def printable(text: str) -> str:
 
 
 def _as_json(value: Any, indent: int | None = None) -> str:
-    """JSON with the characters escaped that `printable` replaces."""
+    """Return JSON in which the characters that `printable` replaces are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=msgspec.to_builtins)
     return text.translate({ord(char): _escape(char) for char in _steering(text)})
 
@@ -136,7 +136,7 @@ def is_yes(question: str) -> bool:
 
 def ask_line(question: str) -> str:
     """Ask for a line on standard error; empty at the end of the input. Ctrl-C interrupts."""
-    # The event loop would only take note of Ctrl-C, and the question would wait on.
+    # The event loop would only note Ctrl-C, and the question would go on waiting.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         print(question, end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
@@ -228,7 +228,7 @@ def say_marked(line: str, ranges: Iterable[tuple[int, int]] = (), *, indent: str
 
 
 def say_hit(hit: SessionHit, command: str) -> None:
-    """A session that speaks of something, with the line that says it and the command that goes on with it."""
+    """Print a session that was found, with its best line and the command that resumes it."""
     record = hit.record
     where = f"entry {hit.number}, {hit.role}" if hit.number else hit.role
     archived = ", archived" if record.archived_at else ""
@@ -247,7 +247,7 @@ def age(moment: datetime, now: datetime | None = None) -> str:
 
 
 def session_rows(records: Iterable[SessionRecord]) -> list[list[str]]:
-    """Sessions for `say_table`: id, last use, agent, title."""
+    """Return sessions for `say_table`: id, last use, agent, title."""
     records = list(records)
     ids = short_ids([record.id for record in records], shortest=_SHORTEST_SESSION_ID)
     return [
@@ -273,7 +273,7 @@ class _WithId(Protocol):
 
 
 def shortener(items: Iterable[_WithId]) -> Callable[[_WithId], str]:
-    """Return what gives the short id of each of these items."""
+    """Return the function that gives the short id of each of these items."""
     ids = [item.id for item in items]
     short = dict(zip(ids, short_ids(ids), strict=True))
     return lambda item: short[item.id]
@@ -326,12 +326,12 @@ def drawn(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None)
 
 
 def _room(widths: list[int]) -> int:
-    """Least width of the last column."""
+    """Minimum width of the last column."""
     return min(widths[-1], _LEAST_OF_LAST)
 
 
 def _narrowed(widths: list[int], room: int) -> list[int]:
-    """The widths, no more than `room` together: the last column shrinks first, then the widest."""
+    """Return the widths, no more than `room` together: the last column shrinks first, then the widest."""
     *others, last = widths
     narrowed = [*others, min(last, max(room - sum(others), _room(widths)))]
     while sum(narrowed) > room and max(narrowed) > 1:
@@ -353,7 +353,7 @@ def _width(cell: str) -> int:
 
 
 def _sized(cell: str, width: int) -> str:
-    """The text, filled up or cut to that many cells."""
+    """Return the text, padded or cut to that many cells."""
     while _width(cell) > width:
         cell = cell[: min(width, len(cell) - 1)]
     return cell + " " * (width - _width(cell))

@@ -1,4 +1,4 @@
-"""A reply on the terminal, drawn while it arrives, and a picture of its prompt. Needs rich, so it is imported late."""
+"""A reply on the terminal, drawn while it arrives, and a picture of its prompt. Imported late, as it loads rich."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class _Drawn(LiveRender):
 
 
 class _Status:
-    """The current step beside a spinner, after a while with the waiting time."""
+    """The current step with a spinner and, after a while, the waiting time."""
 
     def __init__(self) -> None:
         self._spinner = Spinner("dots", style="cyan")
@@ -221,11 +221,11 @@ _COLOURS = {
 }
 _WIDEST = 72
 _LEAST_DRAWN = 1 / 400
-"""Share of a part that is drawn at least: an eighth of a cell of the widest bar."""
+"""Smallest share of a part that is drawn: an eighth of a cell of the widest bar."""
 
 
 def context_picture(bundle: PromptBundle, asked: str) -> RenderableType:
-    """Contents of `bundle`, the prompt for `asked`: the tokens of each part, of the reply, and those that are free."""
+    """Draw `bundle`, the prompt for `asked`: the tokens of each part, of the reply, and the free ones."""
     free = max(0, bundle.context_window - bundle.tokens - bundle.reply_tokens)
     parts = {**bundle.parts, "reply": bundle.reply_tokens, "free": free}
     window = max(bundle.context_window, sum(parts.values()), 1)

@@ -35,11 +35,11 @@ class Screen:
         self._stream = stream
 
     def say(self, text: str, style: str = "") -> None:
-        """A line that is not part of the conversation."""
+        """Print a line that is not part of the conversation."""
         _print(printable(text), style)
 
     def draw(self, picture: RenderableType) -> None:
-        """Something that fits itself into the terminal."""
+        """Print a renderable that fits itself into the terminal."""
         self._console.print(picture)
 
     def reply(self) -> LiveReply:
@@ -49,7 +49,7 @@ class Screen:
         return LiveReply(self._console, markdown=self._markdown, stream=self._stream)
 
     def show_entries(self, entries: Sequence[TranscriptEntry]) -> None:
-        """The last lines of a session that goes on."""
+        """Print the last lines of a session that is resumed."""
         for entry in entries:
             text = printable(entry.content)
             shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]} …"

@@ -69,7 +69,7 @@ async def run_mcp(args: argparse.Namespace) -> None:
 
 @asynccontextmanager
 async def opened(setup: Setup, args: argparse.Namespace) -> AsyncIterator[Server[Any]]:
-    """Open the memory that these arguments ask for, and yield what serves it, to be run."""
+    """Open the memory that these arguments name, and yield its server, to be run."""
     from chatbot.mcp.surface import server_for
 
     observations, clearance = setup.observation_store(), setup.clearance(args.clearance)
@@ -101,7 +101,7 @@ async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) ->
 
 
 async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, ready: Callable[[str], None]) -> None:
-    """Serve over HTTP until it is cancelled; `ready` is told the URL."""
+    """Serve over HTTP until it is cancelled; `ready` is called with the URL."""
     from chatbot.mcp.http import serve_http
 
     await serve_http(

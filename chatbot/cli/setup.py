@@ -1,6 +1,6 @@
 """`chatbot setup`: find keys and model servers, choose a model, and write it into the configuration.
 
-Nothing is looked for before the user says yes, and only the environment and addresses on loopback are looked at.
+Nothing is searched before the user says yes, and only the environment and addresses on loopback are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCOPE = "keys in the environment, and Ollama, LM Studio, vLLM and llama.cpp on 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """A model that can be chosen, where it was found, and what has to be written for it."""
+    """A model that can be chosen, where it was found, and the settings to write for it."""
 
     model: CatalogModel
     found: str

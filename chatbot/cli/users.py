@@ -1,4 +1,4 @@
-"""`chatbot token` and `chatbot users`: who may use the server, how much, and what is kept of each."""
+"""`chatbot token` and `chatbot users`: access to the server, its limits, and the data of its users."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ def rights_of(token: Token) -> list[Right]:
 
 
 def changed_quota(quota: Quota, day_usd: float | None, day_tokens: int | None) -> Quota:
-    """Return the quota with what was given."""
+    """Return the quota with the given limits changed."""
     return Quota(quota.day_usd if day_usd is None else day_usd, quota.day_tokens if day_tokens is None else day_tokens)
 
 
 def today(account: Account) -> str:
-    """Return what was spent today, and of how much: `$0.12, 3,400 tokens of $0.50`."""
+    """Return today's spending and its limit: `$0.12, 3,400 tokens of $0.50`."""
     spent = account.spent
     told = f"{cost_text(spent.cost_usd, is_known=not spent.calls_of_unknown_cost)}, {spent.tokens:,} tokens"
     return told if account.quota == NO_QUOTA else f"{told} of {_limits(account.quota)}"
@@ -226,7 +226,7 @@ async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> Non
 
 
 def _named(args: argparse.Namespace) -> str:
-    """Return the namespace that is meant. Raises `InvalidValue` for none."""
+    """Return the namespace that the arguments name. Raises `InvalidValue` for none."""
     if not (args.user or args.namespace):
         raise InvalidValue("name a user, or a namespace with --namespace: see `chatbot users list`")
     outer = check_namespace(args.namespace)

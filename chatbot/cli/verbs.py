@@ -1,4 +1,4 @@
-"""Verbs of `chatbot memory`, `sessions` and `projects`: operations, and own ones; which sessions they choose.
+"""Verbs of `chatbot memory`, `sessions` and `projects`: operations, and own ones; and the choice of sessions.
 
 Imports nothing heavy.
 """
@@ -132,7 +132,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def add_bulk(parser: argparse.ArgumentParser) -> None:
-    """Add the options of everything that changes many at once."""
+    """Add the options of commands that change many sessions at once."""
     flag(parser, "--dry-run", "list what would change, change nothing")
     flag(parser, "--yes", "-y", "do not ask for confirmation")
 
@@ -221,7 +221,7 @@ def _add_sessions(parser: argparse.ArgumentParser) -> None:
 
 
 def filter_of(args: argparse.Namespace) -> SessionFilter:
-    """The filter that the options stand for."""
+    """Return the filter of the options."""
     given = {each.name: getattr(args, each.name) for each in fields_of(WantedSessions)}
     wanted = cast("WantedSessions", {name: value for name, value in given.items() if value is not None})
     is_empty = True if getattr(args, "empty", False) else None
@@ -229,7 +229,7 @@ def filter_of(args: argparse.Namespace) -> SessionFilter:
 
 
 async def chosen(memory: MemorySystem, args: argparse.Namespace) -> list[SessionRecord]:
-    """The sessions that are named, or else those that fit. Raises `InvalidValue` where nothing says which."""
+    """Return the named sessions, or else those that match. Raises `InvalidValue` without names and filter."""
     wanted = filter_of(args)
     if args.sessions:
         if not wanted.fits_all:

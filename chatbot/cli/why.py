@@ -1,4 +1,4 @@
-"""`chatbot why`: what a turn was given and why; `prompt`: what the next one would be given; `usage`: what all cost."""
+"""`chatbot why`: the memories of a turn and why; `prompt`: the prompt of the next turn; `usage`: the cost of all."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, An
 
 
 def _minute(moment: object) -> str:
-    """A time of a receipt, such as 2026-01-31T09:30:00.000000Z, to the minute."""
+    """Return a time of a receipt, such as 2026-01-31T09:30:00.000000Z, to the minute."""
     text = str(moment)
     return f"{text[:10]} {text[11:16]} UTC"
 
@@ -194,7 +194,7 @@ async def run_usage(args: argparse.Namespace) -> None:
 
 
 def _attached(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Files that a session keeps, and what they took of its prompts, each turn counted once; empty without any."""
+    """Return the files of a session and their tokens in its prompts, each turn counted once; empty without any."""
     if not kept:
         return {}
     tokens = sum(receipt.get("tokens", {}).get("attachments", 0) for receipt in receipts)
@@ -221,7 +221,7 @@ def _spending(days: Mapping[date, Bill]) -> list[str]:
 
 
 def _over_days(days: Mapping[date, float], title: str, written: Callable[[float], str]) -> list[str]:
-    """Return the sum of a figure as a line; none where there is none."""
+    """Return the sum of a figure as a line; no line if it is 0."""
     if not any(days.values()):
         return []
     most = max(days, key=days.__getitem__)

@@ -34,7 +34,7 @@ from chatbot.stores.observation import TYPES, Type
 from chatbot.tools import ToolResult
 
 _COMPARED = 5
-"""Last captures of a session that a new one is compared with."""
+"""Number of last captures of a session with which a new one is compared."""
 
 
 class Capture(Hook):
@@ -68,7 +68,7 @@ async def keep_run(
 ) -> str | None:
     """Remember a run if it is worth it, and its milestones with `checkpoints`; return its id.
 
-    Without a gate every run is. `before` has the text of the last kept runs by id; this one is added to it.
+    Without a gate every run is remembered. `before` has the texts of the last kept runs by id; this one is added.
     """
     kept = None
     if gate is None or await _is_new(memory, run, gate, before):
@@ -160,14 +160,14 @@ def _gate(threshold: float, type_weights: Mapping[str, float]) -> Memorability:
 
 
 class Maintenance(Hook):
-    """Does one part of maintenance, as `[maintenance]` says, unless that was done a short while ago."""
+    """Runs one part of maintenance by `[maintenance]`, unless it was run recently."""
 
     topics = (SESSION_START, SESSION_END)
     timeout_s = 60.0
     background = True
     part: ClassVar[Part]
     every: ClassVar[str]
-    """Setting that says how many hours after a run the next one is due."""
+    """Setting with the hours from a run until the next one is due."""
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
@@ -205,9 +205,9 @@ class Compression(Maintenance):
 
 
 LONGEST_OUTPUT = 4_000
-"""Characters of an output that are kept."""
+"""Maximum characters of an output that are kept."""
 _READ = 2 * LONGEST_OUTPUT
-"""Characters of an output that are read."""
+"""Maximum characters of an output that are read."""
 _LONGEST_ARGUMENTS = 2_000
 _LONGEST_TITLE = 120
 _LONGEST_SUBTITLE = 160
@@ -241,7 +241,7 @@ class ToolRun(Struct, frozen=True):
 
     @classmethod
     def of(cls, result: ToolResult) -> ToolRun:
-        """Make the run of a result."""
+        """Return the run of a result."""
         given, output = _cleaned(result.call.arguments), _cleaned(result.content)
         try:
             arguments = json.loads(given or "{}")
@@ -260,7 +260,7 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def outcome(self) -> str:
-        """Return how it ended, if it says so: the counts of a test report, or failure."""
+        """Return how it ended, if that is known: the counts of a test report, or failure."""
         counted = next(filter(None, map(_COUNT.findall, reversed(self.output.splitlines()))), [])
         return _short(", ".join(counted) or ("failed" if self.is_error else ""), _LONGEST_OUTCOME)
 
@@ -283,7 +283,7 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def type(self) -> Type:
-        """The type of the row: never a decision, which is protected, for the output of a tool must not be."""
+        """The type of the row: never a decision, which is protected, as the output of a tool must not be."""
         return "change" if self.writes and not self.is_error else "technical"
 
     @property
@@ -293,7 +293,7 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def concepts(self) -> tuple[str, ...]:
-        """The concepts that its outcome has: something changed, or something to beware of."""
+        """The concepts of its outcome: a change, or a warning."""
         return ("gotcha",) if self.is_error else ("what-changed",) if self.writes else ()
 
     @property
@@ -326,9 +326,9 @@ class ToolRun(Struct, frozen=True):
 
 
 def _cleaned(text: str) -> str:
-    """Remove memory blocks and secrets. Of a text that is read in part, also drop the last half.
+    """Remove memory blocks and secrets. If only part of a text is read, also drop its last half.
 
-    Its cut end may contain part of a secret, and the removals may have moved that forward.
+    The cut end may contain part of a secret, and the removals may have moved that forward.
     """
     text = without_blocks(text)
     clean, _ = redact(text[:_READ])

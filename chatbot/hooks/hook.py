@@ -57,7 +57,7 @@ class Capabilities:
 
 
 class HookContext(Struct, frozen=True):
-    """The identity that a hook is made for, and what the hook may use."""
+    """The identity that a hook is made for, and the objects that it may use."""
 
     config: Config
     identity: str
@@ -108,7 +108,7 @@ class Hook(ABC):
 def per_session(begin: Callable[[], State]) -> Callable[[str], State]:
     """Return a function that returns a hook's state for a session, made when first asked for.
 
-    Bounded, as a server may see any number of sessions: past a thousand, the one used longest ago is dropped.
+    Bounded, as a server may see any number of sessions: past a thousand, the least recently used is dropped.
     """
     return lru_cache(maxsize=1_000)(lambda _: begin())
 
@@ -123,7 +123,7 @@ class TurnStep(Hook):
 
 
 class InjectStep(TurnStep):
-    """Puts what is remembered about a message into its prompt."""
+    """Puts the memories about a message into its prompt."""
 
     topics = (PROMPT_SUBMIT,)
     priority = 50
@@ -166,11 +166,11 @@ class Failures:
         self._lines.rewrite(lambda _: None)
 
     async def add(self, failure: Failure) -> None:
-        """Write a failure. Raises a `StoreError` where that is not possible."""
+        """Write a failure. Raises a `StoreError` if that fails."""
         await asyncio.to_thread(self._add, failure)
 
     def read(self) -> list[Failure]:
-        """Return the last ones, oldest first. Unreadable lines are left out."""
+        """Return the last failures, oldest first. Unreadable lines are left out."""
         lines = list(islice(self._lines.newest_first(), _KEPT))[::-1]
         return [Failure(**{name: str(line.get(name, "")) for name in Failure.__struct_fields__}) for line in lines]
 

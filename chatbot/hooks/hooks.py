@@ -47,9 +47,9 @@ from chatbot.stores.records import format_time
 from chatbot.stores.span import Observer, observed, span
 
 MOST = 50
-"""Hits or drafts of one request."""
+"""Maximum hits or drafts of one request."""
 MOST_TOKENS = 8_000
-"""Tokens of all hits of one request."""
+"""Maximum tokens of all hits of one request."""
 TIMEOUT_S = 10.0
 
 
@@ -115,7 +115,7 @@ class Subscription(Struct, frozen=True):
 
 
 class Bus(Publisher):
-    """Calls hooks in the order of their priorities, those of one priority in the order of their names."""
+    """Calls hooks in the order of their priorities, then of their names."""
 
     def __init__(self, failures: Failures, clock: Callable[[], datetime]) -> None:
         self.failures = failures
@@ -157,12 +157,12 @@ class Bus(Publisher):
             self._follow_up(event, listeners)
 
     async def settle(self, session_id: str | None = None) -> None:
-        """Wait for what runs in the background, of one session or of all. Each hook has its time-out."""
+        """Wait for background hooks of one session, or of all. Each hook has its time-out."""
         while waiting := [task for key, task in self._last.items() if session_id in {None, key}]:
             await asyncio.wait(waiting)
 
     def is_settled(self, session_id: str | None = None) -> bool:
-        """Return whether nothing runs in the background, of that session or at all."""
+        """Return whether no background hook runs, for that session or at all."""
         return not self._last if session_id is None else session_id not in self._last
 
     def forget(self, session_id: str) -> None:
@@ -171,7 +171,7 @@ class Bus(Publisher):
         self._unreported.pop(session_id, None)
 
     def _follow_up(self, event: Any, listeners: list[Subscription]) -> None:
-        """Call them in the background, after the running work of that session."""
+        """Call the listeners in the background, after the running work of that session."""
         key = _session_of(event)
         task = asyncio.create_task(self._run(event, listeners, self._last.get(key)))
         self._last[key] = task
@@ -318,7 +318,7 @@ class Hooks(Bus, AsyncResource):
         self.forget(session_id)
 
     async def aclose(self) -> None:
-        """End all sessions, wait for what is under way, and close the hooks. May be called twice."""
+        """End all sessions, wait for running hooks, and close all. May be called twice."""
         for session_id in list(self._sessions):
             await self.end(session_id)
         await self.settle()

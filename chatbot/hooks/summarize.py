@@ -38,9 +38,9 @@ SUMMARY = "session.summary_by_model"
 
 
 class Episodes(Hook):
-    """Lets a model sum up what the window left out, where `[extraction]` asks for summaries.
+    """Lets a model summarise the entries that left the window, if `[extraction]` enables summaries.
 
-    Provides `session.summary_by_model` then: `await it(session, entries)` gives a `SessionSummary`, or None.
+    It then provides `session.summary_by_model`: `await it(session, entries)` gives a `SessionSummary`, or None.
     """
 
     topics = (TURN_END,)
@@ -70,7 +70,7 @@ class Episodes(Hook):
             return  # a failure is tried again when the window has moved, not at each turn
         self._tried[session.id] = left.until
         calls = self._model.calls(session)
-        async with noted(calls, "episode", after=event.turn, failed="the summary made by rule stands") as record:
+        async with noted(calls, "episode", after=event.turn, failed="the summary made by rule is kept") as record:
             record["notices"] += await summarize_left(session, calls, left)
 
     async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
@@ -97,9 +97,9 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
 
 
 class Summarize(Hook):
-    """Sums up a session by rule, every so many turns and at its end: request, outcome, decisions, open items.
+    """Summarises a session by rule, after `every` turns and at its end: request, outcome, decisions, open items.
 
-    Where `[extraction]` asks for summaries, the summary by a model of `[hooks.episode]` replaces it.
+    If `[extraction]` enables summaries, the summary by a model of `[hooks.episode]` replaces it.
     """
 
     topics = (TURN_END, SESSION_END)

@@ -44,16 +44,16 @@ from chatbot.stores.text.analysis import terms
 
 PREDICATE = "boundary_at"
 _MOST_WORDS = 200
-"""Keywords of one interaction: the first ones."""
+"""Maximum keywords of one interaction: the first ones."""
 _READ_CHARACTERS = 20_000
 _LONGEST_WORD = 40
 _MOST_KEYWORDS = 5
-"""Keywords that describe a boundary."""
+"""Maximum keywords that describe a boundary."""
 _WORD = re.compile(r"[\w'’]+(?:[-.][\w'’]+)*")
 
 
 class Boundaries(Hook):
-    """Detects where a session turns to something else, and keeps it as a fact: `memory.boundaries`."""
+    """Detects changes of subject in a session, and keeps each as a fact: `memory.boundaries`."""
 
     topics = (TOOL_POST, TURN_END)
     priority = 90
@@ -213,7 +213,7 @@ def scale_of(
     """Return the scale of a row.
 
     `episode` is when the present episode began; it counts only for rows of the session itself, `own`. A row from the
-    future, as a clock that jumped back leaves behind, is immediate.
+    future, as after the clock was set back, is immediate.
     """
     age = (now - created_at).total_seconds()
     place = next((at for at, scale in enumerate(SCALES) if age <= WINDOWS_S.get(scale, age)), len(SCALES) - 1)
@@ -225,7 +225,7 @@ def scale_of(
 def allocated(
     rows: Sequence[tuple[float, Scale]], most: int, *, places: Mapping[Scale, int] = PLACES, margin: float = MARGIN
 ) -> list[int]:
-    """Return the numbers of at most `most` rows, which are given best first with their scales, best first too."""
+    """Return the positions of at most `most` of the rows, which are given with their scales; both best first."""
     chosen = list(range(len(rows)))[:most]
     held = Counter(rows[at][1] for at in chosen)
     for rival in range(most, len(rows)):

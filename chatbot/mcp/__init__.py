@@ -1,5 +1,5 @@
-"""The MCP server, `chatbot mcp`: other agents share what is remembered.
+"""The MCP server, `chatbot mcp`: memory shared with other agents.
 
-surface      the tools, prompts and resources, for one identity, agent and clearance, none of which is ever an argument
-stdio, http  the two ways in
+surface      the tools, prompts and resources, for one identity, agent and clearance, which no argument can change
+stdio, http  the two transports
 """

@@ -1,4 +1,4 @@
-"""The server on streamable HTTP, behind the doors of `chatbot serve`: the same tokens, names, origins and bounds."""
+"""The server on streamable HTTP, behind the access checks of `chatbot serve`: its tokens, names, origins and limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def serve_http(
     *,
     is_watched: bool = False,
 ) -> None:
-    """Serve until the task is cancelled; `announce` is told the URL once it can be called. Raises `ConfigError`.
+    """Serve until the task is cancelled; `announce` gets the URL once it can be called. Raises `ConfigError`.
 
     `home` is that of the server's tokens.
     """
@@ -42,9 +42,9 @@ async def serve_http(
     most_bytes = settings.body_kb * 1024
     app: ASGIApp = server.streamable_http_app(
         streamable_http_path=PATH,
-        stateless_http=True,  # without sessions there is none which another caller could go on with
+        stateless_http=True,  # without sessions none can be continued by another caller
         max_request_body_size=most_bytes,
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the doors see to it
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the doors check it
     )
     app = Bodies(_NoListening(app), most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
     if is_watched:

@@ -28,7 +28,7 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 @contextmanager
 def _taken(number: int, mode: str) -> Iterator[IO[bytes]]:
-    """Standard stream for us alone: others write to standard error instead, and read nothing."""
+    """Yield a standard stream for us alone: other code writes to standard error instead, and reads nothing."""
     private = os.dup(number)
     other = os.open(os.devnull, os.O_RDONLY) if mode == "rb" else os.dup(2)
     os.dup2(other, number)
@@ -75,7 +75,7 @@ async def _writing(file: IO[bytes]) -> AsyncIterator[LineWriter]:
 
 
 class _FileWriter:
-    """Writes to a file, which is never slow enough to wait for."""
+    """Writes to a file, which needs no waiting."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -1,7 +1,7 @@
 """The memory as an MCP server: tools, resources and prompts.
 
-Each request is seen with the least of two clearances: that of the start, and that of the caller. A call is a model's:
-it may read and write, and nothing that the caller may not.
+Each request has the lower of two clearances: that of the start, and that of the caller. Calls are made by models: they
+may read and write, within the rights of the caller.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from chatbot.stores.observation import Observation
 from chatbot.tools import Tool
 
 _MOST_VALUES = 100
-"""Of one completion; the protocol allows no more."""
+"""Values of one completion; the protocol allows no more."""
 _LOOKED_AT = 200
-"""Sessions and memories that a completion looks through, the newest ones."""
+"""Number of newest sessions and memories that a completion searches."""
 _HITS = 10
 _ENTRIES = 40
 _MOST_ENTRIES = 100
@@ -60,13 +60,13 @@ PROMPTS = [
     types.Prompt(
         name="recall",
         title="Recall a topic",
-        description="What is remembered of a topic, put before the model.",
+        description="Memories about a topic, for the model.",
         arguments=[types.PromptArgument(name="topic", title="Topic", description="What about.", required=True)],
     ),
     types.Prompt(
         name="continue",
-        title="Go on with a session",
-        description="The end of an earlier session, put before the model.",
+        title="Continue a session",
+        description="The end of an earlier session, for the model.",
         arguments=[
             types.PromptArgument(name="session", title="Session", description="The session's id.", required=True)
         ],
@@ -93,14 +93,14 @@ TEMPLATES = [
 
 
 class _Offer:
-    """Tools, prompts and resources as one caller sees them. Raises `ToolError` for what is not there."""
+    """Tools, prompts and resources as one caller sees them. Raises `ToolError` for unknown ones."""
 
     def __init__(self, memory: MemorySystem, agent: str) -> None:
         self._context = agent_context(memory, agent)
         self.tools = {tool.spec.name: tool for tool in agent_tools(self._context)}
 
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
-        """The answer of a tool."""
+        """Return the answer of a tool."""
         if name not in self.tools:
             raise ToolError(f"unknown tool {name!r:.80}{did_you_mean(name[:80], self.tools)}")
         try:
@@ -110,7 +110,7 @@ class _Offer:
             raise ToolError(f"the tool {name!r} did not finish within {_LONGEST_S:g} s") from None
 
     async def prompt(self, name: str, arguments: dict[str, str]) -> types.GetPromptResult:
-        """The messages of a prompt, made by the same tools as a call."""
+        """Return the messages of a prompt, made by the same tools as a call."""
         known = {prompt.name: prompt for prompt in PROMPTS}
         if name not in known:
             raise ToolError(f"unknown prompt {name!r:.80}{did_you_mean(name[:80], known)}")
@@ -129,7 +129,7 @@ class _Offer:
         return types.GetPromptResult(description=known[name].description, messages=[message])
 
     async def complete(self, asked: types.CompleteRequestParams) -> types.Completion:
-        """Values that begin with what is typed; ids are also found by the titles of what they name."""
+        """Return values that begin with the typed text; ids are also found by titles."""
         typed, context = asked.argument.value.strip().casefold(), self._context
         about = asked.ref.name if isinstance(asked.ref, types.PromptReference) else asked.ref.uri
         match about, asked.argument.name:
@@ -148,7 +148,7 @@ class _Offer:
         return types.Completion(values=values[:_MOST_VALUES], total=len(values), has_more=has_more)
 
     async def page(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
-        """Sessions first, then memories; and the cursor of what follows, if anything does."""
+        """Return a page of sessions, then memories, and the cursor of the next page; None at the end."""
         kind, *place = _decoded(cursor) if cursor else ["sessions"]
         if kind == "memories":
             return await self._memories_from(place[0] if place else None)
@@ -168,7 +168,7 @@ class _Offer:
         return [_session(record) for record in shown], _encoded(following)
 
     async def read(self, address: str) -> str:
-        """The JSON at an address."""
+        """Return the JSON at an address."""
         found = _ADDRESS.fullmatch(address)
         unknown = ToolError(f"unknown resource {address!r:.120}")
         if found is None or not is_observation_id(found[2].lower()):
@@ -235,7 +235,7 @@ Found = TypeVar("Found")
 
 
 def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
-    """The server over what `memory` lets its holder see, and each caller over HTTP, if they are cleared for less.
+    """Return the server of what the caller of `memory` may see; over HTTP, callers cleared for less see less.
 
     It keeps no state: any number of clients share it.
     """
@@ -270,7 +270,7 @@ class _Surface:
         return types.ListToolsResult(tools=[_listed(tool, self._operations[name]) for name, tool in tools.items()])
 
     async def call_tool(self, context: _Request, asked: types.CallToolRequestParams) -> types.CallToolResult:
-        """The answer of the tool; what went wrong is an answer too, which the model can read."""
+        """Return the answer of the tool; an error is an answer too, which the model can read."""
         try:
             text = await self._for(context).answer(asked.name, asked.arguments or {})
         except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, the client hears no more than `told`
@@ -328,7 +328,7 @@ def _listed(tool: Tool, operation: Operation) -> types.Tool:
 
 
 async def _or_refused(work: Awaitable[Found]) -> Found:
-    """The outcome; an error is one of the protocol, in our words."""
+    """Return the outcome; raise an error as one of the protocol, with our message."""
     try:
         return await work
     except Exception as error:  # noqa: BLE001 - the same boundary
@@ -381,12 +381,12 @@ _ITEMS = {
     "Triple": _object("subject", "predicate", "object", confidence={"type": "number"}),
     "Version": _object("id", "status", events={"type": "array", "items": {"type": "object"}}),
 }
-"""One thing in an answer; it may say more."""
+"""An item of an answer; more fields are allowed."""
 
 
 @lru_cache
 def answer_schema(operation: Operation) -> Schema:
-    """The JSON schema of what the operation's tool answers where it succeeds."""
+    """Return the JSON schema of a successful answer of the operation's tool."""
     kind, item = _result_of(operation)
     name = operation.gives
     if kind == "AddResult":
@@ -412,7 +412,7 @@ def answer_schema(operation: Operation) -> Schema:
 
 
 def _result_of(operation: Operation) -> tuple[str, str]:
-    """The names of what it returns and, of a list, of each thing; as it is written, for not all is imported there."""
+    """Return the names of the result's type and, for a list, of its items; as text, as not all are imported there."""
     written = inspect.signature(operation.function).return_annotation
     kind, _, item = str(getattr(written, "__name__", written)).partition("[")
     return kind, item.removesuffix("]")

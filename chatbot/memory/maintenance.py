@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 WHO = "maintenance"
 _LEAST = 3
-"""Least number of rows for a digest."""
+"""Minimum number of rows for a digest."""
 _LEAST_WORDS = 4
 """Different content words that a row needs to be compared with others: "Sure!" has too few."""
 _COMMITTED_AT_ONCE = 32
@@ -165,7 +165,7 @@ class Run:
             await self._carry_out(fate, outlived([row for row in rows if row.id not in self._gone], fate, days))
 
     async def _kept_for(self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]) -> list[RowState]:
-        """Return the rows of the rule that were untouched for so many days."""
+        """Return the rows of the rule that were untouched for `days`."""
         policy = self._policy
         types = types_of(policy, rule)
         if not types:
@@ -306,7 +306,7 @@ class Run:
         return days_since(max(row.created_at, row.updated_at), self._view.now)
 
     def _days_ago(self, days: float) -> datetime:
-        """Return the moment so many days ago, rounded up by a second, or the first moment there is."""
+        """Return the moment `days` ago, rounded up by a second, or the earliest possible moment."""
         try:
             return self._view.now - timedelta(days=days) + timedelta(seconds=1)
         except OverflowError:

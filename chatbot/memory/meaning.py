@@ -299,7 +299,7 @@ class Meaning(AsyncResource):
         return answer.vectors, answer.usage
 
     async def _billed(self, work: Awaitable[tuple[list[T], Usage]], texts: int) -> list[T]:
-        """Await one call of the embedder for so many texts, as a span and on the bill."""
+        """Await one call of the embedder for a number of texts, as a span and on the bill."""
         begun, model = time.monotonic(), {"model": self._embedder.name, "server": self._embedder.server}
         with span("call", operation="embeddings", purpose="embed", **model) as noted:
             found, usage = await work
@@ -344,7 +344,7 @@ def embedded_text(row: Observation) -> str:
 _SENTENCE_END = re.compile(r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?])\s+|(?<=\w{4}\.)\s+")
 """The end of a sentence. A short word before the full stop may be an abbreviation."""
 _MOST = 3
-"""Most questions of one message that get a vector, the last ones."""
+"""Maximum questions of one message that get a vector, the last ones."""
 _LINES = 3
 """Number of last lines that are embedded as one question."""
 _LEANING = 3.0

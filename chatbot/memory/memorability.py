@@ -33,11 +33,11 @@ OTHER_TYPE = 0.5
 _WORDS = 6
 """Number of content words with a substance of one half."""
 _LEAST_NEW = 0.2
-"""Least share of new content words in a reply that alone justifies keeping an exchange."""
+"""Minimum share of new content words in a reply that alone justifies keeping an exchange."""
 _LONGEST_ANSWER = 40
-"""Most characters of a message that counts as an answer to the bot's question."""
+"""Maximum characters of a message that counts as an answer to the bot's question."""
 _ANSWER_WORDS = 2
-"""Least content words of a question with its short answer: an offer with a "yes" has none."""
+"""Minimum content words of a question with its short answer: an offer with a "yes" has none."""
 _NUMBER = re.compile(r"\d+")
 _MOST_COMPARED = 2_000
 

@@ -22,7 +22,7 @@ from chatbot.stores.observation import FIELDS, PROTECTED_TYPES, Observation, est
 from chatbot.stores.text.analysis import terms
 
 MOST_TOKENS = 250
-"""Most tokens of a digest with its title, so that several fit a prompt."""
+"""Maximum tokens of a digest with its title, so that several fit a prompt."""
 MOST_SOURCES = 200
 _LONGEST_HEADLINE = 60
 _HEAD_TOKENS = 35

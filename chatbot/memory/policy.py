@@ -84,7 +84,7 @@ class Deed(Struct, frozen=True):
 
 
 def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Deed]:
-    """Return what is due for rows that were untouched for so many days."""
+    """Return the changes that are due for rows that were untouched for `days`."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
         found[f"{row.type} untouched for {days:g} days"].append(row.id)

@@ -198,7 +198,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         """Keep a row under the caller's own key, replacing the former one.
 
         The key is in the metadata as `key`; `draft` are fields of `Draft`. A repetition counts as a mention. With
-        `is_new`, raises `ConflictingChange` if there is a former one, whoever writes at the same time.
+        `is_new`, raises `ConflictingChange` if there is a former one, also with concurrent writers.
         """
         scope = self.scope
         check_key(key)
@@ -316,7 +316,7 @@ async def _state(
         await scope.change("supersede", kept.id, by=later.id)
     elif kept.outcome == "added":
         for line in replaced[1:]:
-            with suppress(StoreError):  # a value that may not be replaced stays beside it
+            with suppress(StoreError):  # a value that may not be replaced is kept, too
                 await scope.change("supersede", line.id, by=kept.id)
     return kept
 

@@ -49,7 +49,7 @@ _NO_FILTER = "memories cannot be filtered by"
 
 _WANTED = RowFilter.__struct_fields__
 _ALIKE = 0.2
-"""Least cosine of a search result without a lexical match."""
+"""Minimum cosine of a search result without a lexical match."""
 _CANDIDATES = 5
 """Number of candidates for each result."""
 
@@ -90,7 +90,7 @@ class Ranking(TimedFilter, frozen=True, kw_only=True):
     offset: int = 0
     """Number of hits to skip."""
     max_tokens: int | None = None
-    """Most tokens of the list; at least one hit is returned."""
+    """Maximum tokens of the list; at least one hit is returned."""
     count_use: bool = True
     """True to count the hits as used."""
 

@@ -172,7 +172,7 @@ class Caller(Struct, frozen=True):
     observer: Observer | None = None
     """Observer that is given spans and counts of each operation."""
     sensitivity: Sensitivity = "public"
-    """Least sensitivity of what they write."""
+    """Minimum sensitivity of what they write."""
     project: str | None = None
     """Project to write to and to read, with rows of no project; empty or `-` for no project, None for all."""
 

@@ -56,7 +56,7 @@ class ModelRequest(AsyncResource):
         """LiteLLM's stream, once it has been opened."""
 
     async def next(self) -> Any:
-        """The next chunk, None after the last. Sends the request first; opening and first chunk share one limit."""
+        """Return the next chunk, None after the last. Sends the request first; opening and first chunk share limits."""
         failure: ModelError
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -72,7 +72,7 @@ class ModelRequest(AsyncResource):
         raise failure
 
     async def aclose(self) -> None:
-        """Stop the provider, however far it got."""
+        """Stop the provider, whatever its progress."""
         stream, self.stream = self.stream, None
         await closed(stream)
 
@@ -113,7 +113,7 @@ _REASONS: dict[str, FinishReason] = {
 
 
 class StreamedReply:
-    """Parts of a reply so far. With `is_detailed` also what the model thinks, and how sure it is of its words."""
+    """Parts of a reply so far; with `is_detailed` also the model's thoughts and the probabilities of its tokens."""
 
     def __init__(self, *, is_detailed: bool = False) -> None:
         self._is_detailed = is_detailed
@@ -126,7 +126,7 @@ class StreamedReply:
         """LiteLLM's sum of the reported usage, or its own estimate."""
 
     def take(self, chunk: Any) -> list[Delta]:
-        """The deltas that a chunk holds, often none."""
+        """Return the deltas that a chunk holds, often none."""
         self.model = self.model or str(getattr(chunk, "model", None) or "")
         self.usage = getattr(chunk, "usage", None) or self.usage
         deltas: list[Delta] = []
@@ -166,7 +166,7 @@ def has_reported_usage(response: Any) -> bool:
 
 
 TRANSIENT = (RateLimited, ModelTimeout, ProviderFailed)
-"""Worth another try, as long as nothing has arrived."""
+"""Errors that are worth another try, as long as nothing has arrived."""
 
 # LiteLLM gives its exceptions the names that the SDK of OpenAI gave them; importing them here would cost seconds.
 _BY_NAME: dict[str, type[ModelError]] = {
@@ -241,13 +241,13 @@ def _kind(error: Exception, message: str) -> type[ModelError]:
 
 
 def _message(error: Exception) -> str:
-    """The provider's own words, without the names of exceptions that each layer put in front."""
+    """Return the provider's own message, without the names of exceptions that each layer put before it."""
     text = str(getattr(error, "message", None) or error).strip()
     return _NAMES_IN_FRONT.sub("", text) or type(error).__name__
 
 
 def _quoted(text: str) -> str:
-    """The text on one line, cut to a length that fits into a notice."""
+    """Return the text on one line, cut to a length that fits into a notice."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"
 

@@ -42,7 +42,7 @@ _DATED = re.compile(r"-(?:20\d{2}-\d{2}-\d{2}|20\d{6})$")
 
 @dataclass(frozen=True, slots=True)
 class CatalogModel:
-    """A chat model. None where the table does not say it."""
+    """A chat model. Fields are None if the table lacks them."""
 
     name: str
     provider: str
@@ -54,7 +54,7 @@ class CatalogModel:
 
     @property
     def price(self) -> str:
-        """The price of a million tokens read and written."""
+        """The prices of a million tokens read, and of a million written."""
         prices = (self.input_usd_per_million, self.output_usd_per_million)
         if prices[0] is None or prices[1] is None:
             return "?"
@@ -69,12 +69,12 @@ TINY = CatalogModel(f"{PREFIX}{EMBEDDED}", LOCAL, 8192, 0.0, 0.0, tools=False, i
 def catalog(today: date) -> tuple[CatalogModel, ...]:
     """Return all chat models that are still offered on that day, by provider and name, each once."""
     found = {model.name: model for model in _models(today)}
-    plain = {name: _DATED.sub("", name) for name in found}  # a dated name is a copy beside the same without its date
+    plain = {name: _DATED.sub("", name) for name in found}  # a dated name is a copy of the one without the date
     return tuple(model for name, model in sorted(found.items()) if plain[name] == name or plain[name] not in found)
 
 
 def usable_models(config: Config, servers: Iterable[ModelServer] = ()) -> list[tuple[CatalogModel, str]]:
-    """Return the models that can be called now, each with what makes it usable: here first, then by provider."""
+    """Return the models that can be called now, each with the reason: those here first, then by provider."""
     found: dict[str, tuple[CatalogModel, str]] = {}
     if SMOLLM2.folder() is not None:
         found[TINY.name] = (TINY, "installed")
@@ -101,7 +101,7 @@ def _place(name: str, config: Config) -> str:
 
 
 def described(name: str) -> CatalogModel:
-    """Return what the table has about a model; of an unknown one only its name."""
+    """Return the table's data about a model; for an unknown one only its name."""
     provider, slash, rest = name.partition("/")
     table = model_table()
     entry = table.get(name) or (table.get(rest) if slash else None)

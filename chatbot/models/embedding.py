@@ -26,7 +26,7 @@ _TIMEOUT_S = 60.0
 
 
 class _TrueZero(int):
-    """LiteLLM takes a plain 0 for a limit that was not given, and lets the SDK try three times for each of ours."""
+    """LiteLLM treats a plain 0 as a missing limit, and lets the SDK try three times for each try of ours."""
 
     def __bool__(self) -> bool:
         return True
@@ -38,11 +38,10 @@ _NO_RETRIES = _TrueZero(0)
 def open_embedder(
     settings: EmbeddingSettings, providers: Mapping[str, ProviderSettings] | None = None
 ) -> Embedder | None:
-    """The embedder that the settings name, None where they name none or `local/auto` is not installed.
+    """Return the embedder that the settings name; None if they name none or `local/auto` is not installed.
 
-    Nothing is loaded or called before it is used.
-
-    Raises `UnknownModel`, and `ConfigError` for one whose provider may be sent nothing from memory.
+    Nothing is loaded or called before it is used. Raises `UnknownModel`, and `ConfigError` for one whose provider must
+    not be sent memories.
     """
     if not settings.model:
         return None

@@ -32,7 +32,7 @@ _USUAL_WINDOW = 8192
 _CUTTING = frozenset({"ollama", "ollama_chat"})
 """Providers that silently cut a prompt to a small default window, unless each call asks for more."""
 _PASSED_ANYWAY = frozenset({"logit_bias", "parallel_tool_calls"})
-"""Missing from LiteLLM's lists for providers that take them; where they do not, nothing is lost but a preference."""
+"""Options missing from LiteLLM's lists for providers that take them; others lose only a preference."""
 
 
 class LiteLLMModel(LiteLLMClient, Model):
@@ -87,7 +87,7 @@ class LiteLLMModel(LiteLLMClient, Model):
         return None if known[0] is None or known[1] is None else Price(float(known[0]), float(known[1]))
 
     async def sees_images(self) -> bool:
-        """Return what LiteLLM's table says; a model that it does not hold is asked, and may refuse."""
+        """Return what LiteLLM's table says; a model that is not in it is asked, and may refuse."""
         info = await self._info()
         return bool(info.get("supports_vision")) if info else True
 

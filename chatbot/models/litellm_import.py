@@ -45,7 +45,7 @@ _under_way: Future[ModuleType] | None = None
 def begin(*, with_client: bool = False) -> Future[ModuleType]:
     """Start the import on a thread of its own, unless it has been started. Returns at once, never raises.
 
-    `with_client` goes on to import the client that providers are called with, once the module can be used.
+    `with_client` then also imports the client for calls of providers.
     """
     global _under_way  # noqa: PLW0603 - a process has one litellm
     with _lock:

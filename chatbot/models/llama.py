@@ -1,8 +1,8 @@
 """Llama through `cyllama`: the model, its vocabulary and chat template, and streams of tokens.
 
 The KV cache of the previous call is reused as far as the prompts agree, so the next turn of a conversation evaluates
-only new tokens. The same seed gives the same reply: then nothing is reused, for the state of a token differs in its
-last bits with the batch that it was evaluated in.
+only new tokens. The same seed gives the same reply: nothing is reused then, because the state of a token depends, in
+its last bits, on the batch in which it was evaluated.
 
 A template turns messages into one text in which special tokens mark the speaker. Rendered naively, a user could write
 such a marker and speak as the system. Therefore the template is rendered with placeholders instead of the contents and
@@ -67,9 +67,9 @@ class ChatTemplate:
             raise RequestRefused(f"the model's chat template cannot be read: {error}") from error
 
     def render(self, messages: Sequence[dict[str, Any]]) -> list[PromptPiece]:
-        """The prompt in parts, up to where the assistant's reply begins. Raises `RequestRefused`.
+        """Return the prompt in parts, up to the start of the assistant's reply. Raises `RequestRefused`.
 
-        A template that knows no system role, or wants user and assistant in strict turns, gets them merged.
+        If the template supports no system role, or requires strict turns of user and assistant, messages are merged.
         """
         contents = [_text_of(message) for message in messages]
         # Digits only, so that a template may change the case or trim, and still leave the placeholder alone.
@@ -101,7 +101,7 @@ class ChatTemplate:
 
 
 def _without_system(messages: list[Entry]) -> list[Entry]:
-    """The system's text in front of the first message that follows it."""
+    """Return the messages with the system's text in front of the first message that follows it."""
     if not messages or messages[0]["role"] != "system":
         return messages
     system, *rest = messages
@@ -111,7 +111,7 @@ def _without_system(messages: list[Entry]) -> list[Entry]:
 
 
 def _in_turns(messages: list[Entry]) -> list[Entry]:
-    """Neighbours of the same role as one message."""
+    """Return the messages with neighbours of the same role joined."""
     turns: list[Entry] = []
     for message in messages:
         if turns and turns[-1]["role"] == message["role"]:
@@ -272,7 +272,7 @@ class Llama:
     ) -> Iterator[str]:
         """Yield the reply piece by piece, whole characters only, and fill in `done`. Raises `ContextTooLong`.
 
-        Ends early, without a word, once it is cancelled.
+        Ends early, without an error, once it is cancelled.
         """
         room = self.window - len(prompt)
         if room <= 0:
@@ -328,7 +328,7 @@ class Llama:
         pairs = zip(self._cached, prompt[:-1], strict=False)
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if not self._context.memory_seq_rm(0, common, -1):
-            self._context.kv_cache_clear()  # some architectures cannot forget a part
+            self._context.kv_cache_clear()  # some architectures cannot drop a part
             common = 0
         del self._cached[common:]
         return common
@@ -347,7 +347,7 @@ class Llama:
             try:
                 self._context.decode(self._lib.llama_batch_get_one(batch, at))
             except InterruptedError:
-                self._context.cancel = False  # unless it is for us, it was for a generation that has ended
+                self._context.cancel = False  # it may be left from a generation that has ended
             except (ValueError, RuntimeError) as error:
                 raise ProviderFailed(f"llama.cpp cannot go on with {self._path.name}: {error}") from error
             else:

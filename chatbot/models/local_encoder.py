@@ -4,7 +4,7 @@ A head is a logistic regression over the multilingual encoder's vector: a score 
 logarithm of the odds, and the head says yes from its threshold on. `training/train.py` makes all of them from the lines
 in `training/`. They are kept with the name of the encoder and the digest of the lines; a test trains them again.
 
-The first 384 numbers are MiniLM's and the next 512 those of USE; the last is 1 where MiniLM's are missing, before the
+The first 384 numbers are MiniLM's and the next 512 those of USE; the last is 1 if MiniLM's are missing, before the
 whole is brought to length 1. So a question in any language finds rows in any other by USE's part, an English one finds
 English rows by a mean of both, and every cosine is divided by the square root of 2: see `scale`.
 """
@@ -228,11 +228,11 @@ class _Tokenizer:
         }
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Return the numbers of the pieces; unknown signs, one after the other, are one, and at the beginning none."""
+        """Return the numbers of the pieces; a run of unknown signs is one number, and none at the beginning."""
         return [each for before, each in pairwise([-1, *self._package.encode(text)]) if each or before > _START]
 
     def _find(self, text: str) -> int | None:
-        """Return 1 more than the piece's number, 0 where longer pieces begin like the text, None where none does."""
+        """Return 1 more than the piece's number, 0 if longer pieces begin with the text, None if no piece does."""
         place = int(self._pieces.searchsorted(text))
         found = str(self._pieces[place]) if place < len(self._pieces) else ""
         if found == text:
@@ -243,7 +243,7 @@ class _Tokenizer:
 NAME = "local/auto"
 PARTS = (MINILM, MULTILINGUAL)
 _BESIDE, _ALONE = 0.2, 0.75
-"""Weights of the multilingual part of an English question, beside MiniLM's part and alone: MiniLM ranks English rows
+"""Weights of the multilingual part of an English question, with MiniLM's part and alone: MiniLM ranks English rows
 better, and the mean of both better still. Chosen on half of the questions of five sets, on a plateau."""
 
 
@@ -266,7 +266,7 @@ class LocalEmbedder(Embedder):
         return all(weights.folder() is not None for weights in PARTS)
 
     async def check(self) -> None:
-        """Raise `MissingModel`, with the command that installs it, where an encoder is missing."""
+        """Raise `MissingModel`, with the command that installs it, if an encoder is missing."""
         await self._english.check()
         MULTILINGUAL.found()
 
@@ -277,7 +277,7 @@ class LocalEmbedder(Embedder):
         return EmbeddingResult([_row(english.get(text), part) for text, part in zip(texts, parts, strict=True)], usage)
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
-        """Return a vector for each text that finds rows of all languages, and for an English one that finds English."""
+        """Return a vector that finds rows of all languages, and for an English text one that finds English rows."""
         parts = await self._encoded(texts)
         english, usage = await self._english_parts(texts, parts)
         return [_questions(english.get(text), part) for text, part in zip(texts, parts, strict=True)], usage
@@ -306,7 +306,7 @@ def _row(english: Vector | None, part: Vector) -> Vector:
 
 
 def _questions(english: Vector | None, part: Vector) -> list[Vector]:
-    """Return the vectors of a question: of an English one, that for English rows and that for all others."""
+    """Return the vectors of a question: for an English one, that for English rows and that for all others."""
     if english is None:
         return [vector([*bytes(ENGLISH), *part, 0.0])]
     both = [each / (1 + _BESIDE) for each in (*english, *(_BESIDE * each for each in part), 0.0)]

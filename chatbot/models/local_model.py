@@ -44,7 +44,7 @@ class Engine:
 
     @classmethod
     def of(cls, name: str, window: int = 0) -> Engine:
-        """Return the engine of a model, `local/…` or without, until `let_go`; nothing is loaded before it is used."""
+        """Return the engine of a model, named with or without `local/`, until `let_go`; it loads on first use."""
         name = name.removeprefix(PREFIX)
         if name.endswith(".gguf"):
             name = str(Path(name).expanduser().absolute())
@@ -70,17 +70,17 @@ class Engine:
         return self._llama is not None
 
     async def window(self) -> int:
-        """The context window, in tokens."""
+        """Return the context window, in tokens."""
         return (await self._run(self._load)).window
 
     async def count(self, messages: Sequence[dict[str, Any]]) -> int:
-        """Exactly the tokens of a prompt of these messages, the opening of the reply included."""
+        """Return the exact tokens of a prompt of these messages, the opening of the reply included."""
         return await self._run(lambda: len(self._prompt(messages)))
 
     async def stream(
         self, messages: Sequence[dict[str, Any]], *, max_tokens: int, sampling: Sampling, done: Generation
     ) -> AsyncGenerator[str, None]:
-        """The reply, piece by piece; closing the generator stops the model. `done` is filled in on the way."""
+        """Yield the reply in pieces; closing the generator stops the model. `done` is filled in meanwhile."""
         loop = asyncio.get_running_loop()
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         is_cancelled = threading.Event()
@@ -178,11 +178,11 @@ class LocalModel(Model):
         return await self._engine.count([message.as_openai() for message in messages])
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:
-        """Return all options except those of sampling, which are all that a local model knows."""
+        """Return all options except those of sampling, the only ones that a local model supports."""
         return tuple(sorted(options.as_openai().keys() - CallOptions.HARMLESS))
 
     async def price(self) -> Price:
-        """Nothing."""
+        """Return a price of 0."""
         return Price(0.0, 0.0)
 
     async def stream(

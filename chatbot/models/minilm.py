@@ -37,7 +37,7 @@ Tensor = NDArray[Any]
 Matrix = NDArray[np.float32]
 
 _TYPES = {1: "<f4", 3: "i1"}
-"""`TensorProto.DataType`, of the tensors that are read; others are passed over."""
+"""`TensorProto.DataType`, of the tensors that are read; others are skipped."""
 _GRAPH, _INITIALIZER = 7, 5
 _DIMS, _DATA_TYPE, _NAME, _RAW_DATA = 1, 2, 8, 9
 
@@ -87,12 +87,12 @@ def _dequantized(tensors: Mapping[str, Tensor], name: str) -> Tensor:
 _SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 """Digest of `model.onnx`. Other bytes may be another model, whose vectors must never be compared with these."""
 _VOCABULARY = Path(__file__).parent / "data" / "bert_uncased_vocab.txt.gz"
-"""The vocabulary of BERT (uncased), under Apache-2.0, which the package of the weights does not hold."""
+"""The vocabulary of BERT (uncased), under Apache-2.0, which the package of the weights does not include."""
 _WORDS = "embeddings.word_embeddings.weight"
 _SCALE = f"{_WORDS}_scale"
 _POSITIONS = "embeddings.position_embeddings.weight"
 _WINDOW = 256
-"""Tokens of a text that count, as the model was published."""
+"""Maximum tokens of a text, as the model was published."""
 _LAYERS = 6
 _MATRICES = (
     *("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
@@ -103,10 +103,10 @@ _HEADS = 12
 _EPSILON = 1e-12
 _BATCH_TOKENS = 1024
 _BLOCK = 32
-"""Columns of a matrix that are kept side by side: with few tokens OpenBLAS multiplies such a block where it is, in half
-the time of a whole matrix, which it copies first."""
+"""Columns of a matrix that are stored as one block: with few tokens OpenBLAS multiplies a block in place, in half the
+time of a whole matrix, which it copies first."""
 _FEW_TOKENS = 128
-"""More tokens than this are faster with whole matrices, which are put together then."""
+"""With more tokens than this, whole matrices are faster, which are then put together."""
 
 
 class Network:
@@ -124,7 +124,7 @@ class Network:
         return vectors, sum(map(len, tokens))
 
     def forward(self, texts: Sequence[Sequence[int]]) -> Matrix:
-        """The texts' vectors, each of length 1, by the mean of their tokens."""
+        """Return the texts' vectors, each of length 1, by the mean of their tokens."""
         ends = np.cumsum([len(tokens) for tokens in texts])
         spans = [slice(end - len(tokens), end) for tokens, end in zip(texts, ends, strict=True)]
         x = self._embeddings(texts)
@@ -215,7 +215,7 @@ def _threads() -> ThreadpoolController:
 
 
 def _batches(texts: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
-    """Yield the texts in groups of about as many tokens."""
+    """Yield the texts in groups of about equal numbers of tokens."""
     batch: list[Sequence[int]] = []
     for tokens in texts:
         if batch and sum(map(len, batch)) + len(tokens) > _BATCH_TOKENS:
@@ -238,7 +238,7 @@ def _tokenizer() -> Tokenizer:
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the weights by name as float32; the word embeddings stay int8, beside the scale of each row."""
+    """Return the weights by name as float32; the word embeddings stay int8, with the scale of each row."""
     try:
         with path.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != _SHA256:
@@ -258,6 +258,6 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _in_blocks(matrix: Matrix) -> Matrix:
-    """The matrix as blocks of `_BLOCK` columns, one behind the other."""
+    """Return the matrix as blocks of `_BLOCK` columns, one after the other."""
     blocks: Matrix = np.ascontiguousarray(matrix.reshape(len(matrix), -1, _BLOCK).transpose(1, 0, 2))
     return blocks

@@ -70,7 +70,7 @@ class Price(Struct, frozen=True):
     output_usd: float
 
     def cost(self, read: int, written: int) -> float:
-        """Return the US dollars for so many tokens read and written."""
+        """Return the US dollars for these numbers of tokens read and written."""
         return read * self.input_usd + written * self.output_usd
 
 
@@ -96,7 +96,7 @@ class Model(AsyncResource):
 
     @property
     def loading(self) -> str:
-        """Name what must be loaded before the next call, such as a library; empty if nothing must."""
+        """Return the name of what must be loaded before the next call, such as a library; empty if nothing."""
         return ""
 
     async def ready(self) -> None:

@@ -1,4 +1,4 @@
-"""A provider: its address, its key and where that is kept.
+"""A provider: its address, its key and the place of the key.
 
 `keys.json` in the user's data folder lists the providers, so that no keyring is asked for a provider without a key.
 The environment and the configuration have priority.
@@ -155,7 +155,7 @@ def _read() -> Entries:
 
 
 def _change(change: Callable[[Entries], Entries]) -> None:
-    """Change the file as it is by now: another process may have written to it meanwhile."""
+    """Change the current content of the file: another process may have written to it meanwhile."""
     folder = _file().parent
     make_folder(folder)
     _read_from_keyring.clear()
@@ -166,7 +166,7 @@ def _change(change: Callable[[Entries], Entries]) -> None:
 NO_KEY = "none"
 """Sent if there is no key: own servers mostly need none, but clients require one."""
 NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-"""The words of providers for an account that must be topped up first."""
+"""Words by which providers report an account without credit."""
 _NONE = ProviderSettings()
 _STARTED_BY = {
     **dict.fromkeys(OLLAMA, "ollama serve"),
@@ -216,7 +216,7 @@ class Provider:
         return {"model": self.called, **{name: value for name, value in given.items() if value}}
 
     def key(self) -> str | None:
-        """The key to send; None where LiteLLM logs in by itself. Raises `KeyRefused` for an unset variable."""
+        """The key to send; None if LiteLLM logs in by itself. Raises `KeyRefused` for an unset variable."""
         if self.name in OURS:
             return None
         if self._source.api_key:
@@ -236,7 +236,7 @@ class Provider:
         return found or (None if self.kind in WITH_LOGIN else NO_KEY)
 
     def address(self) -> str:
-        """The address to call; empty for the provider's own. Raises `UnknownModel` where there must be one."""
+        """The address to call; empty for the provider's own. Raises `UnknownModel` if one is required."""
         if self._source.api_base:
             return self._source.api_base
         variable = f"{self.kind.removesuffix('_text').upper()}_API_BASE"
@@ -267,7 +267,7 @@ class Provider:
         self._check_key(litellm)
 
     def check_before_call(self) -> None:
-        """Raise `KeyRefused` if the call is bound to fail for want of a key. Loads and sends nothing."""
+        """Raise `KeyRefused` if the call is sure to fail without a key. Loads and sends nothing."""
         if self.kind in WITH_KEY and not self._may_log_in and self.lacks_key():
             raise KeyRefused(f"{self.model} needs a key: {self.missing(variables_of(self.kind))}")
 
@@ -301,7 +301,7 @@ class Provider:
         return f"run `chatbot keys set {self.name or self.kind}`, or set {usual}, or api_key in {self._place}"
 
     def explained(self, error: ModelError) -> ModelError:
-        """Return the error of a call with what to try: which server, which key or setting. Guests see it without."""
+        """Return the error of a call with advice: which server, key or setting to check. Guests see no advice."""
         if advice := self._advice(error):
             error.in_public = str(error)
             error.args = (f"{error} ({advice})",)
@@ -346,7 +346,7 @@ class Provider:
         )
 
     def hint(self) -> str:
-        """Return why no key was sent, where one is known; else empty."""
+        """Return why a known key was not sent; else empty."""
         if self._source.api_key or self._is_at_home:
             return ""
         if self._address_in_name and not self._source.api_base:
@@ -372,7 +372,7 @@ class Provider:
         return [key for key in keys if key != NO_KEY]
 
     def _for_this_address(self, table: ProviderSettings) -> ProviderSettings:
-        """The settings; none for a model whose name is an address that is not in them, as `huggingface/https://…`."""
+        """Return the settings; none if the model's name is an address, as `huggingface/https://…`, but not theirs."""
         address = self._address_in_name
         if not address or is_own_address(self.kind, address) or address == table.api_base:
             return table
@@ -396,7 +396,7 @@ class Provider:
 
 
 def key_place(provider: str, configured: Mapping[str, ProviderSettings] | None = None) -> str:
-    """Return where the key of a provider comes from, in words; empty where there is none. Shows no key."""
+    """Return where the key of a provider comes from, in words; empty if there is none. Shows no key."""
     if configured and provider in configured and configured[provider].api_key:
         return f"[providers.{provider}]"
     variable = next((each for each in variables_of(provider) if os.environ.get(each)), "")

@@ -80,7 +80,7 @@ def check_gguf(path: Path) -> None:
 
 
 def missing_engine() -> MissingModel:
-    """The error for a machine without llama.cpp."""
+    """Return the error for a machine without llama.cpp."""
     bring = _ENGINE if _gguf() else f"{_ENGINE} && {_WEIGHTS}"
     return MissingModel(f"the engine for local models is not installed: {bring}{_OR}")
 
@@ -120,7 +120,7 @@ class Weights(Struct, frozen=True):
         return f"chatbot models get {self.name}"
 
     def folder(self) -> Path | None:
-        """Return the folder of the package, importing nothing, or None where it is not there."""
+        """Return the folder of the package without importing it, or None if it is missing."""
         spec = find_spec(self.module) or PathFinder.find_spec(self.module, [str(_folder())])
         places = (spec.submodule_search_locations if spec else None) or ()
         return next((Path(place) for place in places), None)
@@ -141,7 +141,7 @@ class Weights(Struct, frozen=True):
     def mapped(self, source: Path, unpack: Callable[[], Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
         """Return the arrays that `unpack` reads from the file `source`, mapped from a file in the cache folder.
 
-        The first process writes that file. Where it cannot be written, the arrays stay in memory.
+        The first process writes that file. If it cannot be written, the arrays stay in memory.
         """
         there = source.stat()
         path = user_cache_path("chatbot") / "encoders" / f"{self.module}-{there.st_size:x}-{there.st_mtime_ns:x}.npy"
@@ -153,9 +153,9 @@ class Weights(Struct, frozen=True):
         return _map(path) or arrays
 
     def get(self) -> Path:
-        """Fetch the package where it is missing, and return its folder. Uses the network.
+        """Fetch the package if it is missing, and return its folder. Uses the network.
 
-        Raises `MissingModel` with the installer's words where it fails; nothing is left half done.
+        Raises `MissingModel` with the installer's message if it fails; nothing is left half done.
         """
         if (there := self.folder()) is not None:
             return there

@@ -172,7 +172,7 @@ class Accounts:
         return Payer(self._ledger, f"user:{digest}", "this user", self._quotas().get(digest, otherwise))
 
     async def account(self, payer: Payer, now: datetime) -> Account:
-        """Return what a payer has spent today."""
+        """Return today's account of a payer."""
         return Account(payer.whose, payer.quota, await payer.spent(now), next_day(now))
 
     def set_quota(self, namespace: str, quota: Quota | None) -> None:

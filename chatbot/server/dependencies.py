@@ -1,4 +1,4 @@
-"""Dependencies that routes share: the caller, the identity, and lists in pages, each of which names the next.
+"""Dependencies that routes share: the caller, the identity, and lists in pages, each with the cursor of the next.
 
 Dependencies are coroutines: FastAPI runs others in threads.
 """

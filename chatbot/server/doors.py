@@ -34,7 +34,7 @@ LOGIN = "/login"
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no token; Host and Origin are still checked."""
 LONGEST_HEAD = 32 * 1024
-"""Most bytes of a request's address and headers."""
+"""Maximum bytes of a request's address and headers."""
 _FAILURES_PER_MINUTE = 60
 _LOOK_EVERY_S = 1.0
 """How often a token is checked while an answer is streamed."""

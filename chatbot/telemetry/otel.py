@@ -55,7 +55,7 @@ _PROVIDERS = {
     "watsonx_text": "ibm.watsonx.ai",
     "xai": "x_ai",
 }
-"""The conventions' names of providers, where LiteLLM has another."""
+"""The conventions' names of providers that LiteLLM names differently."""
 _CALL_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """Buckets as the conventions for generative AI have them."""
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
@@ -311,13 +311,13 @@ async def _stats(system: MemorySystem) -> Stats | None:
 
 
 def _named(model: str) -> dict[str, str]:
-    """The provider by the conventions' name for it, and the model without the provider's, as dashboards know both."""
+    """Return the provider by its name in the conventions, and the model without it, as dashboards know both."""
     provider = provider_of(model)
     return {"provider": _PROVIDERS.get(provider, provider) or "litellm", "model": model.removeprefix(f"{provider}/")}
 
 
 def _server_at(address: str) -> dict[str, str | int]:
-    """Host and port of an address, which may be a host alone."""
+    """Return host and port of an address, which may be a host alone."""
     if not address:
         return {}
     try:

@@ -65,7 +65,7 @@ class Telemetry(AsyncResource):
 
     @classmethod
     def of(cls, settings: TelemetrySettings, *, serves: bool) -> Telemetry:
-        """Create telemetry from settings. Raises `ConfigError` where a header names a variable that is not set."""
+        """Create telemetry from settings. Raises `ConfigError` if a header names a variable that is not set."""
         to = f"{settings.endpoint} takes no telemetry; see endpoint in [telemetry]"
         _hear(lambda why: logger.warning("%s", without_secrets(f"{to}: {why}")))
         resource = Resource.create(
@@ -110,7 +110,7 @@ class Telemetry(AsyncResource):
 
     @property
     def can_be_read(self) -> bool:
-        """True where there are metrics to `read`."""
+        """True if there are metrics to `read`."""
         return self._registry is not None
 
     def read(self, accept: str = "") -> tuple[bytes, str]:

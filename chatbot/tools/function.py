@@ -46,7 +46,7 @@ class FunctionTool(Tool):
 
 
 class Arguments:
-    """The check of a tool's arguments, by its parameters; `described` are descriptions of some."""
+    """Checks a tool's arguments by its parameters; `described` has descriptions of some."""
 
     def __init__(
         self, name: str, about: str, parameters: Sequence[inspect.Parameter], described: Mapping[str, str]
@@ -74,7 +74,7 @@ class Arguments:
         return checked
 
     def _known(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Drop arguments that are null, which means left out."""
+        """Drop arguments that are null, which means not given."""
         for name in arguments:
             if name not in self._parameters:
                 raise ToolError(f"{self._name} has no argument {name!r}{did_you_mean(name, self._parameters)}")
@@ -112,7 +112,7 @@ def _described(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _simplified(schema: dict[str, Any], arguments: Mapping[str, str]) -> dict[str, Any]:
-    """The schema as providers like it best: no titles, no empty defaults, the arguments described."""
+    """Return the schema in a form that all providers accept: no titles, no empty defaults, described arguments."""
     properties = {name: _property(each) for name, each in schema.get("properties", {}).items()}
     for name, text in arguments.items():
         if name in properties:

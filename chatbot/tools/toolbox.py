@@ -37,7 +37,7 @@ class Effect(Struct, frozen=True):
     repeats_safely: bool = False
     """A second call with the same arguments changes nothing more."""
     reaches_out: bool = True
-    """Works on an open world such as the web, not only on data kept here."""
+    """Accesses the outside world, such as the web, not only data kept here."""
 
 
 class Tool(ABC):
@@ -53,11 +53,11 @@ class Tool(ABC):
     """Describe it to the model; it can be called either way."""
 
     def without(self, names: Collection[str]) -> Tool | None:
-        """Return the tool where tools of these names are withheld; None if it is one of them."""
+        """Return the tool without the tools of these names; None if it is one of them."""
         return None if self.spec.name in names else self
 
     def unwrapped(self, call: ToolCall) -> ToolCall:
-        """Return the call that a call of this tool stands for; most stand for themselves."""
+        """Return the inner call that a call of this tool requests; for most tools the call itself."""
         return call
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Tool(ABC):
 
 
 Answer = Literal["once", "session", "denied"]
-"""A call is allowed this once, or like all calls of that tool in this session, or it is not."""
+"""A call is allowed once, allowed with all calls of that tool in this session, or denied."""
 
 
 class ToolResult(Struct, frozen=True):
@@ -76,9 +76,9 @@ class ToolResult(Struct, frozen=True):
     content: str
     is_error: bool = False
     asked: Answer | None = None
-    """User's answer, where the tool asks first."""
+    """The user's answer, if the tool asks first."""
     refusal: str = ""
-    """How the user could allow the call, where nobody could be asked."""
+    """How the user could allow the call, if nobody could be asked."""
 
 
 ToolSource = Callable[[], Awaitable[tuple[Sequence[Tool], Sequence[str]]]]
@@ -90,8 +90,8 @@ Confirm = Callable[[ToolCall], Awaitable["bool | Answer"]]
 class Toolbox:
     """The tools of one agent, under different names. Each call may take `timeout_s` seconds.
 
-    Those that are made `later`, and those of the `sources`, join when `complete` is awaited. Without `confirm` no tool
-    that asks first can be called.
+    Tools that are made `later`, and those of the `sources`, are added by `complete`. Without `confirm` no tool that
+    asks first can be called.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Toolbox:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """The descriptions for the model."""
+        """Return the descriptions for the model."""
         return tuple(tool.spec for tool in self._tools.values() if tool.is_offered)
 
     def unwrapped(self, call: ToolCall) -> ToolCall:
@@ -236,7 +236,7 @@ def meant(value: Any, kind: object) -> Any:
 
 
 def text_of(answer: Any) -> str:
-    """Return what the model reads: text as it is, anything else as JSON."""
+    """Return the text for the model: text as it is, anything else as JSON."""
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -264,7 +264,7 @@ def load(name: str, *, beside: Path | None = None) -> Any:
 
 
 def tools_of(names: Sequence[str], context: object, *, beside: Path | None = None) -> list[Tool]:
-    """The tools that the names lead to, made for `context`. Raises `ConfigError` naming the plug-in that is wrong."""
+    """Return the tools of the named plug-ins, made for `context`. Raises `ConfigError` with the faulty plug-in."""
     return [tool for name in dict.fromkeys(names) for tool in _made(name, load(name, beside=beside), context)]
 
 

@@ -1,7 +1,7 @@
-"""Backups: a sync with one file, which holds everything of an identity; and copies between storages, by way of one.
+"""Backups: a sync with one file, which holds everything of an identity; and copies between storages, through a backup.
 
-A backup is checked to its end before anything is written, and restored by taking it in: the same digest tells that the
-result is the same. It is a zip archive of what a sync puts into a folder, with `backup.json` at its end.
+A backup is checked to its end before anything is written, and restored by taking it in: an equal digest means that the
+result is equal. It is a zip archive of the files of a sync, with `backup.json` at its end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ATTEMPTS = 5
 class Backup:
     """Head of a backup: the name and the settings of the identity, when it was made, its files, and its digest.
 
-    `left_out` tells what could not be read where it was made.
+    `left_out` lists what could not be read when it was made.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Backup:
 class RestoreReport:
     """Number of sessions, changes of memory and billed calls that were written, and the digest of everything.
 
-    `left_out` tells what could not be read, and is not here.
+    `left_out` lists what could not be read, and is missing here.
     """
 
     sessions: int
@@ -75,8 +75,8 @@ async def backup(
 ) -> Backup:
     """Write everything that is kept of an identity into an open file, while others go on writing.
 
-    `settings` is its `identity.toml`, which is kept without keys. Where something is erased meanwhile, all is done
-    again, so the file holds nothing that was erased when it is done.
+    `settings` is its `identity.toml`, which is kept without keys. If something is erased meanwhile, the backup starts
+    again, so the finished file holds nothing that was erased.
     """
     text = await asyncio.to_thread(_text_of, settings)
     made_at = now()
@@ -108,7 +108,7 @@ def _text_of(file: Path | None) -> str:
 
 
 def verified(file: BinaryIO, key: str) -> Backup:
-    """Check a backup to its end, and return what it is of. Raises `DamagedFile` or `LaterFormat`."""
+    """Check a backup to its end, and return its head. Raises `DamagedFile` or `LaterFormat`."""
     place = ArchivePlace(file, key)
     try:
         head = msgspec.json.decode(place.read(_HEAD), type=Backup)
@@ -132,10 +132,10 @@ async def restore(
     progress: Progress | None = None,
     now: Callable[[], datetime] = utc_now,
 ) -> RestoreReport:
-    """Take a verified backup in, into a storage that is empty, or that holds nothing which the backup does not hold.
+    """Restore a verified backup into a storage that is empty, or that only holds what the backup holds.
 
-    Raises `ConfigError` where the storage holds something else, and `DamagedFile` where a record is invalid: nothing is
-    written then. An error that comes later says how much was written.
+    Raises `ConfigError` if the storage holds something else, and `DamagedFile` if a record is invalid: nothing is
+    written then. A later error says how much was written.
     """
     head = await asyncio.to_thread(verified, file, key)
     async with MemorySystem(home) as memory, Storage.opened(home) as storage:
@@ -154,7 +154,7 @@ async def restore(
 
 
 async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> RestoreReport:
-    """Copy everything that is kept of an identity. Raises `ConfigError` where the target says something else."""
+    """Copy everything that is kept of an identity. Raises `ConfigError` if the target holds something else."""
     if isinstance(source, Path) and not source.is_dir():
         raise MissingFolder(f"folder not found: {source}")
     with tempfile.TemporaryFile() as file:

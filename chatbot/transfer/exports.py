@@ -4,7 +4,7 @@ Keys and passwords that the detector recognises are redacted in every text of a 
 see are never exported, nor are superseded, archived and hidden rows; from a session, no `secret` rows. Only a bundle,
 which is JSON lines, can be imported again:
 
-    {"kind": "session", "format": 1, …}       its record; what follows is of this session, until the end of the part
+    {"kind": "session", "format": 1, …}       its record; the lines after it are of this session, until the part ends
     {"kind": "entry", "number", "role", "at", "content"}
     {"kind": "value", "key", "value", "at"}
     {"kind": "receipt", "receipt"}
@@ -14,7 +14,7 @@ which is JSON lines, can be imported again:
     {"kind": "fact", …}
     {"kind": "end", "sha256", "left"}         of the lines of the part, and how many parts follow
 
-Whoever changes a part leaves `sha256` or `left` out. A bundle is untrusted: nothing says who made it.
+To change a part by hand, leave out `sha256` or `left`. A bundle is untrusted: its author is unknown.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ async def _remembered(memory: MemorySystem, session_id: str) -> MemoryExport:
 async def export_loose(memory: MemorySystem, project: str | None = None) -> MemoryExport:
     """Return the memories and facts that belong to no session, of all projects or of one.
 
-    Raises `UnsupportedOperation` where none are kept.
+    Raises `UnsupportedOperation` if none are kept.
     """
     every = await export_memories(memory.memory().everywhere(), EXPORTED_SENSITIVITIES, project=project)
     rows = tuple(row for row in every.observations if row.session_id is None)
@@ -121,7 +121,7 @@ async def export_loose(memory: MemorySystem, project: str | None = None) -> Memo
 
 
 async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
-    """Return the current rows that match, with their facts; of all, a project or a session also facts of no source.
+    """Return the current rows that match, with their facts; for all, a project or a session also those of no source.
 
     Rows are without the paths that they were imported from, which reveal the folders of this machine.
     """
@@ -136,7 +136,7 @@ async def export_memories(memories: Memory, ask: Collection[Sensitivity], **want
 
 
 def render_session(exported: SessionExport, form: str, *, left: int = 0) -> str:
-    """Render the session in a format of `SUFFIXES`; in a bundle so many parts are `left` after it."""
+    """Render the session in a format of `SUFFIXES`; in a bundle, `left` parts follow it."""
     return _part(_session_lines(exported), left) if form == "jsonl" else _session_markdown(exported)
 
 
@@ -172,7 +172,7 @@ class _Part:
             raise DamagedFile(f"a session of the bundle cannot be parsed: {error}") from error
 
     def add(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Parse a line. One without which a session is not whole must be valid; others are counted."""
+        """Parse a line. Lines that a session needs must be valid; other invalid lines are counted."""
         try:
             if self.record is None and kind not in _OF_MEMORY:
                 raise InvalidValue("it is in no session")
@@ -183,7 +183,7 @@ class _Part:
             self.broken += 1
 
     def whole(self) -> SessionExport | MemoryExport:
-        """Return what is in it."""
+        """Return the session or the memories in it."""
         entries, values, receipts, rows, facts, files = (tuple(self.lines[kind]) for kind in _PARSERS)
         remembered = MemoryExport(rows, facts, self.broken)
         if self.record is None:

@@ -1,4 +1,4 @@
-"""Parsers of what other programs write: conversations of ChatGPT and Claude, and Markdown notes.
+"""Parsers of other programs' exports: conversations of ChatGPT and Claude, and Markdown notes.
 
 An item that cannot be imported is a `Skip`. No parser reads a file, and none raises for a value of another shape.
 """
@@ -25,7 +25,7 @@ from chatbot.stores.records import TranscriptEntry, check_time, read_time
 CHATGPT, CLAUDE, MARKDOWN = "chatgpt", "claude", "markdown"
 MARKDOWN_SUFFIXES = (".md", ".markdown")
 EDITED = ("title", "subtitle", "narrative", "user_text", "assistant_text", "metadata")
-"""Fields of a memory that an edit in its file changes here."""
+"""Fields of a memory that are updated when its file was edited."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_KEY = 700
 
@@ -53,7 +53,7 @@ class MemoryItem:
 
     @cached_property
     def hash(self) -> str:
-        """Hashes of its words as they are compared, and of its text to the letter; and who may see that."""
+        """Hashes of its words as they are compared and of its exact text, and who may see it."""
         draft = self.draft
         exact = json.dumps([getattr(draft, name) for name in EDITED], sort_keys=True, default=str).encode()
         guard = (draft.visibility or "", draft.sensitivity, draft.min_clearance)
@@ -83,7 +83,7 @@ def kind_of(value: object) -> str | None:
 
 
 def read(kind: str, value: Any, number: int) -> Iterator[Item]:
-    """Parse one element of a JSON list of this kind; `number` names it where nothing else does."""
+    """Parse one element of a JSON list of this kind; `number` names it if it has no name."""
     try:
         if _MEMORIES.isdisjoint(value):
             yield _conversation(kind, value, number)
@@ -121,7 +121,7 @@ _PICTURES = {"image_asset_pointer": "image", "audio_asset_pointer": "audio", "vi
 
 
 class _Message(NamedTuple):
-    """A message as far as it is imported, and the kinds of its parts that are not."""
+    """The imported part of a message, and the kinds of its other parts."""
 
     left_out: list[str]
     role: str = ""
@@ -146,7 +146,7 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
     is_tree = kind == CHATGPT or all(isinstance(each, str) for each in (*found, *filter(None, parents.values())))
     if kind == CHATGPT and leaf not in [*messages]:  # it may be no text
         leaf = max(messages, key=lambda each: _moment_of(messages[each].at, _EPOCH), default="")
-    line = (_branch(parents, leaf) if is_tree else []) or [*messages]  # where a link is broken none is left out
+    line = (_branch(parents, leaf) if is_tree else []) or [*messages]  # if a link is broken, all are read
     at = created_at = _moment_of(begun, _EPOCH)
     entries: list[TranscriptEntry] = []
     for message in map(messages.__getitem__, line):

@@ -55,7 +55,7 @@ _BATCH = 200
 
 @dataclass(slots=True)
 class ImportReport:
-    """The counts of an import; of a dry run, what an import would do."""
+    """The counts of an import; for a dry run, those that an import would have."""
 
     kind: str
     path: str
@@ -75,7 +75,7 @@ class ImportReport:
     redacted: Counter[str] = field(default_factory=Counter)
 
     def told(self) -> str:
-        """Return what was added in words; empty for nothing."""
+        """Return the counts of added items in words; empty for none."""
         added = {"session": len(self.sessions), "memory": self.memories, "exchange": self.exchanges, "fact": self.facts}
         return ", ".join(how_many(count, what) for what, count in added.items() if count)
 
@@ -255,7 +255,7 @@ class Importer:
         return await self._adopt(record, item.entries, given.id, {}, **parts)
 
     async def _said(self, record: SessionRecord) -> Sequence[TranscriptEntry]:
-        """Return the transcript of a session, or what a dry run would make of it."""
+        """Return the transcript of a session, in a dry run as an import would leave it."""
         if record.id in self._foreseen:
             return self._foreseen[record.id]
         session = await self.memory.load_session(record.id, any_agent=True)
@@ -283,7 +283,7 @@ class Importer:
         return record.id
 
     def _tell(self, record: SessionRecord, key: str, entries: int, left_out: Mapping[str, int]) -> None:
-        """Report a session that was added or extended by so many entries."""
+        """Report a session that was added or extended by `entries` entries."""
         told = {"key": key, "title": record.title, "used_at": format_time(record.used_at), "entries": entries}
         id_ = None if record.id in self._foreseen else record.id
         self._report.sessions.append(told | {"left_out": dict(left_out), "id": id_})

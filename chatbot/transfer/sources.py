@@ -1,4 +1,4 @@
-"""The file or folder to import: recognise its kind and read its items. Nothing is written here."""
+"""Files and folders to import: their kinds are recognised and their items read. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -152,14 +152,14 @@ def _as_text(path: Path) -> str:
 
 
 def _elements(kind: str, members: Iterable[_Member]) -> Items:
-    """Yield what is in the lists of these files."""
+    """Yield the items in the lists of these files."""
     values = (value for name, read_text in members for value in elements(read_text(), name))
     for number, value in enumerate(values, 1):
         yield from formats.read(kind, value, number)
 
 
 def _recognised(text: str, path: Path) -> str:
-    """Return the kind that the first element has the shape of."""
+    """Return the kind of the file, by the shape of its first element."""
     if text.lstrip().startswith(("[", "{")) and (kind := formats.kind_of(next(elements(text, str(path)), None))):
         return kind
     raise InvalidValue(f"{path} has an unknown format: name it with --from ({', '.join(KINDS)})")
@@ -215,9 +215,9 @@ def decoded(data: bytes, name: str) -> str:
 
 
 def elements(text: str, name: str) -> Iterator[Any]:
-    """Yield the elements of a JSON list, or the single value. Raises `DamagedFile` where the text is invalid.
+    """Yield the elements of a JSON list, or the single value. Raises `DamagedFile` if the text is invalid.
 
-    Half of a character, which no file can keep, becomes a question mark.
+    A lone surrogate, which no file can keep, becomes a question mark.
     """
     decoder = json.JSONDecoder(parse_constant=lambda _: None)
     at = begun = _after_space(text, 0)

@@ -4,12 +4,12 @@ Each machine adds files of its own to the place and reads those of the others:
 
     chatbot-sync.json                        format, version, and which identity this is
     <machine>/<number>-<digest>.gz           what is new there: JSON lines, named by the SHA-256 of their bytes
-    key.age                                  where the files are encrypted: the key to them, sealed by a passphrase
+    key.age                                  if the files are encrypted: their key, sealed by a passphrase
     backup.json                              of a backup: when it was made, and its digest
 
 The first line says whose they are; the forms of the others are in `chatbot.transfer.untrusted`. A file is read again
 until it was taken in as a whole, and taking it in twice changes nothing; so a kill at any point costs no more than
-doing it again. The rules by which two copies become one are those of docs/sync.md.
+doing it again. docs/sync.md has the rules by which two copies become one.
 
 The place is not trusted. A file is taken only if it is whole and of this identity; its lines are checked like those of
 an import, and none of them names a store, a model, a persona or a path.
@@ -57,22 +57,22 @@ from chatbot.transfer.union import Journal, PlaceState, SyncState, canonical, di
 from chatbot.transfer.untrusted import BILL, VERSION, Delivery, FileHead, Line, RowLine, SessionLine, packed, unpacked
 
 _PART_BYTES = 512 << 10
-"""A file of a place is begun anew once it holds so much."""
+"""Bytes after which a new file of a place is begun."""
 _AT_ONCE = 500
 _FUTURE = timedelta(days=2)
-"""How far a clock may be ahead: what is dated later is set aside."""
+"""How far a clock may be ahead: records dated later are set aside."""
 _WRONG = (OSError, zlib.error, *MISFITS)
 """Errors of a damaged or forged file."""
 _MOST_SAVED = 50
-"""Number of sessions in a sync of which each is noted at once; with more of them, only all at the end."""
+"""Maximum sessions in a sync to note each at once; more are noted together at the end."""
 
 
 @dataclass
 class Sync:
-    """One sync of an identity with one place. `memory` is opened by its owner, and erases what others have erased.
+    """One sync of an identity with one place. The caller opens `memory`, which erases what others have erased.
 
-    Without `takes` it only gives, without `gives` it only takes. A backup (`is_own`) also has what belongs to the
-    machine, and is forgotten afterwards; so is a trial.
+    Without `takes` it only gives, without `gives` it only takes. A backup (`is_own`) also has the data of the machine
+    itself, and its place is forgotten afterwards; so is that of a trial.
     """
 
     memory: MemorySystem
@@ -87,9 +87,9 @@ class Sync:
     is_trial: bool = False
     progress: Progress | None = None
     said: list[str] = field(default_factory=list, init=False)
-    """Texts of everything that was given, for a digest of the identity: all of it where the place had nothing."""
+    """Texts of everything that was given, for a digest: of the whole identity if the place was empty."""
     _is_waiting: bool = field(default=False, init=False)
-    """True if a file lacks what another one must bring: it is read again next time."""
+    """True if a file needs another one that has not arrived: it is read again next time."""
 
     def __post_init__(self) -> None:
         self.report = SyncReport(self.place.key, self.dry_run)
@@ -100,7 +100,7 @@ class Sync:
             self.progress(done, total)
 
     async def run(self) -> SyncReport:
-        """Take in what others have put there, and put there what is new here. Raises `ConfigError` for a stranger."""
+        """Take in the files of others, and put new ones there. Raises `ConfigError` for another identity."""
         lease = self.storage.backend.lease("sync")
         if not await asyncio.to_thread(lease.take):
             raise StoreBusy("another sync of this identity is under way: wait for it")
@@ -113,7 +113,7 @@ class Sync:
     async def _run(self) -> None:
         self.state = await asyncio.to_thread(SyncState.read, self.storage.document)
         self.known = PlaceState() if self.is_own else deepcopy(self.state.places.get(self.place.key, PlaceState()))
-        """Changed as we go, and kept only with what it says in the place."""
+        """Changed during the sync; saved only once the place has the content that it lists."""
         taken = sorted(self.known.taken)
         await unawaited(self.place.meet, Meeting(self.state.identity, self.state.machine, taken, is_trial=self.dry_run))
         names = await unawaited(self.place.names)
@@ -143,7 +143,7 @@ class Sync:
         if not self._is_forgotten:
             self.known.at = format_time(self.now())
             self.state.places[self.place.key] = self.known
-        if not self.dry_run and not self.is_trial:  # what was given to a backup is known to have been there, too
+        if not self.dry_run and not self.is_trial:  # the content of a backup is known to have existed, too
             await self._save()
         self.report.forks = self._sessions.forks
         self.report.aside += self._sessions.aside
@@ -152,7 +152,7 @@ class Sync:
         await asyncio.to_thread(self.state.save, self.storage.document)
 
     def _meet(self, names: Sequence[str]) -> None:
-        """Check that the place is of this identity. A new identity joins it; a new place is of the first that comes."""
+        """Check that the place is of this identity. A new identity joins it; a new place gets the first one."""
         state, found = self.state, ""
         if NAME in names:
             try:
@@ -165,7 +165,7 @@ class Sync:
         is_new = not state.identity and not self.storage.backend.sessions.ids() and not self.storage.journal().lines
         if found and found != state.identity and not is_new:
             raise ConfigError(
-                f"{self.place.key} holds another identity, which was never one with this: nothing was changed. "
+                f"{self.place.key} holds another identity, which was never synced with this one: nothing was changed. "
                 "Sync to a folder of its own, or begin with a new, empty identity"
             )
         if not state.identity:
@@ -178,7 +178,7 @@ class Sync:
             self.place.write(NAME, msgspec.json.encode(PlaceHead(state.identity, VERSION)))
 
     def _check_nothing_else(self, batch: Delivery) -> None:
-        """Raise `DamagedFile` where a backup is invalid, and `ConfigError` where it lacks something that is here."""
+        """Raise `DamagedFile` if a backup is invalid, and `ConfigError` if it lacks something that is here."""
         for each in self.report.aside:
             raise DamagedFile(f"{self.place.key}: {each.file} is invalid: {each.why}. Nothing was written")
         rows, sessions = self.storage.journal().touched(), self.storage.backend.sessions.ids()
@@ -186,23 +186,23 @@ class Sync:
             raise ConfigError(f"the target holds what {self.place.key} does not: nothing was written. Use an empty one")
 
     def _settle(self, names: Sequence[str]) -> None:
-        """Find out which of our files are there. Where one is lost, and where a server took others, all is given again.
+        """Check which of our files are there. If one is lost, or a server took others, everything is given again.
 
-        One that we do not know is of a copy of this storage, or of a sync that was killed: it is read like any other.
+        Unknown ones are of a copy of this storage, or of a sync that was killed: they are read like those of others.
         """
         state, known = self.state, self.known
         self._ours = {name for name in names if name.startswith(f"{state.machine}/")}
         if self.dry_run or not self.gives:
             return
         moved = next((key for key, each in state.places.items() if self._ours and each.own >= self._ours), None)
-        if moved and self.place.keeps and not known.own:  # a stick that is found elsewhere today
+        if moved and self.place.keeps and not known.own:  # a USB stick that has another path today
             self.known = known = state.places[self.place.key] = state.places.pop(moved)
         is_other = not self._ours <= known.own or bool(known.own) > bool(self._ours)  # a server names the last ones
         if known.own - self._ours if self.place.keeps else is_other:
             self.known = PlaceState(taken=known.taken, own=known.own & self._ours)
 
     def _read(self, names: Sequence[str]) -> Delivery:
-        """Parse the files that were not taken in yet; what is wrong with one is reported, and it is left there."""
+        """Parse the files that were not taken in yet; a wrong one is reported, and left there."""
         batch = Delivery()
         known = self.known.taken | (self.known.own if self.place.keeps else self._ours)
         waiting = [each for each in names if each.endswith(".gz") and each not in known]
@@ -224,7 +224,7 @@ class Sync:
         return unpacked(name, self.place.read(name), self.state.identity)
 
     async def _erase(self, batch: Delivery) -> None:
-        """Erase what was erased elsewhere: rows with the caches and receipts that tell of them, sessions and facts."""
+        """Erase what was erased elsewhere: rows, with caches and receipts that quote them, sessions and facts."""
         state = self.state
         fresh = [each for each in dict.fromkeys(batch.erased) if each not in state.erased]
         if not batch.gone and not fresh:
@@ -250,7 +250,7 @@ class Sync:
         self.report.taken["erased"] = len(whole) + len(alone)
 
     def _unite_log(self, batch: Delivery) -> tuple[Journal, list[str]]:
-        """Bring the events of others into the log; return it as it was, and the rows that are new to the place."""
+        """Add the events of others to the log; return the log as it was, and the rows that are new to the place."""
         log, state, writes = self.storage.log, self.state, self.takes and not self.dry_run
         with log.locked() if writes else nullcontext() as writing:
             if writing:
@@ -279,7 +279,7 @@ class Sync:
         return journal, rows
 
     async def _take_sessions(self, batch: Delivery) -> None:
-        """Unite sessions with what other machines know of them."""
+        """Unite sessions with the copies of other machines."""
         done, total = 0, len([*chain(*batch.sessions.values())])
 
         def said(name: str) -> list[SessionLine]:
@@ -326,9 +326,9 @@ class Sync:
         return found
 
     def _cleared(self, journal: Journal) -> tuple[list[str], list[Line]]:
-        """Return our files in which something was erased by now, and the lines of them that are left.
+        """Return our files with lines that were erased since, and their remaining lines.
 
-        Sessions of which a line is dropped are given anew.
+        Sessions with a dropped line are given again.
         """
         cut = chain.from_iterable(each["cut"] for each in self.state.sessions.values())
         gone = {*self.known.new([*journal.erased, *self.state.erased, *cut], "cleared ")}
@@ -351,7 +351,7 @@ class Sync:
         return names, left
 
     async def _records(self, journal: Journal, rows: Sequence[str], left: Sequence[Line]) -> AsyncIterator[Line]:
-        """Yield what the place does not have, after what it had in files that are dropped."""
+        """Yield the lines that the place lacks, after those that it had in files that are dropped."""
         for each in left:
             yield each
         found = self._rows(journal, rows)
@@ -373,7 +373,7 @@ class Sync:
             yield each
 
     def _others(self) -> list[Line]:
-        """Return what the place does not have of the bill, of what was erased, and of what only a backup holds."""
+        """Return the lines that the place lacks: of the bill, of erased ids, and those that only a backup holds."""
         records: list[Line] = []
         for name in (BILL, *(untrusted.OWN_LINES if self.is_own else ())):
             new = [json.loads(each) for each in self.known.new(map(canonical, self.storage.backend.lines(name).all()))]
@@ -390,7 +390,7 @@ class Sync:
         return records
 
     def _rows(self, journal: Journal, rows: Sequence[str]) -> Iterator[RowLine]:
-        """Yield the parts and counts of rows and facts that the place does not have."""
+        """Yield the parts and counts of rows and facts that the place lacks."""
         known = self.known.digests
         for done, row_id in enumerate(rows, 1):
             history = journal.history(row_id)
@@ -409,7 +409,7 @@ class Sync:
                 self._tell(done, len(rows))
 
     async def _give(self, records: AsyncIterator[Line], stale: Sequence[str]) -> None:
-        """Put what is new into files of the place. What they hold is noted before, so a kill loses no erasure of it."""
+        """Put new lines into files of the place. The state is saved before, so that later erasures are noticed."""
         state, ours = self.state, self._ours
         files: set[str] = set()
 
@@ -439,7 +439,7 @@ class Sync:
 
 
 def _quoted(line: Line) -> set[str]:
-    """Return the ids of what a line says something of: of rows, sessions and entries."""
+    """Return the ids of the rows, sessions and entries that a line is about."""
     if isinstance(line, RowLine):
         return {line.id, *(part["triple"].get("source", "") for part in line.parts if "triple" in part)}
     if isinstance(line, SessionLine):
@@ -460,7 +460,7 @@ async def sync(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> SyncReport:
-    """Make an identity and a place the union of both. Raises `ConfigError` where they were never one."""
+    """Make an identity and a place the union of both. Raises `ConfigError` if they were never synced."""
     async with Storage.opened(memory.where) as storage:
         return await Sync(memory, storage, place, now=now, dry_run=dry_run, progress=progress).run()
 
@@ -468,7 +468,7 @@ async def sync(
 async def exchange(
     memory: MemorySystem, meeting: Meeting, files: dict[str, bytes], *, now: Callable[[], datetime]
 ) -> ServerAnswer:
-    """Take in the files of another machine; without any, return what is new for it. Raises like `sync`."""
+    """Take in the files of another machine; without any, return those that are new to it. Raises like `sync`."""
     async with Storage.opened(memory.where) as storage:
         place, takes = ParcelPlace(meeting, files), bool(files) and not meeting.is_trial
         done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, is_trial=meeting.is_trial)

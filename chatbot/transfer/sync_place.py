@@ -1,6 +1,6 @@
-"""Places through which machines sync: folders, plain or encrypted; single files, as a backup is one; and servers.
+"""Places through which machines sync: folders, plain or encrypted; single files, such as backups; and servers.
 
-A place is not trusted, and need not be there at all times. What is written to it is there as a whole or not at all.
+A place is not trusted, and need not be available at all times. Files are written to it completely or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from chatbot.transfer.untrusted import content_of, open_zip
 NAME, KEY = "chatbot-sync.json", "key.age"
 IdentityMark = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{0,40}$")]
 SECRETS = "sync.key"
-"""The document with the keys of places that are encrypted."""
+"""The document with the keys of encrypted places."""
 _LARGEST_FILE = 256 << 20
 _LARGEST_ANSWER = 1 << 30
 _LARGEST_REASON = 64 << 10
@@ -38,7 +38,7 @@ _PATIENCE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Who comes to a place: which identity, as far as it is known, which machine, and what it has taken in already."""
+    """The visitor of a place: its identity, if known, its machine, and the files that it has taken in already."""
 
     identity: str = ""
     machine: str = ""
@@ -70,7 +70,7 @@ _WORDS = {
 
 @dataclass(slots=True)
 class SyncReport:
-    """Result of a sync: how much was taken and given, and what was set aside with the reason."""
+    """Result of a sync: the counts taken and given, and the refused files with reasons."""
 
     place: str
     dry_run: bool = False
@@ -79,17 +79,17 @@ class SyncReport:
     taken: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
     given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
     forks: list[str] = field(default_factory=list)
-    """Sessions that were made because both sides went on with one."""
+    """Sessions that were forked because both sides had continued one."""
     aside: list[RefusedFile] = field(default_factory=list)
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Return what was taken or given in words."""
+    """Return the counts in words."""
     return ", ".join(how_many(count, *_WORDS[what]) for what, count in counts.items())
 
 
 class ServerAnswer(msgspec.Struct):
-    """Answer of a server: which identity it is, what is new there, and which files it has taken in, and which not."""
+    """Answer of a server: its identity, its new files, and the files that it has taken in and refused."""
 
     identity: IdentityMark
     files: dict[str, bytes]
@@ -98,15 +98,15 @@ class ServerAnswer(msgspec.Struct):
 
 
 class SyncPlace(ABC):
-    """Files by name, where a name is one word or two with a slash between them."""
+    """Files by name; a name is one word, or two with a slash between them."""
 
     key: str
     """Name by which the place is known."""
     keeps = False
-    """True if what was written is there later; False if it goes to another machine, which takes it in."""
+    """True if written files stay; False if they go to another machine, which takes them in."""
 
     def meet(self, meeting: Meeting) -> None:  # noqa: B027 - nothing to do where nobody answers
-        """Say who comes, before anything else."""
+        """Introduce the visitor, before anything else."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -121,11 +121,11 @@ class SyncPlace(ABC):
         """Put a file, whole or not at all. Raises `OSError`."""
 
     def drop(self, name: str) -> None:  # noqa: B027 - nothing to do where files are not kept
-        """Delete a file; one that is not there is no error."""
+        """Delete a file; a missing one is no error."""
 
 
 class FolderPlace(SyncPlace):
-    """A folder: of a stick, of Syncthing, of a cloud drive."""
+    """A folder, such as one of a USB stick, Syncthing or a cloud drive."""
 
     keeps = True
 
@@ -193,12 +193,12 @@ class ArchivePlace(SyncPlace):
         self._zip.close()
 
     def abandon(self) -> None:
-        """Write no end: something is missing."""
+        """Close the archive without an end, as something is missing."""
         self._zip.fp = None
 
 
 class ParcelPlace(SyncPlace):
-    """Files from and for one other machine, which takes them in at once; `new` are those for it."""
+    """Files from another machine, and `new` ones for it, which it takes in at once."""
 
     def __init__(self, meeting: Meeting, files: Mapping[str, bytes]) -> None:
         self.key = f"machine {meeting.machine}"
@@ -211,7 +211,7 @@ class ParcelPlace(SyncPlace):
             self._files[NAME] = msgspec.json.encode(PlaceHead(identity, 1))
 
     def names(self) -> list[str]:
-        """List what came, and what the other machine has taken in."""
+        """List the files from the other machine, and our files that it has taken in."""
         return [*self._files, *self._taken]
 
     def read(self, name: str) -> bytes:
@@ -231,7 +231,7 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 class ServerPlace(ParcelPlace):
-    """Another `chatbot serve`, which gives what is new there, and takes in what it is given."""
+    """Another `chatbot serve`, which returns its new files, and takes in files that are sent."""
 
     def __init__(self, url: str, token: str = "") -> None:
         split = urlsplit(url)
@@ -245,13 +245,13 @@ class ServerPlace(ParcelPlace):
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def meet(self, meeting: Meeting) -> None:
-        """Ask for what is new there."""
+        """Ask for the server's new files."""
         self._meeting = meeting
         said = self._ask({}, meeting.identity)
         self._receive(said.identity, said.files, said.taken)
 
     def write(self, name: str, data: bytes) -> None:
-        """Send a file. Raises `StoreFailed` where it is refused."""
+        """Send a file. Raises `StoreFailed` if it is refused."""
         self._ask({name: data}, self._meeting.identity or self.identity)
 
     def _ask(self, files: Mapping[str, bytes], identity: str) -> ServerAnswer:
@@ -280,7 +280,7 @@ def _received(answer: Any, most: int) -> bytes:
 
 
 def _why(error: HTTPError) -> str:
-    """Return what a server said of an error."""
+    """Return a server's explanation of an error."""
     try:
         with error:
             return str(json.loads(_received(error.fp, _LARGEST_REASON))["error"]["message"])
@@ -289,7 +289,7 @@ def _why(error: HTTPError) -> str:
 
 
 class _SealedFolder(FolderPlace):
-    """A folder that reads nothing: its files are encrypted in the format of age, for a key that it keeps sealed."""
+    """A folder whose files are encrypted in the format of age; its key is in it, sealed by a passphrase."""
 
     def __init__(self, folder: Path, secret: str) -> None:
         import pyrage
@@ -298,7 +298,7 @@ class _SealedFolder(FolderPlace):
         self._age, self._identity = pyrage, pyrage.x25519.Identity.from_str(secret)
 
     def names(self) -> list[str]:
-        """List what is not the key."""
+        """List the files other than the key."""
         return [name for name in super().names() if name != KEY]
 
     def read(self, name: str) -> bytes:
@@ -315,10 +315,10 @@ class _SealedFolder(FolderPlace):
 
 
 def sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], str] | None) -> FolderPlace:
-    """Return the folder, or one that encrypts where there is a key in it, or where a passphrase is given for a new one.
+    """Return the folder, or one that encrypts, if there is a key in it or a passphrase is given for a new one.
 
-    The passphrase is asked once: its key is then known to this machine, in a document that is never copied. Raises
-    `ConfigError` where it is needed and not given, or wrong, or comes too late for what is there already.
+    The passphrase is asked for once: this machine then keeps the key in a document that is never copied. Raises
+    `ConfigError` if it is required and missing, or wrong, or if the folder already has files that are not encrypted.
     """
     document = backend.document(SECRETS)
     try:

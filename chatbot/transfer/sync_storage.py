@@ -1,4 +1,4 @@
-"""Storage of an identity, open, with the digest of all that travels; and its sessions, united with those of others.
+"""The open storage of an identity, its digest, and its sessions, which are united with those of other machines.
 
 Transcripts, values, receipts and files of two machines become one. A kill at any point loses nothing of them.
 """
@@ -54,7 +54,7 @@ def _short(value: object) -> str:
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):
-    """The contracts that ours keep in every storage."""
+    """The contracts of our own session stores, in every storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Storage:
     @classmethod
     @asynccontextmanager
     async def opened(cls, home: Home | None) -> AsyncIterator[Storage]:
-        """Open a storage for the time of the context. Raises `ConfigError` where memory is kept nowhere."""
+        """Open a storage for the time of the context. Raises `ConfigError` if memory is kept nowhere."""
         if home is None:
             raise ConfigError("memory is kept nowhere: there is nothing to sync")
         async with AsyncExitStack() as stack:
@@ -88,16 +88,16 @@ class Storage:
         return self.backend.document(union.STATE)
 
     def journal(self) -> Journal:
-        """Read the whole log. Needs its lock where it is to be changed."""
+        """Read the whole log. Needs its lock if it will be changed."""
         self.log.start_again()
         return Journal(line for _, line in self.log.read_new())
 
     async def records(self) -> list[SessionRecord]:
-        """Return the records of all sessions, the one used last first."""
+        """Return the records of all sessions, most recently used first."""
         return await asyncio.to_thread(self.backend.sessions.find, lambda _: True)
 
     async def content(self, ref: SessionRef) -> SessionContent:
-        """Return what is kept of a session beside its record."""
+        """Return the stored content of a session without its record."""
         place = self.backend.place_of(ref)
         said = union.with_ids(await self.store.transcript_read_all(ref))
         values = {each.key: (each.value, format_time(each.at)) for each in await self.store.kv_entries(ref)}
@@ -230,7 +230,7 @@ class SessionUnion:
                        [*self._blobs(record.id).sizes()]])  # fmt: skip
 
     async def _look(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
-        """Update what is known of a session; note the entries that were removed since, unless we removed them.
+        """Update the noted state of a session; note the entries that were removed since, unless we removed them.
 
         Returns its content if that had to be read.
         """
@@ -418,7 +418,7 @@ class SessionUnion:
 
 
 async def digest_of_storage(storage: Storage) -> str:
-    """Return the digest of what is kept, as `doctor`, `backup` and `restore` print it."""
+    """Return the digest of the storage, as `doctor`, `backup` and `restore` print it."""
     sessions = storage.backend.sessions
     said = [
         union.said_of_session(each, await storage.content(sessions.ref(each.id))) for each in await storage.records()
@@ -433,7 +433,7 @@ async def digest_of_storage(storage: Storage) -> str:
 
 
 async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str]:
-    """Return what cannot be read, so that no copy has it, after what was set aside; without folders."""
+    """Return the parts that were set aside, then those that cannot be read, and are in no copy; without folders."""
     lines = dict.fromkeys(("usage", "tombstones"), ("bill", record_of))
     found = await asyncio.to_thread(lambda: [*storage.backend.examine(Examination(subjects=lines))])
     found += await storage.observations.examine()
@@ -448,7 +448,7 @@ def _least_telling(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
 
 
 def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: bool = False) -> int:
-    """Add records that are not there yet, in the order of time; return how many. Of a receipt the shorter one stays."""
+    """Add new records, in the order of time; return how many. Of two versions of a receipt the shorter is kept."""
     with lines.alone() as pen:
         ours = lines.all()
 

@@ -1,10 +1,10 @@
-"""Merge of what two machines know of one identity: the events of each row in one order, and transcripts. Pure.
+"""Merge of two machines' data of one identity: the events of each row in one order, and transcripts. Pure.
 
 At the end is the state of former syncs: what each place is known to have.
 
-Every event of a row is a part of its own, known by what it says. In the order of time each part comes after those that
-its writer knew, whatever the clocks say: a clock that ran backwards is corrected by a microsecond. Uses and strength
-have no identity, since compaction adds them up: of uses the larger number holds, and of strengths the later one.
+Every event of a row is a part of its own, identified by its content. In the order of time each part comes after those
+that its writer knew, whatever the clocks say: a clock that ran backwards is corrected by a microsecond. Uses and
+strength have no identity, as compaction adds them up: the larger number of uses, and the later strength, are kept.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _Key = tuple[int, datetime, int, str]
 
 
 def identity(event: Event) -> str:
-    """Return what a part says, without who made it and why: an erased row gives others as the reason."""
+    """Return the content of a part, without author and reason: those of an erased row differ between machines."""
     return json.dumps(replace(event, who="", why="").as_json(), sort_keys=True, ensure_ascii=False)
 
 
 def digest_of(text: str) -> bytes:
-    """Return the eight bytes by which a part is known."""
+    """Return the eight bytes that identify a part."""
     return blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
 
 
 class Counts(Struct, frozen=True):
     """Number of uses of a row, when it was last used, and its strength.
 
-    Of the strength: when it was settled, with how many touches, and how much, None where the importance was set since.
+    The strength has its time, its number of touches, and its value: None if the importance was set since.
     """
 
     uses: Annotated[int, Meta(ge=0, le=MOST_COUNTED)] = 0
@@ -88,7 +88,7 @@ class Counts(Struct, frozen=True):
         return self
 
     def said(self) -> str:
-        """Return what a digest says of them."""
+        """Return the text of the counts for a digest."""
         return msgspec.json.encode(self).decode()
 
     def event(self, row_id: str) -> Event:
@@ -109,7 +109,7 @@ def _key(event: Event) -> _Key:
 
 
 def parts_of(event: Event) -> Iterator[tuple[str, Event]]:
-    """Yield the parts of an event with the id of the row or fact that each is about; none of what only counts."""
+    """Yield the parts of an event, each with the id of its row or fact; none for an event that only counts."""
     if event.kind in _COUNTING:
         return
     if event.row is not None:
@@ -124,7 +124,7 @@ def parts_of(event: Event) -> Iterator[tuple[str, Event]]:
 
 @dataclass(slots=True)
 class History:
-    """All that happened to a row or fact: its parts in the order of time, and its counts."""
+    """The history of a row or fact: its parts in the order of time, and its counts."""
 
     parts: list[Event]
     is_arranged: bool
@@ -147,7 +147,7 @@ class Journal:
         self._histories: dict[str, History] = {}
         self._named: defaultdict[str, list[int]] = defaultdict(list)
         self.erased: dict[str, bool] = {}
-        """The ids of erased rows; True for those that went alone, without what was made from them."""
+        """The ids of erased rows; True for those erased alone, without those derived from them."""
         for at, line in enumerate(self.lines):
             for each in dict.fromkeys(_ID.findall(line)):
                 self._named[each.decode()].append(at)
@@ -173,7 +173,7 @@ class Journal:
         return {blake2b(line, digest_size=8).digest() for line in self.lines}
 
     def touched(self, known: Collection[bytes] = ()) -> list[str]:
-        """Return the ids of rows and facts that the lines are about whose digests are not known."""
+        """Return the ids of the rows and facts of lines whose digests are not in `known`."""
         found: dict[str, None] = {}
         for at, line in enumerate(self.lines):
             if known and blake2b(line, digest_size=8).digest() in known:
@@ -187,7 +187,7 @@ class Journal:
         return any(b'"event":"triple"' in self.lines[at] for at in self._named.get(fact_id, ()))
 
     def history(self, row_id: str) -> History:
-        """Return what happened to a row or fact."""
+        """Return the history of a row or fact."""
         if row_id not in self._histories:
             self._histories[row_id] = self._history(row_id)
         return self._histories[row_id]
@@ -216,16 +216,16 @@ class JournalChanges:
     """Changes of a journal that unite it with another one."""
 
     events: list[Event] = field(default_factory=list)
-    """To be added at the end."""
+    """Events to add at the end."""
     rearranged: set[str] = field(default_factory=set)
-    """Rows whose events, beside the one that added them, are taken out and written again in order."""
+    """Rows whose events, except the one that added them, are removed and written again in order."""
     taken: int = 0
     """Number of parts and counts that are new here."""
     is_waiting: bool = False
-    """True if something is said of a row that is not there yet: that was left out."""
+    """True if events of a row that is still missing were left out."""
 
     def write(self, writing: Writing, journal: Journal) -> Journal:
-        """Change the journal, and return it as it is then."""
+        """Change the journal, and return the changed one."""
         lines = journal.lines
         if not self.events and not self.rearranged:
             return journal
@@ -242,9 +242,9 @@ class JournalChanges:
 def bringing_in(
     journal: Journal, parts: Mapping[str, list[Event]], counts: Mapping[str, Counts], *, also: Iterable[str] = ()
 ) -> JournalChanges:
-    """Return the changes that bring in what is new, and that put the rows in `also` in order where they are not.
+    """Return the changes that add what is new, and that put the rows in `also` in order if they are not.
 
-    `parts` and `counts` are what other machines know, by the id of the row or fact.
+    `parts` and `counts` are those of other machines, by the id of the row or fact.
     """
     made = JournalChanges()
     counted: list[Event] = []
@@ -278,7 +278,7 @@ def _is_of_erased(part: Event, erased: Collection[str]) -> bool:
 
 
 def _taking_out(rows: Collection[str]) -> Change:
-    """Leave nothing of what happened to these rows in the lines but that they were added, used and counted."""
+    """Return a change that removes all events of these rows except those that added, used or counted them."""
     marks = {each.encode() for each in rows}
 
     def change(line: bytes, _: int) -> bytes | None:
@@ -302,19 +302,19 @@ def _taking_out(rows: Collection[str]) -> Change:
 
 
 def said_of(journal: Journal, row_id: str) -> str:
-    """Return what a digest of an identity says of a row or fact: its parts and counts."""
+    """Return the text of a row or fact for a digest of its identity: its parts and counts."""
     history = journal.history(row_id)
     counts = history.counts.settled(history.parts)
     return canonical({"row": row_id, "parts": [*map(identity, history.parts)], "counted": counts.said()})
 
 
 def canonical(record: Mapping[str, Any]) -> str:
-    """Return the one text of a record."""
+    """Return the canonical text of a record."""
     return json.dumps(record, sort_keys=True, ensure_ascii=False)
 
 
 def portable(record: SessionRecord) -> dict[str, Any]:
-    """Return what travels of a session's record: not its last use, nor stores that only one machine has."""
+    """Return the part of a session's record that is synced: not its last use, nor stores of only one machine."""
     stores = [name for name in record.store_types if name in {SESSIONS, OBSERVATIONS}]
     fields = replace(record, store_types=tuple(stores)).as_json()
     return {name: value for name, value in fields.items() if name != "used_at"}
@@ -325,7 +325,7 @@ Said = Sequence[tuple[str, TranscriptEntry]]
 
 
 def with_ids(entries: Iterable[TranscriptEntry]) -> list[tuple[str, TranscriptEntry]]:
-    """Return entries with ids: digests of what they say, and which of several alike they are."""
+    """Return entries with ids: digests of their content, with a number for equal ones."""
     seen: defaultdict[str, int] = defaultdict(int)
     found = []
     for entry in entries:
@@ -336,9 +336,9 @@ def with_ids(entries: Iterable[TranscriptEntry]) -> list[tuple[str, TranscriptEn
 
 
 def united(session_id: str, ours: Said, theirs: Said) -> tuple[Said, tuple[str, Said] | None]:
-    """Return the transcript of a session from two copies, and a fork, with its id, where both went on.
+    """Return the transcript of a session from two copies, and, if both were continued, a fork with its id.
 
-    The one that went on first keeps the session: every machine comes to the same result, in whatever order.
+    The copy that was continued first keeps the session: every machine gets the same result, in any order.
     """
     same = next((at for at, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one[0] != other[0]), None)
     if same is None:
@@ -355,7 +355,7 @@ def fork_id(session_id: str, first: tuple[str, TranscriptEntry]) -> str:
 
 
 def newest(one: tuple[str, Any] | None, other: tuple[str, Any]) -> bool:
-    """Return whether the other of two values with their times is to be taken: the later one, else the greater one."""
+    """Return whether the `other` of two values with times wins: it is later or, at the same time, greater."""
     return one is None or (one[0], json.dumps(one[1], sort_keys=True)) < (
         other[0],
         json.dumps(other[1], sort_keys=True),
@@ -373,14 +373,14 @@ class SessionContent(Struct, frozen=True):
 
 
 def said_of_session(record: SessionRecord, content: SessionContent) -> str:
-    """Return what a digest of an identity says of a session."""
+    """Return the text of a session for a digest of its identity."""
     ids, values = [each for each, _ in content.said], sorted([key, *each] for key, each in content.values.items())
     receipts = sorted(map(canonical, content.receipts))
     return canonical({"session": [portable(record), ids, values, receipts, content.files]})
 
 
 def digest_of_all(said: Iterable[str]) -> str:
-    """Return the digest of all that travels of an identity, in no order: the same on machines that are in sync."""
+    """Return the digest of everything that is synced, in any order: the same on machines that are in sync."""
     return sha256("\n".join(sorted(said)).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
@@ -391,7 +391,7 @@ class PlaceState:
     digests: set[bytes] = field(default_factory=set)
     """Of lines of the journal and of parts of them, of counts, entries, receipts, attachments, bills and erased ids."""
     sessions: dict[str, str] = field(default_factory=dict)
-    """From a session to the digest of its state."""
+    """Digest of the state of each session."""
     taken: set[str] = field(default_factory=set)
     """Files of others that were taken in."""
     own: set[str] = field(default_factory=set)
@@ -400,7 +400,7 @@ class PlaceState:
     """When the last sync with it was done."""
 
     def new(self, said: Iterable[str], about: str = "") -> list[str]:
-        """Return what the place does not know yet of these texts, and note that it will."""
+        """Return those of these texts that the place lacks, and note that it gets them."""
         found = {digest_of(f"{about}{each}"): each for each in said}
         new = [each for digest, each in found.items() if digest not in self.digests]
         self.digests |= found.keys()

@@ -1,4 +1,4 @@
-"""Forms of what comes from elsewhere: lines of a place, receipts and calls. All of it is checked before it is used."""
+"""Types of data from other machines: lines of a place, receipts and calls. All is checked before it is used."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _LARGEST_DIRECTORY = 16 << 20
 """Bytes of the list of an archive's members: some 300,000 of them."""
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-"""Dollars, tokens or seconds of one call: less would lift a budget, and more exceed every one."""
+"""Dollars, tokens or seconds of one call: a negative value would raise a budget, a huge one exceed any."""
 
 
 class _Call(TypedDict, total=False):
-    """The form of a call: on a bill it has all of this."""
+    """A call. On a bill it has all of these fields."""
 
     at: str
     session: str
@@ -68,7 +68,7 @@ class _Memory(TypedDict, total=False):
 
 
 class _Receipt(TypedDict, total=False):
-    """The form of a receipt, as far as it is shown and billed."""
+    """The fields of a receipt that are shown and billed."""
 
     at: str
     turn: str
@@ -83,7 +83,7 @@ class _Receipt(TypedDict, total=False):
 
 
 def past(at: datetime | str, until: datetime) -> datetime:
-    """Return a time. Raises `InvalidValue` for one after `until`: it would hold against all that comes."""
+    """Return a time. Raises `InvalidValue` for one after `until`, which would win over all later changes."""
     moment = parse_time(at) if isinstance(at, str) else check_time(at)
     if moment > until:
         raise InvalidValue(f"something is dated {format_time(moment)}, which is to come")
@@ -117,7 +117,7 @@ class RowLine(_Line, tag="row"):
 
 
 class GoneLine(_Line, tag="gone"):
-    """Rows that were erased; `alone`: without what was made from them."""
+    """Rows that were erased; if `alone`, without those derived from them."""
 
     ids: list[str]
     alone: bool
@@ -130,7 +130,7 @@ class ErasedLine(_Line, tag="erased"):
 
 
 class RecordsLine(_Line, tag="lines"):
-    """Calls of the bill; of a backup also what belongs to the machine."""
+    """Calls of the bill; in a backup also lines that belong to the machine."""
 
     name: str
     v: list[dict[str, Any]]
@@ -151,7 +151,7 @@ class OwnPart(Struct):
 
 
 class SessionLine(_Line, tag="session"):
-    """A session: of its entries, receipts and files what is new. A value without a text was deleted."""
+    """A session with its new entries, receipts and files. A value without a text was deleted."""
 
     session: dict[str, Any]
     digest: str
@@ -170,7 +170,7 @@ class SessionLine(_Line, tag="session"):
         return str(self.session["id"])
 
     def checked(self, until: datetime, *, is_own: bool) -> SessionLine:
-        """Return it without what belongs to one machine alone, unless it is our own backup. Raises `ValueError`."""
+        """Return it without the parts of one machine alone, unless it is our own backup. Raises `ValueError`."""
         record, own = parse_record(self.session), self.own if is_own else None
         if self.ids and SESSIONS not in record.store_types:
             raise InvalidValue("a session has entries and no store for them")
@@ -195,7 +195,7 @@ Line = RowLine | GoneLine | ErasedLine | RecordsLine | DocumentLine | SessionLin
 
 
 class FileHead(Struct):
-    """First line of a file: whose it is."""
+    """First line of a file: the identity and machine that it is from."""
 
     identity: str
     machine: str
@@ -203,7 +203,7 @@ class FileHead(Struct):
 
 
 def packed(head: FileHead, lines: Sequence[str]) -> bytes:
-    """Return the content of a file. Half of a character becomes a question mark."""
+    """Return the content of a file. A lone surrogate becomes a question mark."""
     text = "\n".join([msgspec.json.encode(head).decode(), *lines])
     return gzip.compress(text.encode(errors="replace"), 6, mtime=0)
 
@@ -230,7 +230,7 @@ def unpacked(name: str, data: bytes, identity: str) -> Iterator[Line]:
         raise DamagedFile("it is not of this identity and machine")
     if head.version > VERSION:
         raise LaterFormat("it was written by a later release: upgrade chatbot")
-    yield from (msgspec.json.decode(line, type=Line) for line in lines)  # none with NaN or half of a character
+    yield from (msgspec.json.decode(line, type=Line) for line in lines)  # refuses NaN and lone surrogates
 
 
 BILL = "usage"
@@ -241,7 +241,7 @@ OWN_DOCUMENTS = ("tombstones.key", "maintenance.json")
 
 @dataclass(slots=True)
 class Delivery:
-    """Contents of the files of a place, parsed; of sessions only their number."""
+    """Contents of the files of a place, parsed; of sessions only the ids."""
 
     names: list[str] = field(default_factory=list)
     parts: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
@@ -250,13 +250,13 @@ class Delivery:
     gone: dict[str, bool] = field(default_factory=dict)
     erased: list[str] = field(default_factory=list)
     sessions: dict[str, list[str]] = field(default_factory=dict)
-    """Their ids by file."""
+    """Ids of the sessions in each file."""
     lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     documents: dict[str, bytes] = field(default_factory=dict)
     digests: set[bytes] = field(default_factory=set)
 
     def join(self, other: Delivery) -> None:
-        """Add the contents of another one; a row that went alone on one machine and not on another did not."""
+        """Add the contents of another one; a row erased alone on one machine, but not on another, is not alone."""
         self.names += other.names
         for row_id, parts in other.parts.items():
             self.parts[row_id] += parts
@@ -311,7 +311,7 @@ class Delivery:
 
 
 class _Bounded:
-    """A file of which only so much is read at once as the directory of an archive may take."""
+    """A file that limits each read to the largest directory that an archive may have."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -326,7 +326,7 @@ class _Bounded:
 
 
 def open_zip(file: BinaryIO, name: str) -> ZipFile:
-    """Open an archive to read it. Raises `DamagedFile`, also for a directory too large for the memory."""
+    """Open an archive to read it. Raises `DamagedFile`, also for a directory that would not fit into memory."""
     try:
         archive = ZipFile(cast("BinaryIO", _Bounded(file)))
     except (BadZipFile, OSError, ArithmeticError, ValueError, NotImplementedError) as error:
@@ -336,7 +336,7 @@ def open_zip(file: BinaryIO, name: str) -> ZipFile:
 
 
 def content_of(archive: ZipFile, member: ZipInfo) -> bytes:
-    """Return the content of a member, of which no more is read than it claims to hold. Raises `DamagedFile`."""
+    """Return the content of a member; reads no more than its claimed size. Raises `DamagedFile`."""
     try:
         with archive.open(member) as file:
             return file.read(member.file_size + 1)

@@ -237,7 +237,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         self.docnum += 1
 
     def add_segment(self, segment: Segment) -> None:
-        """Add the rows of a segment that are not there yet, as Whoosh's `add_reader` would one by one."""
+        """Add the rows of a segment that are still missing, as Whoosh's `add_reader` would one by one."""
         rows = np.arange(segment.start, segment.end) - self._start
         inside = (rows >= 0) & (rows < len(self._texts))
         free = self._texts[np.where(inside, rows, 0)] == UNKNOWN

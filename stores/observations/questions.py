@@ -77,7 +77,7 @@ class Questions:
         return {term: count for term, rows in zip(terms, found, strict=True) if (count := len(rows))}
 
     def corpus(self) -> Corpus:
-        """Return the size of what the caller sees."""
+        """Return the number and mean length of the rows that the caller sees."""
         return self._index.corpus(self._visible)
 
     def sessions_about(self, terms: Sequence[str]) -> dict[str, float]:

@@ -41,7 +41,7 @@ from chatbot.stores.on_disk.sessions import FolderSessions
 from chatbot.stores.records import SessionRecord, decode_record, is_session_id
 
 ASIDE = "set-aside"
-"""Folder in an identity's memory that whole folders are moved to."""
+"""Folder in an identity's memory to which damaged folders are moved whole."""
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _STRAY_AFTER_S = 3600.0
 _NAMED = 3
@@ -122,7 +122,7 @@ def _sealed_again(path: Path, lock: str) -> str:
     with locked(path.parent, name=lock) as folder:
         lines = folder.read(path.name).split(b"\n")
         aside = _put_lines(folder, path.name, [_sealed(line) for line in lines if line])
-    return f"accepted as it is; as it was it is kept as {aside}"
+    return f"accepted as it is; a copy is kept as {aside}"
 
 
 def _sealed(line: bytes) -> bytes:
@@ -251,7 +251,7 @@ def _index(home: Path, sessions: FolderSessions) -> Iterator[Flaw]:
         return "rebuilt from the folders" + (f", the old one kept as {aside}" if aside else "")
 
     if problem:
-        what = f"{home / INDEX_NAME} {problem}; it is rebuilt when it is used next"
+        what = f"{home / INDEX_NAME} {problem}; it will be rebuilt on its next use"
         yield Flaw("index", "bad" if "damaged" in problem else "note", what, mend=rebuild)
 
 
@@ -310,7 +310,7 @@ def _transcript(path: Path, name: str) -> Iterator[Flaw]:
     whole = partial(_made_whole, path, name)
     cut, missing = transcript.mend(data)
     if cut:
-        what = f"the end of {path / name} is damaged: {cut} bytes are no whole entry"
+        what = f"the end of {path / name} is damaged: {cut} bytes are not a complete entry"
         yield Flaw("sessions", "bad", what, mend=whole)
     elif missing:
         what = f"the last entry of {path / name} is incomplete: the write was interrupted, or it was edited"

@@ -55,9 +55,9 @@ class SessionIndex:
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """Return the wanted sessions, the one used last first; reads no further than needed to find `limit`.
+        """Return the wanted sessions, most recently used first; reads no further than needed to find `limit`.
 
-        Only those after the session `behind`, if one is named. Takes no lock and writes nothing: if the index is
+        Only those after the session `behind`, if one is given. Takes no lock and writes nothing: if the index is
         unusable the folders are read, which takes longer.
         """
         for attempt in range(_ATTEMPTS):
@@ -69,7 +69,7 @@ class SessionIndex:
         return list(islice(filter(wanted, _behind(reversed(records), behind)), limit))
 
     def problem(self) -> str | None:
-        """Describe the fault of the index without mending it; None if there is none."""
+        """Describe the fault of the index without repairing it; None if there is none."""
         with opened(self._home) as folder:
             if folder.stamp(NAME) is None:
                 return "is missing"
@@ -151,7 +151,7 @@ class SessionIndex:
             return self._built(folder)
 
     def _folders(self) -> str:
-        """Return the state of the folder of sessions: its time and, as clocks can be coarse, its number of links."""
+        """Return the state of the folder of sessions: its time and, as times can be coarse, its number of links."""
         status = self._sessions.stat()
         return f"{status.st_mtime_ns}-{status.st_nlink}"
 

@@ -254,7 +254,7 @@ class FolderSessions(Sessions):
 
 @contextmanager
 def _known(session_id: str) -> Iterator[None]:
-    """Name the session in the error that its folder is missing."""
+    """Name the session in the error about its missing folder."""
     try:
         yield
     except MissingFolder as error:
@@ -271,7 +271,7 @@ def _is_old(path: Path) -> bool:
 
 
 def _backdate(draft: Path, moment: datetime) -> None:
-    """Set the times of an imported session's files to its own: a rebuilt index goes by them."""
+    """Set the times of an imported session's files to its own: a rebuilt index uses them."""
     for path in draft.iterdir():
         os.utime(path, (moment.timestamp(), moment.timestamp()))
 

@@ -47,7 +47,7 @@ from chatbot.stores.span import count
 logger = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 10
-"""Most connections of a process, whatever the number of users."""
+"""Maximum connections of a process, whatever the number of users."""
 _KEPT_FREE = 2
 _PATIENCE_S = 30.0
 """Longest wait for a connection, and for a lock."""

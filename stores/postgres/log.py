@@ -365,7 +365,7 @@ class PostgresWriting(_QueuedLines):
             self._transaction.run(statement, **values)
 
     def _unsent(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the statements that write what was appended."""
+        """Return the statements that write the appended lines."""
         if not self._added:
             return []
         starts, lines = zip(*self._added, strict=True)

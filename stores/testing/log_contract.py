@@ -29,12 +29,12 @@ _HERE = "chatbot.stores.testing.log_contract"
 
 
 def row_id(number: int) -> str:
-    """The id of the row of that number."""
+    """Return the id of the row of that number."""
     return str(UUID(int=(0x0190 << 112) | (7 << 76) | (8 << 60) | number))
 
 
 def event(number: int, narrative: str = "") -> Event:
-    """An event that adds the row of that number."""
+    """Return an event that adds the row of that number."""
     at = NOW + timedelta(seconds=number)
     row = Observation(
         id=row_id(number),

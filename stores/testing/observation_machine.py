@@ -29,31 +29,31 @@ IDS = [f"01900000-0000-7000-8000-{number:012x}" for number in range(40)]
 
 Nearest = Literal["exact", "approximate"]
 RECALL = 0.98
-"""Least share of the nearest rows that an "approximate" store finds on average."""
+"""Minimum share of the nearest rows that an "approximate" store finds on average."""
 COSINE_OFF = 0.02
 """Greatest error of its cosines."""
 
 
 def observation(number: int, **fields: Any) -> Observation:
-    """An observation that a caller of full clearance sees; `number` gives its id and, in seconds, its time."""
+    """Return an observation that a caller of full clearance sees; `number` gives its id and, in seconds, its time."""
     at = NOW + timedelta(seconds=number)
     given = {"title": f"title {number}", "sensitivity": "public"} | fields
     return Observation(id=IDS[number], created_at=at, updated_at=at, **given)
 
 
 def adding(*rows: Observation) -> list[Event]:
-    """The events that add rows."""
+    """Return the events that add rows."""
     return [Event(kind="add", at=row.created_at, row=row) for row in rows]
 
 
 def fact(number: int, **fields: Any) -> Triple:
-    """A fact that every caller but `public` sees; `number` gives its id."""
+    """Return a fact that every caller but `public` sees; `number` gives its id."""
     given: dict[str, Any] = {"subject": "s", "predicate": "p", "object": "o", "created_at": NOW}
     return Triple(id=IDS[number], **given | {"visibility": "social", "sensitivity": "public"} | fields)
 
 
 def stating(*facts: Triple) -> list[Event]:
-    """The events that state facts."""
+    """Return the events that state facts."""
     return [Event(kind="triple", at=each.created_at, triple=each) for each in facts]
 
 
@@ -123,7 +123,7 @@ class ObservationMachine(RuleBasedStateMachine):
     """
 
     handles = 2
-    """Number of stores that are open on one home, as if in so many processes; 1 for a store that keeps no files."""
+    """Number of stores that are open on one home, as if each had a process; 1 for a store that keeps no files."""
     nearest: Nearest = "exact"
     model: type[ObservationStore] = InMemoryStore
     """The store that it is compared with."""
@@ -131,7 +131,7 @@ class ObservationMachine(RuleBasedStateMachine):
     """Settings of both."""
 
     def open_store(self, home: Path) -> ObservationStore:
-        """The store under test, keeping its files below `home`."""
+        """Return the store under test, which keeps its files below `home`."""
         raise NotImplementedError
 
     def disturb(self, home: Path) -> None:

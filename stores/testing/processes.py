@@ -97,7 +97,7 @@ def _in_a_loop(test: Callable[..., Awaitable[None]], folder: str) -> Callable[..
 
 
 def opened(opener: str, folder: Path) -> Any:
-    """Return what the function of that name opens in the folder."""
+    """Call the function of that name with the folder, and return its result."""
     module, _, name = opener.partition(":")
     return getattr(importlib.import_module(module), name)(folder)
 

@@ -79,12 +79,12 @@ Result = TypeVar("Result")
 
 
 def entry(content: str, role: str = "user", *, after_s: float = 0) -> TranscriptEntry:
-    """A transcript entry, `after_s` seconds after `START`."""
+    """Return a transcript entry, `after_s` seconds after `START`."""
     return TranscriptEntry(role, content, START + timedelta(seconds=after_s))
 
 
 def key_value(key: str, value: str) -> KeyValue:
-    """A key-value entry, set at `START`."""
+    """Return a key-value entry, set at `START`."""
     return KeyValue(key, value, START)
 
 
@@ -96,7 +96,7 @@ class StoreContract(StoreTests):
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Path:
-        """An empty memory folder with two sessions."""
+        """Return an empty memory folder with two sessions."""
         for session in (SESSION, OTHER):
             (tmp_path / session.id).mkdir(mode=0o700)
         return tmp_path
@@ -300,7 +300,7 @@ class StoreMachine(RuleBasedStateMachine):
     transcript_cap: ClassVar[int | None] = None
 
     def open_store(self, home: Path) -> SessionStore:
-        """The store under test, keeping its files below `home`."""
+        """Return the store under test, which keeps its files below `home`."""
         raise NotImplementedError
 
     def __init__(self) -> None:

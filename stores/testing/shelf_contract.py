@@ -50,7 +50,7 @@ class ShelfContract(Contract):
 
     @pytest.fixture
     def shelf(self, folder: Path) -> Shelf:
-        """A prepared shelf."""
+        """Return a prepared shelf."""
         shelf = self.open(folder)
         shelf.prepare()
         return shelf

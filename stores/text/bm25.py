@@ -29,7 +29,7 @@ K1 = 0.9
 BS: tuple[float, ...] = (0.75, 0.75, 0.75, 0.75, 0.75, 0.4, 0.75, 0.75)
 """Length normalisation by field: weaker for messages of people than for replies of a bot."""
 MAX_FREQUENCY = 65_535
-"""Most occurrences of a term that count."""
+"""Maximum occurrences of a term that count."""
 
 LENGTHS: tuple[int, ...] = tuple(round((1.033**code - 1) * 27) for code in range(256))
 """Length for each byte: exact up to ten, then in steps of about 3 %."""

@@ -18,7 +18,7 @@ from datetime import date, datetime, timedelta
 from functools import lru_cache
 
 _LONGEST = 5_000
-"""Most characters of a text that are read."""
+"""Maximum characters of a text that are read."""
 _ACCENT = re.compile("[\u0300-\u036f]")
 _WORD = re.compile("[a-z]+|[年月]")
 _DIGIT = re.compile("[0-9]")
@@ -28,7 +28,7 @@ Part = Mapping[str, str]
 
 
 def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
-    """The terms of all dates that the text names, each once, in order; relative ones counted from `at`.
+    """Return the terms of all dates that the text names, each once, in order; relative ones counted from `at`.
 
     `exact` leaves out the week, month and year that a day lies in, and the year of a month: that is for questions.
     """
@@ -37,12 +37,12 @@ def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
 
 
 def moment_terms(at: datetime) -> list[str]:
-    """The terms of one day: itself, its week, month and year, and its month of any year."""
+    """Return the terms of one day: itself, its week, month and year, and its month of any year."""
     return list(_day_terms(at.date()))
 
 
 def _plain(text: str) -> str:
-    """The text in lower case, without accents."""
+    """Return the text in lower case, without accents."""
     if text.isascii():
         return text.lower()
     return _ACCENT.sub("", unicodedata.normalize("NFD", text.lower()))

@@ -235,7 +235,7 @@ async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behavio
         if behaviour != "extracts-deep":  # which is kept as it is
             assert "The house number 0" in text
             notices = [each["notices"] for each in await session.records() if each.get("kind") == "episode"]
-            assert notices[-1][0].startswith("the summary made by rule stands: ")
+            assert notices[-1][0].startswith("the summary made by rule is kept: ")
             assert 1 <= len(notices) <= 4  # tried again only when the window has moved
 
 

@@ -38,7 +38,7 @@ async def test_the_summary_made_by_rule_stands_where_the_model_is_of_no_use(
     async with model_at(openai_url, behaviour) as model:
         summary, notice = await summarize_by_model(ENTRIES[:3], calls_of(model, memory_home))
     assert summary is None
-    assert notice.startswith("the summary made by rule stands: ")
+    assert notice.startswith("the summary made by rule is kept: ")
 
 
 async def test_an_order_in_a_summary_is_not_kept(memory_home: Path) -> None:

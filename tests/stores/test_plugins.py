@@ -69,7 +69,7 @@ def test_a_store_that_would_keep_deleted_sessions_does_not_load(beside: Path) ->
         ("{own}:function", BrokenStore, "not a class that inherits"),
         ("{broken}:Store", BrokenStore, "a_module_that_is_not_there"),
         ("{typo}:Store", BrokenStore, "cannot be loaded"),
-        ("chatbot.stores.base:Store", BrokenStore, "keeps no contract"),
+        ("chatbot.stores.base:Store", BrokenStore, "implements no contract"),
         (":", BrokenStore, "cannot be loaded"),
     ],
 )

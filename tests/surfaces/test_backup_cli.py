@@ -66,7 +66,7 @@ def test_a_backup_is_not_overwritten_and_a_full_identity_not_restored_into() -> 
     ok("backup", "ada.chatbot")
     assert "already exists" in run("backup", "ada.chatbot").stderr
     ok("memory", "add", "Something else", "-i", "bo")
-    assert "which was never one with this" in run("restore", "ada.chatbot", "--as", "bo").stderr
+    assert "which was never synced with this one" in run("restore", "ada.chatbot", "--as", "bo").stderr
 
 
 @pytest.mark.parametrize("at", [40, -30, -3])

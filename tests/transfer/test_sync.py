@@ -298,7 +298,7 @@ async def test_what_belongs_to_a_machine_stays_there(pair: Pair) -> None:
 async def test_identities_that_were_never_one_are_refused(pair: Pair, tmp_path: Path) -> None:
     stranger = Machine(tmp_path / "stranger", timedelta(0), Clock())
     await _remembered(stranger, "Eve keeps snakes")
-    with pytest.raises(ConfigError, match="never one with this: nothing was changed"):
+    with pytest.raises(ConfigError, match="never synced with this one: nothing was changed"):
         await stranger.sync(pair[2])
 
 

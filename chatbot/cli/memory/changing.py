@@ -47,7 +47,7 @@ async def remember(run: VerbRun) -> None:
 
 
 async def change_memory(run: VerbRun) -> None:
-    """Set the fields that are given; without any, let what it says be edited."""
+    """Set the given fields; without any, open the memory's text in an editor."""
     operation = OPERATIONS["change_memory"]
     _read_narrative(run)
     found = await run.id(run.args.memory_id)
@@ -63,7 +63,7 @@ async def confirm_memory(run: VerbRun) -> None:
 
 
 async def restore_memory(run: VerbRun) -> None:
-    """Bring memories back."""
+    """Make memories active again."""
     replaced = {
         each: (await run.context.memories.row(each, ask=SENSITIVITIES)).superseded_by
         for each in [await run.id(each) for each in run.args.ids]
@@ -91,7 +91,7 @@ async def forget_memory(run: VerbRun) -> None:
 
 
 async def purge_memories(run: VerbRun) -> None:
-    """Delete permanently, once that is agreed to."""
+    """Delete memories permanently, after confirmation."""
     args = run.args
     operation = OPERATIONS["purge_memories"]
     session, args.session_id = args.session_id, None
@@ -118,7 +118,7 @@ async def purge_memories(run: VerbRun) -> None:
 
 
 async def retract_fact(run: VerbRun) -> None:
-    """Withdraw a fact; permanently only once that is agreed to."""
+    """Withdraw a fact; permanently only after confirmation."""
     operation = OPERATIONS["retract_fact"]
     given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
     is_purge = bool(given.get("purge"))
@@ -131,7 +131,7 @@ async def retract_fact(run: VerbRun) -> None:
 
 
 async def forget_profile(run: VerbRun) -> None:
-    """Forget a key of the profile, and name what brings it back."""
+    """Forget a key of the profile, and print the command that restores it."""
     given = await given_of(run, OPERATIONS["forget_profile"].at("cli").values(), SENSITIVITIES)
     ids = await run.memories.profile_forget(given["key"])
     run.tell({"forgotten": ids}, f"forgotten {printable(given['key'])}; undo: memory restore {' '.join(ids)}")
@@ -155,7 +155,7 @@ def _read_narrative(run: VerbRun, *, is_asked: bool = False) -> None:
 
 
 async def _edited(run: VerbRun, observation_id: str) -> dict[str, str]:
-    """Return what a memory says after it went through the person's editor: the first line of a note is its title."""
+    """Return a memory's texts after editing in the user's editor: the first line of a note is its title."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue("no change given: name a field, such as --title")
     row = await run.memories.row(observation_id, ask=SENSITIVITIES)
@@ -174,7 +174,7 @@ async def _change_those(run: VerbRun, verb: str, fits: Callable[[str], bool]) ->
 
 
 async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
-    """The ids on the command line to which `verb` can be done by their status; of the others we warn."""
+    """Return the ids on the command line whose status allows `verb`; warn of the others."""
     operation = OPERATIONS[run.args.operation]
     given: dict[str, Any] = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
     ids = []
@@ -188,7 +188,7 @@ async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[s
 
 
 async def _session_id(run: VerbRun, text: str) -> str:
-    """The session's id; one that was deleted can still be named in full."""
+    """Return the session's id; a deleted one must be given in full."""
     try:
         return (await run.system.find_session(text)).id
     except SessionNotFound:
@@ -198,7 +198,7 @@ async def _session_id(run: VerbRun, text: str) -> str:
 
 
 def _agree(going: Erasure) -> None:
-    """Show all that would go, and ask. Raises `InvalidValue` unless the answer is yes."""
+    """Show everything that would be deleted, and ask. Raises `InvalidValue` unless the answer is yes."""
     check_can_ask("purging")
     say_observations(going.observations)
     if going.derived:
@@ -214,7 +214,7 @@ _LONGEST = 1_000_000
 
 
 async def extract(run: VerbRun) -> None:
-    """Show the facts in a text, or remember them; what was found before a failure is not lost."""
+    """Show the facts in a text, or remember them; facts found before a failure are not lost."""
     text = _read(run.args.file)
     config = run.setup.config
     if run.args.model is not None:
@@ -267,7 +267,7 @@ def _row(fact: dict[str, Any]) -> list[str]:
 
 
 def _read(name: str) -> str:
-    """The text of a file, or of standard input. Raises `InvalidValue` where it is none, or too long."""
+    """Return the text of a file, or of standard input. Raises `InvalidValue` if it is not text, or too long."""
     try:
         data = sys.stdin.buffer.read(_LONGEST + 1) if name == "-" else _first_bytes(Path(name))
         if len(data) > _LONGEST:

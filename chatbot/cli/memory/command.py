@@ -1,4 +1,4 @@
-"""Verbs of memories, sessions and projects, run with what the caller sees and the arguments of the command line."""
+"""Verbs of memories, sessions and projects, run with the arguments of the command line, for one caller."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from chatbot.stores.query import EVERY, Progress
 
 _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
 _MATCHES = 10
-"""Memories among which one is chosen by words."""
+"""Number of matching memories from which one is chosen."""
 
 
 @dataclass(frozen=True)
 class VerbRun:
-    """One run of a verb. Who runs it sees every row that their clearance shows, however sensitive it is."""
+    """One run of a verb. Its user sees every row that their clearance permits, whatever its sensitivity."""
 
     args: argparse.Namespace
     setup: Setup
     system: MemorySystem
     of_session: Memory | None = None
-    """The memory to work on where it is not the agent's."""
+    """The memory to work on, if it is not the agent's."""
     progress: Progress | None = None
 
     @cached_property
@@ -55,14 +55,14 @@ class VerbRun:
         return Context(lambda: self.memories, self.system, self.setup.agent, progress=self.progress)
 
     async def id(self, text: str) -> str:
-        """The id that begins with `text`, or is chosen among what matches it."""
+        """Return the id that begins with `text`, or of the chosen match for it."""
         return (await self.ids([text], SENSITIVITIES))[0]
 
     async def ids(self, given: Sequence[str], ask: Sequence[Sensitivity], noun: str = "memory") -> list[str]:
-        """Return the ids that begin so; words that begin none are searched for, and one of what matches is chosen.
+        """Return the ids with these beginnings; other texts are searched for, and the user chooses one of the matches.
 
-        Whole ids of anything but a memory are left to the operation, which says what it does not find.
-        Raises `UnknownObservation` where nothing matches, and `InvalidValue` where nobody can choose or nothing is.
+        Whole ids of anything but a memory are left to the operation, which reports missing ones. Raises
+        `UnknownObservation` if nothing matches, and `InvalidValue` if nobody can choose, or nothing is chosen.
         """
         if noun != "memory" and all(map(is_observation_id, given)):
             return list(given)
@@ -88,7 +88,7 @@ class VerbRun:
         return [rows[int(chosen) - 1].id]
 
     async def fact_id(self, text: str) -> str:
-        """The one fact whose id begins with `text`. Raises `UnknownObservation`."""
+        """Return the id of the one fact whose id begins with `text`. Raises `UnknownObservation`."""
         prefix = text.lower()
         if is_observation_id(prefix):
             return prefix
@@ -101,7 +101,7 @@ class VerbRun:
         raise UnknownObservation(f"no fact has the id {prefix!r}")
 
     async def line_key(self, text: str) -> str:
-        """The text as a key of the profile; or, where it is none, the id of the one memory that begins so."""
+        """Return the text if it is a key of the profile, or else the id of the one memory that begins with it."""
         if any(line.key == text.casefold() for line in await self.memories.profile(ask=SENSITIVITIES)):
             return text
         try:
@@ -110,7 +110,7 @@ class VerbRun:
             return text
 
     async def wanted(self) -> dict[str, Any]:
-        """The fields of `Filter` that are asked for."""
+        """Return the fields of `Filter` that are asked for."""
         return await given_of(self, kinds.fields_of(MemoryFilter), SENSITIVITIES)
 
     def tell(self, value: Any, text: str) -> None:
@@ -125,7 +125,7 @@ def warn_redacted(found: Iterable[str]) -> None:
 
 
 def redacting(*texts: str) -> tuple[str, ...]:
-    """The texts as they are kept; tells which secrets are taken out of them."""
+    """Return the texts as they are kept; report the secrets that are removed from them."""
     kept, found = redact_all(texts)
     warn_redacted(found)
     return kept
@@ -149,7 +149,7 @@ async def run(args: argparse.Namespace) -> None:
 
 
 async def run_operation(run: VerbRun, name: str) -> None:
-    """Run an operation with what stands on the command line, and show what it gives."""
+    """Run an operation with the values of the command line, and show its result."""
     from chatbot.cli.memory.results import show
 
     operation = OPERATIONS[name]

@@ -95,7 +95,7 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
 
 
 def show_changed(run: VerbRun, gives: str, values: Sequence[Any], **more: Any) -> None:
-    """Show which ids a change was about: each in a line, or under their words for programs."""
+    """Show the ids that a change was about: one a line, or as JSON under the words of `gives`."""
     words = gives.split()
     if run.args.json:
         say_json(dict(zip(words, values, strict=False)) | more)
@@ -108,7 +108,7 @@ def show_changed(run: VerbRun, gives: str, values: Sequence[Any], **more: Any) -
 
 
 def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
-    """The JSON of what an operation gives."""
+    """Return the result of an operation as JSON values."""
     match item:
         case ListPage(rows):
             return [as_json(row) for row in rows]
@@ -227,7 +227,7 @@ def _say_tasks(found: Sequence[Task]) -> None:
 
 
 def _say_facts(found: Sequence[Triple]) -> None:
-    """A table of facts."""
+    """Print a table of facts."""
     columns: Columns[Triple] = {
         "id": shortener(found),
         "sure": lambda fact: f"{fact.confidence:.0%}",
@@ -240,12 +240,12 @@ def _say_facts(found: Sequence[Triple]) -> None:
 
 
 def _say_sessions(records: Sequence[SessionRecord]) -> None:
-    """A table of sessions."""
+    """Print a table of sessions."""
     say_table(SESSION_HEAD, session_rows(records))
 
 
 def _say_found(hits: Sequence[SessionHit]) -> None:
-    """Sessions that speak of something, each with the command that goes on with it."""
+    """Print found sessions, each with the command that resumes it."""
     for hit in hits:
         say_hit(hit, f"chatbot -r {hit.record.id}")
 
@@ -259,7 +259,7 @@ def _say_entries(read: Entries) -> None:
 
 
 def _entries_json(read: Entries) -> list[dict[str, Any]]:
-    """The entries as JSON, each with its number."""
+    """Return the entries as JSON, each with its number."""
     return [
         {"number": number, "role": entry.role, "at": format_time(entry.at), "content": entry.content}
         for number, entry in enumerate(read.rows, read.first)
@@ -267,7 +267,7 @@ def _entries_json(read: Entries) -> list[dict[str, Any]]:
 
 
 def _say_profile(known: Profile) -> None:
-    """The lines, the proposed values with what decides on them, and the answers to the standing questions."""
+    """Print the lines, the proposed values with the commands to decide, and the answers to the standing questions."""
     columns: Columns[Line] = {
         "id": shortener(known.lines),
         "key": lambda line: line.key,
@@ -305,12 +305,12 @@ _WHOLE: dict[type, Callable[[Any], None]] = {
     Entries: _say_entries,
     Profile: _say_profile,
 }
-"""Printers of results that are no list of equal things."""
+"""Printers of results that are not lists of items of one type."""
 _HEAD = ("", "what", "how many")
 
 
 async def stats(run: VerbRun) -> None:
-    """Counts of what the caller may see, and bytes on the disk."""
+    """Print counts of what the caller may see, and bytes on the disk."""
     counted = await run.memories.stats(ask=SENSITIVITIES)
     if run.args.json:
         say_json(to_builtins(counted))

@@ -1,4 +1,4 @@
-"""Observations as people read them: as rows of a table, and in full."""
+"""Printing of observations for people: as tables, and in full."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LONGEST_VALUE = 300
 
 
 def say_observations(rows: Sequence[Observation]) -> None:
-    """A table of observations, with their status where any is not active, and their sensitivity where any has one."""
+    """Print a table of observations, with status if any is not active, and sensitivity if any is not public."""
     _say_columns(rows, "id", "type", "status", "sensitivity", "updated", "title")
 
 
 def say_hits(hits: Sequence[Hit]) -> None:
-    """A table of what was found, with how well it fits."""
+    """Print a table of hits with their scores."""
     score = [f"{hit.score:.2f}" for hit in hits]
     _say_columns(
         [hit.observation for hit in hits], "id", "score", "type", "sensitivity", "created", "title", score=score
@@ -30,20 +30,20 @@ def say_hits(hits: Sequence[Hit]) -> None:
 
 
 def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
-    """A table in the order of time, in which the one asked for is marked."""
+    """Print a table in the order of time, in which the observation `anchor` is marked."""
     marks = ["*" if row.id == anchor else "" for row in rows]
     created = [minute(row.created_at) for row in rows]
     _say_columns(rows, "", "id", "created", "type", "title", **{"": marks, "created": created})
 
 
 def say_numbered(rows: Sequence[Observation]) -> None:
-    """A table of observations to choose from by number."""
+    """Print a table of observations to choose from by number."""
     numbers, ids = [str(number) for number in range(1, len(rows) + 1)], [row.id[:13] for row in rows]
     _say_columns(rows, "#", "id", "type", "sensitivity", "updated", "title", **{"#": numbers, "id": ids})
 
 
 def _say_columns(rows: Sequence[Observation], *names: str, **given: list[str]) -> None:
-    """A table of these columns; status and sensitivity are left out where all have the usual one."""
+    """Print a table of these columns; status and sensitivity are left out if all have the usual one."""
     cells = {
         "id": short_ids([row.id for row in rows]),
         "type": [row.type for row in rows],
@@ -58,12 +58,12 @@ def _say_columns(rows: Sequence[Observation], *names: str, **given: list[str]) -
 
 
 def _unless(usual: str, values: list[str]) -> list[str]:
-    """Return the cells of a column; none where all are the usual value."""
+    """Return the cells of a column; none if all are the usual value."""
     return values if any(each != usual for each in values) else []
 
 
 def say_history(line: Sequence[Version]) -> None:
-    """Each observation of a line of succession, with what happened to it, when, and who did it."""
+    """Print each observation of a line of succession with its events, their times and authors."""
     for version in line:
         row = version.observation
         say_marked(f"{row.id}  {row.headline} ({status_now(row, datetime.now(UTC))})")
@@ -80,13 +80,13 @@ def say_history(line: Sequence[Version]) -> None:
 
 
 def _value(value: object) -> str:
-    """A value of a field on one line; one that is long is cut, as only `--json` shows it whole."""
+    """Return the value of a field on one line; a long one is cut: only `--json` shows it whole."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value else ""
     return shorten(text, _LONGEST_VALUE, placeholder="…") or "(empty)"
 
 
 def say_in_full(row: Observation) -> None:
-    """Everything that an observation says, and what is known about it."""
+    """Print all texts and properties of an observation."""
     parts = [f"# {row.headline}", row.subtitle, row.narrative, "\n".join(f"- {fact}" for fact in row.facts)]
     parts += [f"{who}: {text}" for who, text in (("user", row.user_text), ("assistant", row.assistant_text)) if text]
     parts.append("\n".join(f"{name + ':':<13} {value}" for name, value in _about(row) if value))
@@ -99,7 +99,7 @@ def _strength(row: Observation) -> str:
 
 
 def minute(moment: datetime) -> str:
-    """A moment in UTC, to the minute."""
+    """Return a moment in UTC, to the minute."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 

@@ -45,7 +45,7 @@ class PastedTexts:
         self._texts: list[str] = []
 
     def bind(self, keys: KeyBindings) -> None:
-        """Take note of each paste, and insert it as usual."""
+        """Note each paste, and insert it as usual."""
 
         @keys.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
@@ -66,7 +66,7 @@ class PastedTexts:
 def attached(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
     """Return the message with the names of its files in place of their paths, and the files.
 
-    What names no file stays as it is, unless it looks like a path: then `InvalidValue` is raised. Blocking.
+    A name without a file is left unchanged, unless it looks like a path: then `InvalidValue` is raised. Blocking.
     """
     from chatbot.attachments.read import file_named, uploaded
 
@@ -87,7 +87,7 @@ def attached(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
 
 
 def _readings(found: re.Match[str]) -> Iterable[str]:
-    """Return what the name may be: as it was typed, and without what ends the sentence."""
+    """Yield the possible names: as typed, and without the end of the sentence."""
     return [found[1]] if found[1] else dict.fromkeys([found[2], found[2].rstrip(_ENDS)])
 
 
@@ -95,15 +95,15 @@ _LONGEST_SHOWN = 600
 _SHORTEST_SHOWN = 120
 _LONGEST_GRANT = 300
 _MOST_SHOWN = 20
-"""Characters of a call, characters of each argument at least, and arguments."""
+"""Maximum characters of a call, least characters of each argument, and maximum arguments."""
 _ANSWERS: dict[str, Answer] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
 
 
 class Consent:
-    """Asks in the terminal, one question after the other; `reply` is what is being drawn there meanwhile.
+    """Asks in the terminal, one question after the other; `reply` is the reply that is being drawn there.
 
-    Every call is shown. What is allowed for a session is asked no more in that session, and the question says what
-    that is.
+    Every call is shown. Calls that are allowed for a session are not asked about again in it; the question says which
+    calls these are.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Consent:
 
 async def _answer(question: str) -> Answer:
     try:
-        # Ctrl-C is the turn's own, which stops it.
+        # Ctrl-C belongs to the turn, which it stops.
         said = await PromptSession[str]().prompt_async(question, handle_sigint=False)
     except (EOFError, KeyboardInterrupt):
         return "denied"
@@ -153,7 +153,7 @@ def _shown(call: ToolCall) -> str:
 
 
 def _arguments(written: str) -> dict[str, str]:
-    """Return the arguments as JSON, by name; none where the call is no object, or has too many to show each."""
+    """Return the arguments as JSON, by name; none if they are no object, or too many to show each."""
     try:
         found = json.loads(written)
     except (ValueError, RecursionError):
@@ -171,7 +171,7 @@ _FOUND = 10
 
 
 class MemorySlash(Slash):
-    """Looking at what is remembered, and changing it."""
+    """Commands that show and change memories."""
 
     _found: tuple[str, ...] = ()
     """The ids that were listed last, for `/forget NUMBER`."""
@@ -241,7 +241,7 @@ class MemorySlash(Slash):
         await self._run("get_history", observation_id=numbered(needed(which, "/history ID"), list(self._found)))
 
     async def _run(self, operation: str, **asked: object) -> None:
-        """Run an operation as `chatbot memory` does, and show what it gives."""
+        """Run an operation as `chatbot memory` does, and show its result."""
         from chatbot.cli.memory.command import VerbRun, run_operation
 
         args = argparse.Namespace(json=False, **asked)
@@ -253,16 +253,16 @@ _FENCED = re.compile(r"^(```|~~~)[^\n]*\n(.*?)^\1", re.MULTILINE | re.DOTALL)
 _CODE = "code"
 _READ = 50
 _MOST_COPIED = 74_000
-"""Bytes that terminals take for the clipboard at once."""
+"""Maximum bytes that terminals accept for the clipboard."""
 
 
 class TakingSlash(Slash):
-    """Taking replies and sessions along."""
+    """Commands that copy and save replies."""
 
     async def do_copy(self, what: str) -> None:
         """Copy the last reply to the clipboard: /copy, or /copy code for its last block of code.
 
-        The terminal does it (OSC 52), so it works over SSH too; some terminals have to be told to allow it.
+        The terminal does it (OSC 52), so it works over SSH too; some terminals must be set to allow it.
         """
         if what not in {"", _CODE}:
             raise InvalidValue("usage: /copy or /copy code")
@@ -298,7 +298,7 @@ class TakingSlash(Slash):
 
 
 def create(name: str, data: bytes) -> Path:
-    """Write a new file. Raises `InvalidValue` where there is a file of that name already."""
+    """Write a new file. Raises `InvalidValue` if a file of that name exists."""
     from chatbot.cli.sessions.moving import new_file
 
     path = Path(name).expanduser().absolute()

@@ -27,23 +27,23 @@ _FOUND = 10
 
 
 class Commands(MemorySlash, TakingSlash, CommandLineSlash):
-    """Commands act on the conversation in `session`, and may put another in its place."""
+    """Commands on the conversation in `session`, which they may replace by another."""
 
     def __init__(self, runtime: Runtime, screen: Screen, options: Options) -> None:
         super().__init__(runtime, screen)
         self._options = options
         self._listed: list[str] = []
         self._begun: set[str] = set()
-        """Sessions that held nothing when this sitting came to them."""
+        """Sessions that were empty when this sitting entered them."""
 
     @classmethod
     def all(cls) -> dict[str, str]:
-        """Every command and its description, in the order of the alphabet."""
+        """Return every command and its description, alphabetically."""
         return {name: document.partition("\n")[0].partition(": /")[0] for name, document in _documents(cls).items()}
 
     @classmethod
     def named(cls, name: str) -> list[str]:
-        """The commands that `name` can mean: the one of that name, or all that begin with it."""
+        """Return the commands that `name` can mean: the one of that name, or all that begin with it."""
         known = cls.all()
         return [name] if name in known else [each for each in known if name != "/" and each.startswith(name)]
 
@@ -129,7 +129,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
     async def do_project(self, name: str) -> None:
         """Show the project of this session, or move the session to one: /project [NAME].
 
-        What is remembered of the session moves along. /project - takes it out of its project.
+        The memories of the session move along. /project - removes it from its project.
         """
         session = self._session()
         moved = await session.move(name) if name else 0
@@ -204,7 +204,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         if name == setup.identity.name:
             self._screen.say(f"{name} is already the identity", "dim")
             return Next()
-        Setup.resolve(replace(self._options, identity=name))  # an unknown name is told of before anything is closed
+        Setup.resolve(replace(self._options, identity=name))  # reports an unknown name before anything is closed
         return Next(identity=name)
 
     async def do_usage(self, _: str) -> None:
@@ -250,7 +250,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         return Next(leave=True)
 
     async def begin(self, session: SessionHandle | None) -> None:
-        """Converse in that session."""
+        """Begin a conversation in that session."""
         self.session, self._chat = session, None
         if session is None or session.record.title or not session.supports(TranscriptStore):
             return
@@ -290,13 +290,13 @@ def _documents(commands: type[Commands]) -> dict[str, str]:
 
 
 def _described(docstring: str) -> str:
-    """Each paragraph on one line, for a terminal of any width; the first is a phrase without a full stop."""
+    """Return each paragraph on one line, for a terminal of any width; the first is a phrase without a full stop."""
     first, *more = (" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
     return "\n".join([first.removesuffix("."), *more])
 
 
 async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle | None, how: str, shown: int) -> None:
-    """Show which session this is, what was said last, and whether nothing of it is kept."""
+    """Show the session, its last messages, and a warning if nothing of it is kept."""
     if warning := runtime.warning(session):
         screen.say(warning, "ansiyellow")
     if session is None:

@@ -1,4 +1,4 @@
-"""A text in the person's own editor."""
+"""Editing of a text in the user's own editor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chatbot.stores.errors import InvalidValue
 
 
 def named_editor() -> list[str]:
-    """The command in `$VISUAL` or `$EDITOR`; empty where neither is set."""
+    """Return the command in `$VISUAL` or `$EDITOR`; empty if neither is set."""
     text = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     try:
         return shlex.split(text)
@@ -21,7 +21,7 @@ def named_editor() -> list[str]:
 
 
 def edited(text: str, *, suffix: str = ".md") -> str:
-    """The text as the editor left it; `vi` where no editor is set. Raises `InvalidValue` where that went wrong."""
+    """Return the text after editing, in `vi` if no editor is set. Raises `InvalidValue` if that failed."""
     editor = named_editor() or ["vi"]
     with tempfile.TemporaryDirectory(prefix="chatbot-") as folder:
         file = Path(folder, f"text{suffix}")

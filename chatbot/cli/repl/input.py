@@ -1,7 +1,7 @@
-"""The line that is typed: its slash commands, what completes it, and keys that were typed before it was drawn.
+"""The input line: its slash commands, its completions, and keys typed before the prompt was drawn.
 
 The terminal translates Enter into a line feed unless raw mode is on, and a line feed means "new line" at the prompt.
-So what waits in the terminal is read before the prompt does, and its line feeds become Enter again.
+So waiting input is read before the prompt reads it, and its line feeds become Enter again.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Next(Struct):
 
 
 class Slash:
-    """Commands act on the conversation in `session`, and may put another in its place.
+    """Commands on the conversation in `session`, which they may replace by another.
 
-    Each is a method `do_<name>` that is given what stands behind the name. The first line of its docstring describes
-    it; `/help NAME` shows all of it.
+    Each is a method `do_<name>` that gets the text after the name. The first line of its docstring describes it;
+    `/help NAME` shows all of it.
     """
 
     def __init__(self, runtime: Runtime, screen: Screen) -> None:
@@ -66,7 +66,7 @@ class Slash:
 
     @property
     def chat(self) -> Chat:
-        """The conversation, made at its first use: the first prompt is drawn without it."""
+        """Return the conversation, made on first use: the first prompt is drawn without it."""
         if self._chat is None:
             self._chat = self._runtime.chat(self.session)
         return self._chat
@@ -78,12 +78,12 @@ class Slash:
 
 
 def numbered(text: str, listed: list[str]) -> str:
-    """The id that a number stands for in the list that was shown last; any other text stays as it is."""
+    """Return the id with that number in the list that was shown last; any other text unchanged."""
     return listed[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(listed) else text
 
 
 def needed(text: str, usage: str) -> str:
-    """The text, where there is any. Raises `InvalidValue`, saying what belongs there."""
+    """Return the text. Raises `InvalidValue` with the usage if it is empty."""
     if not text:
         raise InvalidValue(f"usage: {usage}")
     return text
@@ -107,7 +107,7 @@ class CommandLineSlash(Slash):
         "models": "List models: /models [list TEXT|--find].",
         "stores": "List the store plug-ins, what they keep and their settings: /stores.",
     }
-    """Those that are run as they stand, each with its help."""
+    """Commands that are run unchanged, each with its help."""
 
     async def do_tools(self, text: str) -> None:
         """List the tools of the model: /tools."""
@@ -131,7 +131,7 @@ class CommandLineSlash(Slash):
         return await self._begin_again("setup", text)
 
     async def _begin_again(self, name: str, text: str) -> Next:
-        """Run a command, and go on with what it wrote, if anything."""
+        """Run a command; if it changed settings, open the identity again with them."""
         before = self._written()
         await self._command(name, text)
         return Next() if self._written() == before else Next(identity=self._runtime.setup.identity.name)
@@ -152,7 +152,7 @@ class CommandLineSlash(Slash):
         try:
             await run_command(build_parser(words).parse_args(words))
         except SystemExit:
-            return  # the parser has said what it wants, or helped
+            return  # the parser has printed an error, or help
         except KeyboardInterrupt:
             self._screen.say("")  # the prompt begins on a line of its own
 
@@ -194,7 +194,7 @@ class Completions:
         self._runtime = runtime
 
     async def resumable(self) -> list[Candidate]:
-        """The sessions used last: by title where it is the only one of that title, else by id."""
+        """Return the sessions used last: by title if no other has it, else by id."""
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_MOST_SESSIONS)
         records = await self._runtime.memory.choose_sessions(wanted)
         titles = [record.title.casefold() for record in records]
@@ -206,7 +206,7 @@ class Completions:
         return found
 
     async def models(self) -> list[Candidate]:
-        """The models of the configuration and of the identities, aliases, and all chat models that have a key."""
+        """Return the models of the configuration and of the identities, aliases, and all chat models with a key."""
         from chatbot.models.catalog import usable_models
 
         setup = self._runtime.setup
@@ -228,7 +228,7 @@ class Completions:
 
 
 class SlashCompleter(Completer):
-    """Completes the names of commands, and sessions, models, identities and files behind them."""
+    """Completes the names of commands, and sessions, models, identities and files after them."""
 
     def __init__(self, commands: type[_Known], candidates: Completions) -> None:
         self._commands = commands
@@ -236,7 +236,7 @@ class SlashCompleter(Completer):
         self._asked: dict[str, Sequence[Candidate]] = {}
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
-        """The names of commands."""
+        """Yield the names of commands."""
         typed = document.text_before_cursor
         if typed.startswith("/") and " " not in typed:
             self._asked.clear()
@@ -247,7 +247,7 @@ class SlashCompleter(Completer):
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """The names of commands, or what may stand behind the one that is typed."""
+        """Yield the names of commands, or the values that may follow the typed one."""
         for name in self.get_completions(document, complete_event):
             yield name
         typed = document.text_before_cursor
@@ -266,7 +266,7 @@ class SlashCompleter(Completer):
                 yield Completion(value, start_position=-len(argument), display=shown, display_meta=about)
 
     async def _of(self, kind: str) -> Sequence[Candidate]:
-        """Asked for once, for as long as the argument is being typed."""
+        """Return candidates, loaded once while the argument is being typed."""
         if kind == "commands":
             return [(name[1:], name[1:], about) for name, about in self._commands.all().items()]
         if kind in {"memory", "sessions"}:
@@ -275,7 +275,7 @@ class SlashCompleter(Completer):
             try:
                 self._asked[kind] = await getattr(self._candidates, kind)()
             except (ChatbotError, StoreError):
-                self._asked[kind] = ()  # the command itself will say what is wrong
+                self._asked[kind] = ()  # the command itself reports the error
         return self._asked[kind]
 
 
@@ -289,7 +289,7 @@ def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _typed_path(typed: str) -> str:
-    """Return what stands behind the last `@` that begins a word, where the cursor is still in it."""
+    """Return the text after the last `@` that begins a word, if the cursor is still in it."""
     at = max(typed.rfind(" @"), typed.rfind("\n@")) + 1 if not typed.startswith("@") or " " in typed else 0
     word = typed[at:]
     return word[1:] if word.startswith("@") and not any(map(str.isspace, word)) else ""

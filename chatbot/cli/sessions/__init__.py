@@ -1,1 +1,1 @@
-"""`chatbot sessions`: looking at sessions, changing them, and moving them from place to place."""
+"""`chatbot sessions`: show, change, export and import sessions."""

@@ -19,7 +19,7 @@ from chatbot.stores.fields import how_many
 
 
 async def archive(run: VerbRun) -> None:
-    """Archive sessions, or restore them. Nothing is lost, so only many are confirmed."""
+    """Archive sessions, or restore them. Nothing is lost, so it asks only for many sessions."""
     memory, args = run.system, run.args
     if args.undo and not args.with_archived:
         args.archived = True
@@ -57,7 +57,7 @@ async def erase_project(run: VerbRun) -> None:
 
 
 async def delete(run: VerbRun) -> None:
-    """Delete sessions permanently, having said how much is remembered of them and whether that goes too."""
+    """Delete sessions permanently; first report their memories and whether these are deleted too."""
     memory, args = run.system, run.args
     records = await chosen(memory, args)
     keep_memory = bool(records) and _keeps_memory(args)
@@ -106,7 +106,7 @@ def _keeps_memory(args: argparse.Namespace) -> bool:
 
 
 def _warn_of(going: Sequence[Erasure], *, keep_memory: bool) -> None:
-    """Report how much is remembered, and what forks still hold."""
+    """Report the memories of the sessions, and what forks keep."""
     memories, facts, forks = _counted(going, keep_memory=False)
     if memories or facts:
         stay, are = ("stays", "is") if memories + facts == 1 else ("stay", "are")
@@ -125,7 +125,7 @@ def _counted(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int,
 
 
 def _agree(records: Sequence[SessionRecord], args: argparse.Namespace, doing: str, question: str) -> None:
-    """Show what it is about, and ask. Raises `InvalidValue` unless the answer is yes, or nothing is to be done."""
+    """Show the sessions, and ask. Raises `InvalidValue` unless the answer is yes, or nothing is to be done."""
     if args.yes or args.dry_run:
         return
     check_can_ask(f"{doing} {how_many(len(records), 'session')}")

@@ -36,7 +36,7 @@ _ODD = re.compile(r"[^\w]+")
 
 
 async def export(run: VerbRun) -> None:
-    """One session to standard output or a file, several to a folder, or any number to a file of JSON lines."""
+    """Export one session to standard output or a file, several to a folder, or any number to a file of JSON lines."""
     memory, args = run.system, run.args
     records = await chosen(memory, args)
     if args.output == Path("-"):
@@ -96,7 +96,7 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
 async def _write(
     memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace
 ) -> list[Path]:
-    """A file for each session: the one that is named, or in the folder that is."""
+    """Write a file for each session: the named file, or files in the named folder."""
     written = []
     for record, path in zip(records, _targets(records, args.output.expanduser(), SUFFIXES[form]), strict=True):
         exported = await export_session(memory, record.id, memories=args.memories)
@@ -108,7 +108,7 @@ async def _write(
 
 
 async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> Path:
-    """All sessions to one file; with those of a project, or of all, memories of no session too."""
+    """Write all sessions to one file; for a project, or for all, with memories that belong to no session."""
     path: Path = args.output.expanduser()
     loose = None
     if args.memories and (args.with_archived or args.project):
@@ -129,7 +129,7 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
 
 @contextmanager
 def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """A private file that is there once it is whole. Raises `InvalidValue` where there is one already."""
+    """Yield a private file that appears once it is complete. Raises `InvalidValue` if it exists already."""
     if path.exists() and not force:
         raise InvalidValue(f"{path} already exists: name another file, or overwrite it with --force")
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -150,7 +150,7 @@ def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
 
 
 def _targets(records: Sequence[SessionRecord], output: Path, suffix: str) -> list[Path]:
-    """A file for each session: `output` itself, or in it where it is a folder or has to be one, which is then made."""
+    """Return a file for each session: `output`, or files in it if it is, or must be made, a folder."""
     if len(records) == 1 and not output.is_dir() and output.suffix.lower() in _FORMS:
         return [output]
     try:
@@ -161,7 +161,7 @@ def _targets(records: Sequence[SessionRecord], output: Path, suffix: str) -> lis
 
 
 def _name(record: SessionRecord, suffix: str) -> str:
-    """A file name that tells which session it is, whatever its title holds."""
+    """Return a file name that identifies the session, whatever its title."""
     title = _ODD.sub("-", record.title).strip("-")[:60]
     return f"{record.used_at:%Y-%m-%d}-{title or 'untitled'}-{record.id[-6:]}{suffix}"
 
@@ -212,7 +212,7 @@ def _say_report(report: ImportReport) -> None:
 
 
 async def export_memory(run: VerbRun) -> None:
-    """Write what is remembered to a file, or print it; of every namespace, unless one is named."""
+    """Write the memories of every namespace, or of the named one, to a file, or print them."""
     args = run.args
     path = None if args.output in {None, Path("-")} else args.output.expanduser()
     form = args.format or ("markdown" if path and path.suffix.lower() in {".md", ".markdown"} else "jsonl")

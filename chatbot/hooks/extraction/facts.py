@@ -5,8 +5,8 @@ read from it; nothing in it decides who may see a fact. Facts that read like ins
 recalled rows, are dropped with the reason.
 
 The model is shown at most six memories, by numbers that mean nothing outside of this call, and answers with numbers:
-no text of its answer is kept. After an answer that is invalid, out of range, given twice, or about a memory that has
-nothing to do with the fact, the fact is simply added.
+no text of its answer is kept. If an answer is invalid, out of range, given twice, or about a memory that has nothing to
+do with the fact, the fact is simply added.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from chatbot.stores.text.analysis import terms
 FACT_TYPES: tuple[Type, ...] = ("note", "preference", "identity", "decision", "event", "discovery", "technical")
 """The types of facts; anything else becomes a note."""
 MOST_FACTS = 12
-"""Most facts read from a reply."""
+"""Maximum facts read from a reply."""
 LONGEST_FACT = 500
 _SHORTEST_FACT = 8
 _LONGEST_NAME = 100
@@ -180,7 +180,7 @@ def _repeats(fact: ExtractedFact, row: Observation, own: set[str]) -> bool:
     words = set(terms(fact.content))
     new = words - set(terms(row.text()))
     if contradict(row.text(), fact.content):
-        return False  # a denial repeats what it denies
+        return False  # a denial repeats the words of the fact that it denies
     return len(new) <= (1 - _REPEATED) * len(words) and new.isdisjoint(own)
 
 
@@ -227,7 +227,7 @@ async def candidates_for(
     """Return memories like the facts, each fact's best ones first.
 
     They are facts too, of the same agent, namespace and visibility, not sensitive, and visible to the caller. Lines of
-    a profile are left out: they change by its own rules.
+    a profile are left out: they change by rules of their own.
     """
     found = await memories.search_batch(
         [f"{fact.subject} {fact.content}" for fact in facts],

@@ -38,9 +38,9 @@ from chatbot.stores.text.analysis import terms
 
 SOURCE = "extraction"
 FROM_REPLY = "extraction:reply"
-"""Source of a fact with words of the bot that the person did not use: it never replaces."""
+"""Source of a fact with words of the bot that the person did not use: it replaces no other."""
 _SAME_SUBJECT = 50
-"""Most facts on a subject that are compared with a new one."""
+"""Maximum facts on a subject that are compared with a new one."""
 _SAID_AT_ONCE = 5
 _ALIKE = 0.85
 """The least cosine at which a fact replaces another: two such facts mean nearly the same, and the newer one updates."""
@@ -228,8 +228,8 @@ async def _outdated_by(
     """Return for each fact the current row that it should replace, if there is one; no row twice.
 
     Called before the facts are added, so that no fact finds itself, or another of its batch. Rows without a
-    vector are not found. The store checks that metadata does not conflict. One call of the embedder, none
-    where no fact has a subject.
+    vector are not found. The store checks that metadata does not conflict. One call of the embedder, none if
+    no fact has a subject.
     """
     wanted = Filter(types=FACT_TYPES, agent_id=agent_id, visibilities=(visibility,))
     asked = {

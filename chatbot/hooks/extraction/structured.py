@@ -1,6 +1,6 @@
 """Calls of the model for extraction, and its structured answers.
 
-All complete objects of an answer are read, whatever text is around them; of a truncated list, those before its end.
+All complete objects of an answer are read, whatever text is around them, also those of a truncated list.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def calls_for_extraction(
 
 
 class ExtractionModel(AsyncResource):
-    """The model of that name, or else of `[extraction]`: opened when it is first needed, unless it is the chat's."""
+    """The model of that name, or that of `[extraction]`: opened when first needed, unless it is the chat's."""
 
     def __init__(self, context: HookContext, name: str = "") -> None:
         self._context = context
@@ -155,9 +155,9 @@ async def noted(calls: Calls, kind: str, *, after: str, failed: str, **record: A
 
 
 class Extraction(Hook):
-    """Lets models work after the turn, where `[extraction]` is enabled and where `[[standing]]` names one.
+    """Calls models after the turn, if `[extraction]` is enabled or `[[standing]]` names one.
 
-    They take facts out of the exchange, and sum up each standing answer that has changed.
+    They extract facts from the exchange, and summarise each standing answer that has changed.
     """
 
     topics = (TURN_END,)
@@ -189,7 +189,7 @@ class Extraction(Hook):
                 continue
             self._tried[answer.question] = answer.made_of
             calls = self._standing[answer.model].calls(session)
-            async with noted(calls, "standing", after=event.turn, failed="nothing was summed up") as record:
+            async with noted(calls, "standing", after=event.turn, failed="no summary was made") as record:
                 record["notices"] += await sum_up(answer, session.memory, calls)
 
     async def _extract(self, event: TurnEnd) -> None:
@@ -209,6 +209,6 @@ class Extraction(Hook):
 
 
 def _outcomes(extracted: FactList, learned: Sequence[FactOutcome]) -> list[dict[str, object]]:
-    """Return the outcomes for the receipt: without texts, for a receipt would outlive a purge."""
+    """Return the outcomes for the receipt: without texts, as a receipt outlives a purge."""
     dropped = [{"outcome": "dropped", "reason": reason} for _, reason in extracted.dropped]
     return [*(each.as_json() for each in learned), *dropped]

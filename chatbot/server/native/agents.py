@@ -78,9 +78,9 @@ class ContextRequest(RequestBody):
     messages: list[PromptMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
     """The messages, the one to be answered last."""
     tokens: Tokens = 2000
-    """Most tokens of the block."""
+    """Maximum tokens of the block."""
     rows: Annotated[int, Field(ge=1, le=MOST)] = 5
-    """Most memories in the block."""
+    """Maximum memories in the block."""
     session_id: str | None = Field(None, max_length=100)
     """The session that the messages continue: memories that they show anyway are left out."""
 

@@ -55,18 +55,18 @@ class QuotaLimits(RequestBody):
     """Limits of a user per day, in UTC."""
 
     day_usd: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 0
-    """Most US dollars; 0: no limit."""
+    """Maximum US dollars; 0: no limit."""
     day_tokens: TokensOrNone = 0
-    """Most tokens; 0: no limit."""
+    """Maximum tokens; 0: no limit."""
 
 
 class AccountReport(Shape):
     """Usage of today, in UTC, and its limits."""
 
     day_usd: float
-    """Most US dollars a day; 0: no limit."""
+    """Maximum US dollars a day; 0: no limit."""
     day_tokens: int
-    """Most tokens a day; 0: no limit."""
+    """Maximum tokens a day; 0: no limit."""
     spent_usd: float
     """US dollars spent today."""
     spent_tokens: int

@@ -291,7 +291,7 @@ def _sent(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
 
 
 class _Exchange(NamedTuple):
-    """Digests of what the user said, and of the reply, as far as that is known to be ours."""
+    """Digests of the user's text, and of the reply, if that is known to be ours."""
 
     user: str
     reply: str = ""
@@ -308,7 +308,7 @@ def _digest_of(said: str) -> str:
 
 
 def _end_of(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> int:
-    """Return where the last occurrence of what the user said in the run ends; 0 without one."""
+    """Return where the last occurrence of the run's user texts ends; 0 without one."""
     users, wanted = [each.user for each in known], [each.user for each in run]
     ends = range(len(users), len(wanted) - 1, -1)
     return next((end for end in ends if users[end - len(wanted) : end] == wanted), 0)

@@ -30,7 +30,7 @@ async def say_first(access: AccessHere, fields: Fields) -> Response:
     session = await access.new_session()
     try:
         await choose(access, session, fields)
-    except ChatbotError:  # such as a model that is not there
+    except ChatbotError:  # such as a missing model
         await access.forget_new(session)
         raise
     return await _said(access, session.id, text, files)

@@ -124,7 +124,7 @@ class Menus:
 
 
 async def menus_for(access: IdentityAccess) -> Menus:
-    """Return what the caller may choose."""
+    """Return the models and personas that the caller may choose."""
     return await asyncio.to_thread(_menus, access) if access.caller.is_owner else Menus()
 
 

@@ -118,7 +118,7 @@ def words(value: object) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """The text on one line of at most so many characters."""
+    """Return the text on one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 

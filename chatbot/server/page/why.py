@@ -67,7 +67,7 @@ def _moment(text: str) -> datetime:
 
 
 async def _considered(access: IdentityAccess, memory: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return all memories that the prompt held or that were considered, the former first.
+    """Return the memories that the prompt held, then the others that were considered.
 
     The row of one that is deleted, or hidden from the caller, is None.
     """

@@ -30,7 +30,7 @@ from chatbot.stores.lifecycle import AsyncResource
 logger = logging.getLogger(__name__)
 
 LONGEST_LINE = 16 * 1024 * 1024
-"""Bytes of one message; a peer that sends a longer one is taken for broken, and the streams end."""
+"""Maximum bytes of a message; a peer that sends a longer one is considered broken, and the streams end."""
 _LAST_WORDS_S = 1.0
 
 
@@ -89,11 +89,11 @@ async def _read(reader: asyncio.StreamReader, arriving: MemoryObjectSendStream[S
 
 
 async def _next_line(reader: asyncio.StreamReader) -> bytes:
-    """A line with its end; empty at the end of the stream."""
+    """Return a line with its end; empty at the end of the stream."""
     try:
         return await reader.readline()
     except ValueError:
-        logger.warning("a message of more than %d bytes arrived: its sender is taken for broken", LONGEST_LINE)
+        logger.warning("a message of more than %d bytes arrived: its sender is considered broken", LONGEST_LINE)
         return b""
 
 
@@ -151,14 +151,14 @@ async def running(
             with anyio.CancelScope(shield=True):
                 await _end(process)
         finally:
-            _signal_all(process.pid, signal.SIGKILL)  # also where the line above was cancelled
+            _signal_all(process.pid, signal.SIGKILL)  # even if the line above was cancelled
             with anyio.CancelScope(shield=True):
                 await _soon(lambda: process.returncode is not None)  # the event loop is notified a moment later
             process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public closes the pipes that an escaped grandchild holds
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close its input, then ask the group to end, then make it."""
+    """Close its input, then terminate the group, then kill it."""
     if process.stdin is not None:
         process.stdin.close()
     await _soon(lambda: process.returncode is not None)
@@ -178,7 +178,7 @@ async def _soon(is_true: Callable[[], bool]) -> bool:
 
 
 def _signal_all(group: int, number: int) -> bool:
-    """Send a signal to a group; whether anyone is left in it."""
+    """Send a signal to a group; return whether any process is left in it."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -192,7 +192,7 @@ _CLOSING_S = 5.0
 
 
 class Connection(AsyncResource):
-    """A running server, held by a task of its own: the SDK's scopes must end in the task that began them."""
+    """A running server, kept open by its own task: the SDK's scopes must end in the task that began them."""
 
     def __init__(self, name: str, settings: McpServerSettings, folder: Path) -> None:
         self._name = name
@@ -275,7 +275,7 @@ class Connection(AsyncResource):
 
 
 def _command(settings: McpServerSettings, folder: Path) -> Sequence[str]:
-    """The command line; a program named with a folder is looked for from the configuration's folder."""
+    """Return the command line; a program with a relative path is resolved from the configuration's folder."""
     program = Path(settings.command).expanduser()
     is_path = len(program.parts) > 1
     return [str(folder / program) if is_path else settings.command, *settings.args]

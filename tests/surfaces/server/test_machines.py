@@ -86,7 +86,7 @@ async def test_a_server_says_why_it_refuses(http: Serve, laptop: Machine) -> Non
     await _synced(laptop, ServerPlace(served.url, served.token("ada")))
     async with MemorySystem(Path("identities/grace/memory")) as memory:
         await memory.memory("chat").remember("Grace keeps snakes")
-    with pytest.raises(ConfigError, match="never one with this"):
+    with pytest.raises(ConfigError, match="never synced with this one"):
         await _synced(laptop, ServerPlace(f"{served.url}?identity=grace", served.token("grace")))
     with pytest.raises(StoreFailed, match="cannot be synced with"):
         await _synced(laptop, ServerPlace("http://127.0.0.1:9"))
