@@ -227,7 +227,7 @@ class ParcelPlace(SyncPlace):
         return [*self._files, *self._taken]
 
     def read(self, name: str) -> bytes:
-        """Return a file that came."""
+        """Return a received file."""
         if name not in self._files:
             raise DamagedFile(f"{name} is not here any more")
         return self._files[name]
@@ -265,7 +265,7 @@ class ServerPlace(SyncPlace):
         return self._parcel.names()
 
     def read(self, name: str) -> bytes:
-        """Return a file that came."""
+        """Return a received file."""
         return self._parcel.read(name)
 
     def write(self, name: str, data: bytes) -> None:
