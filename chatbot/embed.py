@@ -251,7 +251,7 @@ class AgentMemory(Memory, AsyncResource):
 
     @property
     def _placed(self) -> Memory:
-        """The memory as a conversation without a session has it: in one project, or in none."""
+        """The memory for a conversation without a session: in one project, or in none."""
         project = self._setup.project or "" if self.caller.project is None else self.caller.project
         return self.within(project=project)
 
