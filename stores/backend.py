@@ -339,7 +339,7 @@ class Sessions(ABC):
 
     @abstractmethod
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """Apply `change` to the present record of a session and return the result. Durable on return."""
+        """Apply `change` to the current record of a session and return the result. Durable on return."""
 
     @abstractmethod
     def note_used(self, session_id: str, now: datetime) -> None:

@@ -124,7 +124,7 @@ class SessionCatalog(Closable):
         return await asyncio.to_thread(self.sessions.find, wanted, limit, behind=behind)
 
     async def change(self, session_id: str, change: Change) -> SessionRecord:
-        """Apply `change` to the present record of a session and return the result. Raises like `get`."""
+        """Apply `change` to the current record of a session and return the result. Raises like `get`."""
         with _translated():
             return await asyncio.to_thread(self.sessions.change, session_id, change)
 
