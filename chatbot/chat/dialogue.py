@@ -290,7 +290,7 @@ class TurnTranscript:
         return self._window.cut(entries, max(self.written - 1, 0))
 
     async def write(self, *said: Line, events: Sequence[Event] = ()) -> WriteResult:
-        """Add entries, or keep them for this turn alone if that fails; `events` of memory are written with them."""
+        """Add entries, or keep them for this turn only if that fails; `events` of memory are written with them."""
         self._read = None
         if self._session is None or not self.is_kept or self._has_gap:
             self._unsaved.extend(said)

@@ -291,7 +291,7 @@ class TurnOrder:
 
     def __init__(self, lease: Lease, *, patience_s: float = _PATIENCE_S) -> None:
         self.here = LoopsLock()
-        """The order within this process alone, for dry runs: a lease would be a write."""
+        """The order within this process only, for dry runs: a lease would be a write."""
         self.answering = ""
         """Id of the row of the message that is being answered."""
         self._lease = lease

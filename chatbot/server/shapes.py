@@ -72,7 +72,7 @@ class Entry(Shape):
     """One entry of a transcript."""
 
     role: str
-    """`user`, `assistant`, `tool_call`, `tool`, or one for people alone, such as `error`."""
+    """`user`, `assistant`, `tool_call`, `tool`, or one only for people, such as `error`."""
     content: str
     at: datetime
 

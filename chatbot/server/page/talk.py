@@ -67,7 +67,7 @@ class Exchange:
 
     @property
     def remembered(self) -> str:
-        """Return a note of what is remembered: if the message only asks, the reply alone."""
+        """Return a note of what is remembered: if the message only asks, only the reply."""
         if not (self.receipt or {}).get("remembered"):
             return ""
         return "remembered the reply" if only_asks(self.question or "") else "remembered this"
