@@ -55,8 +55,8 @@ SUMMARIES = frozenset({"session_summary"})
 _ENOUGH = 0.6
 """Share of the best evidence that a row must have for a prompt, if no head judges the question."""
 _APART, _CLEAR = 0.12, 0.35
-"""Least lead of the best cosine over those of the ranks `_REST`, which show how similar rows are by chance. Checked if
-the best is below `_CLEAR` and only meaning found rows."""
+"""Minimum lead of the best cosine over those of the ranks `_REST`, which show how similar rows are by chance. Checked
+if the best is below `_CLEAR` and only meaning found rows."""
 _REST = (5, 50)
 _CHANCE, _A_ROW = 0.2, 0.05
 """Evidence of the best row by chance, and the further evidence needed for each recalled row, if a question may need no
