@@ -220,7 +220,7 @@ class AddResult(Shape):
         return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted), "proposed": proposed}
 
     @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - what is known is all that is told
+    async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - nothing else is stored
         """Override `Shape`."""
         redacted = [*filter(None, made["redacted"].split(","))]
         warning = ONLY_PROPOSED if made.get("proposed") else ""
