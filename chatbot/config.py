@@ -243,7 +243,7 @@ class TelemetrySettings(Section, frozen=True):
 
 
 class SyncSettings(Section, frozen=True):
-    """`[sync]`: places that `chatbot sync` keeps the identity in step with."""
+    """`[sync]`: places with which `chatbot sync` syncs the identity."""
 
     places: tuple[Text, ...] = ()
     token: str = ""

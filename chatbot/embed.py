@@ -251,7 +251,7 @@ class AgentMemory(Memory, AsyncResource):
 
     @property
     def _placed(self) -> Memory:
-        """The memory as a conversation without a session has it: in one project, or in none."""
+        """The memory for a conversation without a session: in one project, or in none."""
         project = self._setup.project or "" if self.caller.project is None else self.caller.project
         return self.within(project=project)
 
@@ -285,7 +285,7 @@ def open_memory(
     clearance: Clearance | None = None,
     project: str | None = None,
 ) -> AgentMemory:
-    """Open the memory in a folder, at the address of a database, or, for None, in this process alone.
+    """Open the memory in a folder, at the address of a database, or, for None, only in this process.
 
     A folder is that of `chatbot --config FOLDER/config.toml`: identities are below it, and a `config.toml` in it is
     read, if there is one. Each `user` has a memory of their own. Memories of a `project` are found only in it, those

@@ -2,7 +2,7 @@
 
 `Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of `TextDelta`
 and `ToolCallDelta`, then exactly one `Finished`. Terms that several packages share are here, too: those of tasks and
-concepts, the ends of sentences, and whether a text asks.
+concepts, the ends of sentences, and whether a text is a question.
 """
 
 from __future__ import annotations

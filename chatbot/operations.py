@@ -161,7 +161,7 @@ class Fields(TypedDict, total=False):
     importance: Annotated[Share, About("from 0 to 1", "0-1")]
     visibility: Annotated[Visibility | None, About("visibility; default: by your clearance")]
     sensitivity: Annotated[Sensitivity, About("sensitivity")]
-    min_clearance: Annotated[Clearance, About("least clearance that may see it", cli=None, tool=None)]
+    min_clearance: Annotated[Clearance, About("minimum clearance to see it", cli=None, tool=None)]
     expires_at: Annotated[Future | None, About("when it stops being true", cli="expires")]
 
 
@@ -772,7 +772,7 @@ async def retract_fact(
 )
 async def show_profile(
     context: Context,
-    key: Annotated[Line | None, About("one key alone, such as home", cli=None, http=None)] = None,
+    key: Annotated[Line | None, About("only this key, such as home", cli=None, http=None)] = None,
     *,
     history: Annotated[bool, About("all values that the key had", cli=None, http=None)] = False,
     as_of: AsOf = None,

@@ -1,6 +1,6 @@
 """Options of a caller, and the `Setup` made from them: settings and identity, resolved and checked, nothing open yet.
 
-A setup can open a memory alone; `chatbot.runtime` opens the rest.
+A setup can open only a memory; `chatbot.runtime` opens the rest.
 """
 
 from __future__ import annotations

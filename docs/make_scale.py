@@ -1,7 +1,7 @@
 """Measures a memory of growing size and draws `docs/scale.svg`: `uv run python docs/make_scale.py --rows 1000,10000`.
 
 Figures are kept in `docs/scale.tsv`, one line for each size and storage; without `--rows` they are only drawn. Rows are
-found by words alone, 33 of a Zipf vocabulary each. Times are CPU time of the process, each asked in a process of its
+found only by words, 33 of a Zipf vocabulary each. Times are CPU time of the process, each asked in a process of its
 own: a database's own work does not count. `--url` measures PostgreSQL instead of files.
 """
 

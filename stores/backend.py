@@ -2,7 +2,7 @@
 
 A `Place` keeps four kinds of things by name: `Lines` (records in order, such as receipts, the bill, tombstones),
 `Document` (one small value that is replaced as a whole, such as tokens, reservations, idempotency keys), `Lease` (the
-right to do something alone, such as a turn) and `Blobs` (files named by their content, such as attachments). A
+right to do something exclusively, such as a turn) and `Blobs` (files named by their content, such as attachments). A
 `Backend` is the place of an identity with its catalog of `Sessions`, each with a place of its own. An engine implements
 no more than these.
 
@@ -162,7 +162,7 @@ class Document(ABC):
 
 
 class Lease(ABC):
-    """The right to do something alone, among all threads and processes. It ends with the process that holds it."""
+    """The exclusive right to do something, among all threads and processes. It ends with the process that holds it."""
 
     @abstractmethod
     def take(self) -> bool:
@@ -339,7 +339,7 @@ class Sessions(ABC):
 
     @abstractmethod
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """Apply `change` to the present record of a session and return the result. Durable on return."""
+        """Apply `change` to the current record of a session and return the result. Durable on return."""
 
     @abstractmethod
     def note_used(self, session_id: str, now: datetime) -> None:

@@ -155,7 +155,7 @@ def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
             try:
                 if not _COMPARISONS[sign](value.get(name), other):
                     return False
-            except TypeError:  # of two kinds
+            except TypeError:  # values of two types
                 return False
     return True
 

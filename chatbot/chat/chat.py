@@ -96,7 +96,7 @@ class Chat:
         """Run a turn, and return its receipt, which holds the reply. `emit` receives events as they happen.
 
         `attachments` are read first, and stored with the session; with them the text may be empty.
-        `max_output_tokens` limits this reply alone. A `client` may bring results of its tools: then `text` is the
+        `max_output_tokens` limits only this reply. A `client` may bring results of its tools: then `text` is the
         message before them. Turns of one session run one after another. Cancelling keeps the reply so far. Raises
         `InvalidValue` for a text that is empty or cannot be kept, `ModelError`, or `BudgetExceeded`.
         """
@@ -156,7 +156,7 @@ class Chat:
     async def take_back(self, *, to_ask_again: bool = False) -> list[TranscriptEntry]:
         """Remove the last exchange, from the user's entry on, and return it; empty if there is none.
 
-        Everything derived from it goes too: rows, captures and summaries, and the attachments that it alone names,
+        Everything derived from it goes too: rows, captures and summaries, and the attachments that only it names,
         unless it is asked again. Its cost stays on the bill.
         """
         session = self.session

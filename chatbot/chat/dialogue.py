@@ -136,7 +136,7 @@ class ToolContext(Struct, frozen=True):
 
     @property
     def memory(self) -> MemorySystem:
-        """Memory with the project of the session now; its clearance and rights are those of its tool calls."""
+        """The memory in the session's current project, with the clearance and rights of its tool calls."""
         return self.system if self.session is None else self.session.confined(self.system)
 
 
@@ -218,7 +218,7 @@ class Rules(Struct, frozen=True):
 class TurnTranscript:
     """The transcript of a session during one turn: the entries that the model is shown, and those that the turn adds.
 
-    Entries that cannot be saved last for this turn alone. `receipt` gets the time of the user's entry, and `notice`
+    Entries that cannot be saved are kept for this turn only. `receipt` gets the time of the user's entry, and `notice`
     each failure. Without a session, or a store for transcripts, nothing is read or saved.
     """
 
@@ -290,7 +290,7 @@ class TurnTranscript:
         return self._window.cut(entries, max(self.written - 1, 0))
 
     async def write(self, *said: Line, events: Sequence[Event] = ()) -> WriteResult:
-        """Add entries, or keep them for this turn alone if that fails; `events` of memory are written with them."""
+        """Add entries, or keep them for this turn only if that fails; `events` of memory are written with them."""
         self._read = None
         if self._session is None or not self.is_kept or self._has_gap:
             self._unsaved.extend(said)

@@ -1,4 +1,4 @@
-"""The fence of untrusted text, and the judge of recalled text: role marks go, orders are quoted or left out.
+"""The fence of untrusted text, and the judge of recalled text: role marks are removed, orders quoted or left out.
 
 Each line of a fenced text follows a bar, or all of it is in one line of the fence. Angle brackets are escaped, and the
 text does not contain the nonce of the marks. So no text can close the fence, open another, or seem to be outside of it.
@@ -154,7 +154,7 @@ class Verdict(Struct, frozen=True):
     """The judgement of a row: its cleaned texts in their order, or the reason to leave it out."""
 
     reason: str = ""
-    """Why the row is left out: one of the words above, or the name of a form; empty if it is shown."""
+    """Why the row is left out: one of the constants above, or the name of a form; empty if it is shown."""
     texts: tuple[tuple[Label, str], ...] = ()
     quoted: str = ""
     """The source to quote the row from, if it may be an order or is long."""

@@ -281,7 +281,7 @@ Decide = Callable[[Bill, Bill], Amount]
 
 
 class Ledger:
-    """Appends calls, and sums up a day by reading that day alone.
+    """Appends calls, and sums up a day by reading only that day.
 
     The place may be given as a folder or an address. `counts` is false for a second account of the same calls.
     """

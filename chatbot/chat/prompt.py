@@ -3,7 +3,7 @@
 persona and tools · the summary of what the window left out · the window · the message to be answered, with its notes
 
 The window is cut at user entries, so a reply is never shown without its question nor a tool's answer without its call.
-The last turn's memory block stays for one more turn, so that a follow-up question finds its subject.
+The last turn's memory block stays for one more turn, so that the model knows what a follow-up question is about.
 
 Long texts of the window and of memory are not dropped, but cut, with marks, to the passages that answer the question
 best. A passage is a few sentences of one text. Its score counts the question's words in it, rare ones more, and those
@@ -433,7 +433,7 @@ def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
 async def fitting_tools(model: Model, specs: Sequence[ToolSpec], *, keeps: bool) -> tuple[tuple[ToolSpec, ...], str]:
     """Return the tools that do not take too much of the model's window, in their order, and a notice of the others.
 
-    If nothing is to be remembered, those of memory are left out.
+    Without `keeps`, the tools of memory are left out.
 
     The largest tools of others are left out first, as a server may have any number of them; then the tools of memory,
     from the last: searching and reading come first.

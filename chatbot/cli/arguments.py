@@ -1,4 +1,4 @@
-"""Grammar of the command line: each command once, with what runs it. Imports nothing else, so `--help` starts fast."""
+"""Grammar of the command line: each command and the function that runs it. Imports little, so `--help` is fast."""
 
 from __future__ import annotations
 
@@ -238,8 +238,8 @@ def _users(parser: argparse.ArgumentParser) -> None:
 
 
 def _quota(parser: argparse.ArgumentParser, name: str, whose: str) -> None:
-    parser.add_argument(f"{name}-usd", type=amount, metavar="N", help=f"most US dollars a day for {whose}; 0: no limit")
-    parser.add_argument(f"{name}-tokens", type=count, metavar="N", help=f"most tokens a day for {whose}; 0: no limit")
+    parser.add_argument(f"{name}-usd", type=amount, metavar="N", help=f"maximum US dollars a day for {whose}; 0: none")
+    parser.add_argument(f"{name}-tokens", type=count, metavar="N", help=f"maximum tokens a day for {whose}; 0: none")
 
 
 def _token(parser: argparse.ArgumentParser) -> None:

@@ -62,7 +62,7 @@ def _show(receipt: Receipt, *, is_written: bool) -> None:
 
 
 def question(words: list[str]) -> str:
-    """Join arguments and standard input; `-` means standard input alone."""
+    """Join arguments and standard input; `-` means only standard input."""
     piped = "" if sys.stdin is None or sys.stdin.isatty() else _read_stdin()
     said = " ".join(word for word in words if word != "-")
     return "\n\n".join(part for part in (said, piped.rstrip("\n")) if part)

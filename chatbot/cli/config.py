@@ -242,7 +242,7 @@ def _tell_written(args: argparse.Namespace, path: Path, what: str) -> None:
     if overridden != path:
         warn(f"{overridden} overrides it")
     if path == Path(FILE_NAME) and needing_trust(table := read_toml(path)) and not is_allowed(path, table):
-        warn("./config.toml sets what needs your trust: run chatbot config trust")
+        warn("./config.toml has settings that need your trust: run chatbot config trust")
 
 
 async def _trust(args: argparse.Namespace) -> None:

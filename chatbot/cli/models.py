@@ -1,4 +1,4 @@
-"""`chatbot models`: models and what they cost, and those of this machine; `chatbot keys`: keys of providers."""
+"""`chatbot models`: models and their prices, and weights on this machine; `chatbot keys`: keys of providers."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def is_yes(question: str) -> bool:
 
 def ask_line(question: str) -> str:
     """Ask for a line on standard error; empty at the end of the input. Ctrl-C interrupts."""
-    # The event loop would only note Ctrl-C, and the question would go on waiting.
+    # The event loop would only note Ctrl-C, and the question would keep waiting.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         print(question, end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints

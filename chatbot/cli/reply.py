@@ -240,6 +240,6 @@ def context_picture(bundle: PromptBundle, asked: str) -> RenderableType:
     if bundle.left_out:
         notes.append(Text(f"{bundle.left_out} earlier messages do not fit and are left out", "dim"))
     if bundle.dropped:
-        notes.append(Text(f"left out for want of room: {', '.join(bundle.dropped)}", "yellow"))
+        notes.append(Text(f"left out, as the window is full: {', '.join(bundle.dropped)}", "yellow"))
     head = Text(f"the prompt, if you now said: {said}", "dim", no_wrap=True, overflow="ellipsis")
     return Constrain(Group(head, table, *notes), _WIDEST)

@@ -68,7 +68,7 @@ def _add_extract(verbs: Verbs) -> None:
     extract.add_argument("file", metavar="FILE", help="text file (-: standard input)")
     keeping = extract.add_mutually_exclusive_group()
     flag(keeping, "--dry-run", "show the facts and keep none (default)")
-    flag(keeping, "--add", "add them to memory, as [extraction] says")
+    flag(keeping, "--add", "add them to memory, by the rules of [extraction]")
     option(extract, "-m", "--model", "NAME", "the model to use (default: of [extraction])", default=argparse.SUPPRESS)
 
 
@@ -118,7 +118,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         "--sensitivity",
         choices=("public", "private", "secret"),
         default="public",
-        help="lowest sensitivity of what is imported",
+        help="minimum sensitivity of imported memories",
     )
     parser.add_argument(
         "--no-exchanges",

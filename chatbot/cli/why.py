@@ -141,7 +141,7 @@ async def run_prompt(args: argparse.Namespace) -> None:
             bundle, receipt = await runtime.chat(session).dry_run(" ".join(args.text))
         finally:
             if session is not None and (args.new or args.fork is not None):
-                await runtime.memory.delete_session(session.id)  # it was made for this alone
+                await runtime.memory.delete_session(session.id)  # it was made only for this
         if args.json:
             say_json(
                 {
@@ -166,7 +166,7 @@ def _show(bundle: PromptBundle) -> None:
     parts = " · ".join(f"{name} {count:,}" for name, count in bundle.parts.items())
     say(f"tokens: {parts} · reply {bundle.reply_tokens:,} of a window of {bundle.context_window:,}")
     if bundle.dropped:
-        say(f"left out for want of room: {', '.join(bundle.dropped)}")
+        say(f"left out, as the window is full: {', '.join(bundle.dropped)}")
 
 
 _HEAD = ("purpose", "calls", "tokens in", "cached", "tokens out", "cost")

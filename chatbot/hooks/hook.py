@@ -3,7 +3,7 @@
 The turn does the work itself; see `Step` in `chatbot.chat.events`.
 
 A name is that of an entry point in the group `chatbot.hooks`, or `package.module:Class`. Built-in hooks are on by
-default; a plug-in is on if `[hooks.<name>]` names it, so that installing a package alone runs nothing.
+default; a plug-in is on if `[hooks.<name>]` names it, so that merely installing a package runs nothing.
 """
 
 from __future__ import annotations

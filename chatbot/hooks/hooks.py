@@ -1,7 +1,7 @@
 """Hooks of a chat: the bus calls them by topic and order.
 
-A hook never receives events caused by its own run, directly or through others. So a chain of hooks that write to the
-store they were called from, or publish what they listen to, ends after at most as many steps as there are hooks.
+A hook never receives events caused by its own run, directly or through others. So a chain of hooks that write to
+memory, or publish events that they listen to, ends after at most as many steps as there are hooks.
 
 Agents in the same process can publish a request to memory and get an answer:
 
@@ -96,7 +96,7 @@ async def answered(request: Retrieve | Update) -> Answer:
 logger = logging.getLogger(__name__)
 
 _running: ContextVar[tuple[str, ...]] = ContextVar("_running", default=())
-"""The hooks that called the present code, outermost first."""
+"""The hooks that called the current code, outermost first."""
 
 
 class Subscription(Struct, frozen=True):
@@ -132,7 +132,7 @@ class Bus(Publisher):
         self._subscriptions = sorted([*self._subscriptions, *subscriptions], key=attrgetter("priority", "name"))
 
     def listeners(self, topic: str) -> list[Subscription]:
-        """Return the hooks that listen to the topic, in order, without those that called the present code."""
+        """Return the hooks that listen to the topic, in order, without those that called the current code."""
         running = _running.get()
         return [each for each in self._subscriptions if each.name not in running and each.hears(topic)]
 
@@ -210,13 +210,11 @@ class Bus(Publisher):
         if failure:
             await self.note_failure(subscription.name, event, failure)
         elif (took := time.monotonic() - began) > subscription.timeout_s:  # a time-out cannot end what never awaits
-            had = f"slow: it let nothing else run for {took:.1f} s, and has {subscription.timeout_s:g} s"
+            had = f"slow: it blocked everything for {took:.1f} s; its limit is {subscription.timeout_s:g} s"
             await self.note_failure(subscription.name, event, had, was="is")
         return answer
 
-    async def note_failure(
-        self, hook: str, event: Any, message: str, *, was: str = "failed, and was passed over:"
-    ) -> None:
+    async def note_failure(self, hook: str, event: Any, message: str, *, was: str = "failed and was skipped:") -> None:
         """Log a failure, keep it for `doctor`, and report it to the user once a session."""
         message, _ = redact(message)
         session = _session_of(event)

@@ -90,7 +90,7 @@ class Boundaries(Hook):
             self._latest(session.id)[:] = [boundary.at]
 
     async def latest(self, session: SessionHandle) -> datetime | None:
-        """Return when the present episode of the session began; None if it is the first.
+        """Return when the current episode of the session began; None if it is the first.
 
         Reads the store once per session.
         """
@@ -212,7 +212,7 @@ def scale_of(
 ) -> Scale:
     """Return the scale of a row.
 
-    `episode` is when the present episode began; it counts only for rows of the session itself, `own`. A row from the
+    `episode` is when the current episode began; it counts only for rows of the session itself, `own`. A row from the
     future, as after the clock was set back, is immediate.
     """
     age = (now - created_at).total_seconds()

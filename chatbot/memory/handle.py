@@ -236,7 +236,7 @@ class SessionHandle:
         return await self.kv_get("working_memory") or ""
 
     async def transcript_append(self, role: str, content: str) -> TranscriptEntry:
-        """Add an entry at the end, stamped with the present moment, and return it. Durable on return."""
+        """Add an entry at the end, stamped with the current time, and return it. Durable on return."""
         entry = TranscriptEntry(role, content, self._environment.clock())
         await self.transcript_extend([entry])
         return entry

@@ -248,7 +248,7 @@ class Meaning(AsyncResource):
             task.result()
 
     async def _made(self, texts: Sequence[str], make: Callable[[Sequence[str]], Awaitable[list[T]]]) -> Mapping[str, T]:
-        """Return the result of `make` for each text that has words; nothing if meaning cannot be used at present."""
+        """Return the result of `make` for each text that has words; nothing if meaning cannot be used now."""
         asked = list(dict.fromkeys(text for text in texts if text.strip()))
         if not asked or self._is_paused():
             return {}
@@ -320,7 +320,7 @@ class Meaning(AsyncResource):
         return self._embedder.name
 
     def pause(self, error: ChatbotError | StoreError) -> None:
-        """Search by words alone for a while, and say why."""
+        """Search only by words for a while, and report why."""
         self._paused_until = time.monotonic() + self._pause_s
         if str(error) != self._noticed:
             self._noticed = str(error)

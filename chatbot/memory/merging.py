@@ -1,7 +1,7 @@
 """Merging of observations into a digest: all their distinct lines, by rule, without added words. Pure.
 
 Merged rows have the same agent and guard, and a statement never gets into one digest with its denial. A digest is short
-enough to be recalled beside others: more text makes several. Nothing is cut: a row that is too long stays as it is. A
+enough to be recalled with others: more text makes several. Nothing is cut: a row that is too long stays as it is. A
 digest has the rank of its best row, and the session and time of its last.
 """
 

@@ -148,7 +148,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         return [line.id for line in lines]
 
     async def profile_forget(self, key: str) -> list[str]:
-        """Forget all values of a key, present and former; `restore` brings them back. `key` may be the id of a line.
+        """Forget all values of a key, current and former; `restore` brings them back. `key` may be the id of a line.
 
         Raises `UnknownObservation` if there is none. The exchange stays: purge it to erase what was said.
         """
@@ -283,7 +283,7 @@ async def _state(
     source: str | None = None,
     sensitivity: Sensitivity | None = None,
 ) -> AddResult:
-    """Write a value in place of those that it replaces; one said before the present value becomes history."""
+    """Write a value in place of those that it replaces; one said before the current value becomes history."""
     scope.caller.check("write")
     scope = structs.replace(scope, session_id=None)  # a profile belongs to no session
     now = scope.clock()

@@ -128,7 +128,7 @@ def _standing(line: Line) -> tuple[int, datetime, datetime, str]:
 
 
 def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], now: datetime) -> list[Line]:
-    """Return the lines for a prompt: present values, those at the time asked about, and former ones. Pure.
+    """Return the lines for a prompt: current values, those at the time asked about, and former ones. Pure.
 
     Pinned lines are in every prompt. Others are if they or their source are `shown`, or if they or an earlier value of
     their key share a word with the text `asked`.

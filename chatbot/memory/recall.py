@@ -55,8 +55,8 @@ SUMMARIES = frozenset({"session_summary"})
 _ENOUGH = 0.6
 """Share of the best evidence that a row must have for a prompt, if no head judges the question."""
 _APART, _CLEAR = 0.12, 0.35
-"""Least lead of the best cosine over those of the ranks `_REST`, which show how similar rows are by chance. Checked if
-the best is below `_CLEAR` and only meaning found rows."""
+"""Minimum lead of the best cosine over those of the ranks `_REST`, which show how similar rows are by chance. Checked
+if the best is below `_CLEAR` and only meaning found rows."""
 _REST = (5, 50)
 _CHANCE, _A_ROW = 0.2, 0.05
 """Evidence of the best row by chance, and the further evidence needed for each recalled row, if a question may need no
@@ -172,7 +172,7 @@ async def rows_about(
 ) -> list[RowScore]:
     """Return rows about the last of `texts` and, with less weight, the earlier ones; without words, the newest rows.
 
-    `limit` is the number of newest rows, and `reach` the least number of matching rows to consider. `vectors` are those
+    `limit` is the number of newest rows, and `reach` the minimum of matching rows to consider. `vectors` are those
     of the last text, if they are known.
     """
     last, dates, earlier = _asked(texts, view)
@@ -235,7 +235,7 @@ def judged(
 
     Summaries are left out once other rows are recalled. If a head judged whether the question needs memory, the best
     evidence decides how much evidence a row needs, and how many rows are recalled if the head is unsure. If no head
-    judged it, and rows found by meaning alone do not stand out, none is recalled.
+    judged it, and rows found only by meaning do not stand out, none is recalled.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
     said = [row for row in eligible if row.evidence and not _is_summary(row)]

@@ -72,7 +72,7 @@ def new_id() -> UUID:
 
 
 utc_now: Callable[[], datetime] = partial(datetime.now, UTC)
-"""The present moment, aware."""
+"""The current time, aware."""
 
 
 LONGEST_LABEL = 1_000
@@ -304,7 +304,7 @@ class Scope(Struct, frozen=True):
     answering: Callable[[], str] = str
     """Returns the row of the message that is being answered, which searches leave out."""
     looked: Callable[[], float] = float
-    """Returns the present `View.looked`."""
+    """Returns the current `View.looked`."""
 
     @property
     def meaning(self) -> Meaning | None:
@@ -312,7 +312,7 @@ class Scope(Struct, frozen=True):
         return self.environment.meaning_of(self.store)
 
     def clock(self) -> datetime:
-        """Return the present moment."""
+        """Return the current time."""
         return self.environment.clock()
 
     def view(self, ask: Sensitivities = PUBLIC) -> View:

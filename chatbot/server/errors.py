@@ -80,11 +80,11 @@ class TurnGone(app.ChatbotError):
 
 
 class TurnStopped(app.ChatbotError):
-    """A turn ended before its reply was whole, because someone stopped it."""
+    """Someone stopped a turn before its reply was complete."""
 
 
 class TurnLost(app.ChatbotError):
-    """A turn at another server ended before its reply was whole."""
+    """A turn at another server ended before its reply was complete."""
 
 
 def invalid(message: str, param: str | None = None, code: str = "invalid_value") -> Problem:
@@ -228,7 +228,7 @@ _MEANINGS = {
     405: "The path does not support this method.",
     408: "The request did not arrive in time.",
     409: "Conflict with stored data.",
-    412: "The memory is not in a version that `If-Match` names.",
+    412: "The memory's current version is not one that `If-Match` names.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     421: "The name in Host is not one of this server's.",

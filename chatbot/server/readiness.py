@@ -24,7 +24,7 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
     """The server runs."""
     storage: Literal["ok", "away"]
-    """`away` while the storage cannot be used; the server goes on by itself once it can."""
+    """`away` while the storage cannot be used; the server continues by itself once it can."""
 
 
 router = APIRouter(tags=["server"])

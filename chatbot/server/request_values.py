@@ -25,7 +25,7 @@ from chatbot.stores.records import read_time
 _MOST_TOKENS = 1_000_000_000
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
 VISIBLE = r"[^\s\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-"""Text with a visible character: control and direction marks are none."""
+"""Text with a visible character: control and direction marks do not count."""
 ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 
@@ -72,7 +72,7 @@ Moment = Annotated[
         {"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}], "pattern": "^[1-9][0-9]{3}-"}
     ),
 ]
-"""A time; without a zone it is UTC, and a mere date is its first moment."""
+"""A time; without a zone it is UTC, and a date means its first moment."""
 Tokens = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), Strict(), BeforeValidator(_whole_in_body)]
 """A number of tokens in a body."""
 TokensOrNone = Annotated[int, Interval(ge=0, le=2**53), Strict(), BeforeValidator(_whole_in_body)]

@@ -72,7 +72,7 @@ class Entry(Shape):
     """One entry of a transcript."""
 
     role: str
-    """`user`, `assistant`, `tool_call`, `tool`, or one for people alone, such as `error`."""
+    """`user`, `assistant`, `tool_call`, `tool`, or one only for people, such as `error`."""
     content: str
     at: datetime
 
@@ -220,7 +220,7 @@ class AddResult(Shape):
         return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted), "proposed": proposed}
 
     @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - what is known is all that is told
+    async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - nothing else is stored
         """Override `Shape`."""
         redacted = [*filter(None, made["redacted"].split(","))]
         warning = ONLY_PROPOSED if made.get("proposed") else ""

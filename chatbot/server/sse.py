@@ -45,8 +45,8 @@ def _encoded(data: Any) -> bytes:
 class EventStream(Response):
     """Response that streams events, with periodic comments that keep proxies from closing the connection.
 
-    What arrives while a piece is being sent goes into the next one, so that a burst or a slow client takes fewer of
-    them. The source is closed when sending ends.
+    Events that arrive while a piece is being sent go together into the next one, so that a burst or a slow client takes
+    fewer pieces. The source is closed when sending ends.
     """
 
     media_type = "text/event-stream"

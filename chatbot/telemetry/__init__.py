@@ -1,7 +1,7 @@
 """Spans and metrics by OpenTelemetry. Its packages are imported only when the settings ask for it.
 
 Metrics hold no texts, names or ids, and spans hold no texts: they say what was done, how long it took, and which store,
-model, tool or hook did it. Of an error they hold the type, because messages quote texts.
+model, tool or hook did it. They hold only the type of an error, because its message may quote texts.
 """
 
 from __future__ import annotations

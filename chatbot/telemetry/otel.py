@@ -1,7 +1,7 @@
 """Spans and metrics of OpenTelemetry, from the spans and counts of `chatbot.stores.span`.
 
 The names of the conventions for generative AI are used where there are any:
-https://opentelemetry.io/docs/specs/semconv/gen-ai/ is still in development, so its names are in this module alone.
+https://opentelemetry.io/docs/specs/semconv/gen-ai/ is still in development, so only this module has its names.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _PROVIDERS = {
 }
 """The conventions' names of providers that LiteLLM names differently."""
 _CALL_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-"""Buckets as the conventions for generative AI have them."""
+"""Buckets of the conventions for generative AI."""
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 _MEMORY_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _MEASURED_EVERY_S = 60.0
@@ -96,7 +96,7 @@ _ATTRIBUTES = {
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of span, and the histogram of its durations, which has only the `labels` of what is noted."""
+    """A kind of span, and the histogram of its durations, which has only these `labels`."""
 
     title: str
     metric: str
@@ -137,7 +137,7 @@ _COUNTERS = {
     "chatbot.memory.rows.retrieved": "Rows that those found",
     "chatbot.memory.rows.changed": "Rows written, by operation",
     "chatbot.memory.rows.maintained": "Rows that maintenance worked on",
-    "chatbot.storage.retries": "Transactions that a database was asked for again, by cause",
+    "chatbot.storage.retries": "Repeated transactions of a database, by cause",
 }
 
 
@@ -317,7 +317,7 @@ def _named(model: str) -> dict[str, str]:
 
 
 def _server_at(address: str) -> dict[str, str | int]:
-    """Return host and port of an address, which may be a host alone."""
+    """Return host and port of an address, which may be only a host."""
     if not address:
         return {}
     try:

@@ -66,7 +66,7 @@ class Telemetry(AsyncResource):
     @classmethod
     def of(cls, settings: TelemetrySettings, *, serves: bool) -> Telemetry:
         """Create telemetry from settings. Raises `ConfigError` if a header names a variable that is not set."""
-        to = f"{settings.endpoint} takes no telemetry; see endpoint in [telemetry]"
+        to = f"{settings.endpoint} accepts no telemetry; see endpoint in [telemetry]"
         _hear(lambda why: logger.warning("%s", without_secrets(f"{to}: {why}")))
         resource = Resource.create(
             {
@@ -131,13 +131,13 @@ class Telemetry(AsyncResource):
             try:
                 shut_down()
             except Exception as error:  # noqa: BLE001 - the library must not keep the program from ending
-                logger.info("telemetry did not end in order: %s", type(error).__name__)
+                logger.info("telemetry did not end cleanly: %s", type(error).__name__)
 
         ending = threading.Thread(target=end, name="telemetry ends", daemon=True)
         ending.start()
         await asyncio.to_thread(ending.join, _FAREWELL_S)
         if ending.is_alive():
-            logger.warning("the last telemetry was not taken within %g s: see endpoint in [telemetry]", _FAREWELL_S)
+            logger.warning("the last telemetry was not accepted within %g s: see endpoint in [telemetry]", _FAREWELL_S)
 
 
 def sampler(share: float) -> Sampler:

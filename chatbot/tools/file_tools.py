@@ -4,7 +4,7 @@ Each folder of a path is opened within the one before it, and no link is followe
 written, even if a folder is swapped for a link meanwhile. Nor are files with a second name (hard links), which may be
 outside. Names that begin with a dot are out of reach: they hold keys, settings and programs that run by themselves.
 
-What files say is data: it is redacted, framed as such, and bounded. Without a terminal to ask on, no tool is offered.
+Texts of files are redacted, framed as data, and bounded. Without a terminal to ask on, no tool is offered.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class WorkFolder:
             return list(_listed(folder, parts))
 
     def files(self, path: str) -> Iterator[str]:
-        """Yield the paths of all files below a folder, as far as `MOST_FILES`."""
+        """Yield the paths of all files below a folder, at most `MOST_FILES`."""
         waiting, found = [_parts(path)], 0
         while waiting and found < MOST_FILES:
             parts = waiting.pop(0)

@@ -4,8 +4,8 @@ Importing twice adds nothing: a session keeps its `origin`. A conversation that 
 edited in its file is updated, and a memory that was hidden here stays hidden.
 
 An imported row keeps its key in its metadata, with a hash of what was said there. An item whose hash is known adds
-nothing, wherever it was moved or copied. Any other item is an edit of the row with its key; it is a new row if there is
-none, or if another item of the import still says what that row says.
+nothing, wherever it was moved or copied. Any other item is an edit of the row with its key; it is a new row if no row
+has its key, or if another item of the import still has that row's text.
 
 The exchanges of a conversation are remembered before its session is created. A session that exists is therefore fully
 remembered even if an import was killed, and memories that were erased later do not come back.

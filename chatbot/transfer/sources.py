@@ -103,7 +103,7 @@ def _open(path: Path, kind: str | None) -> Source:
         if kind in {None, BUNDLE} and is_bundle(text):
             return Source(path, BUNDLE, lambda: read_bundle(text, str(path)))
         if kind == BUNDLE:
-            raise DamagedFile(f"{path} is not a bundle: its first line begins none")
+            raise DamagedFile(f"{path} is not a bundle: its first line does not begin one")
         members = [(path.name, lambda: text)]
     kind = kind or _recognised(members[0][1](), path)
     return Source(path, kind, lambda: _elements(kind, members))

@@ -215,7 +215,7 @@ class ParcelPlace(SyncPlace):
         return [*self._files, *self._taken]
 
     def read(self, name: str) -> bytes:
-        """Return a file that came."""
+        """Return a received file."""
         if name not in self._files:
             raise DamagedFile(f"{name} is not here any more")
         return self._files[name]

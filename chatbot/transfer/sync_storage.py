@@ -316,7 +316,7 @@ class SessionUnion:
             state["at"], state["record"] = given.at, _short(given.session)
 
     async def _resolved(self, machine: str, given: SessionLine, known: Entries) -> Said | None:
-        """Return the transcript of another machine, completed with entries that it gave before or that are here.
+        """Return the transcript of another machine, completed with entries that it sent before or that exist here.
 
         None if one of them is in a file that has not arrived yet.
         """

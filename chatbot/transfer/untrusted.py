@@ -170,7 +170,7 @@ class SessionLine(_Line, tag="session"):
         return str(self.session["id"])
 
     def checked(self, until: datetime, *, is_own: bool) -> SessionLine:
-        """Return it without the parts of one machine alone, unless it is our own backup. Raises `ValueError`."""
+        """Return it without the parts that belong to one machine, unless it is our own backup. Raises `ValueError`."""
         record, own = parse_record(self.session), self.own if is_own else None
         if self.ids and SESSIONS not in record.store_types:
             raise InvalidValue("a session has entries and no store for them")

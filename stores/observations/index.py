@@ -75,7 +75,7 @@ class TextIndex:
 
     @classmethod
     def opened(cls, shelf: Shelf) -> TextIndex:
-        """Return the index on a shelf; one in memory, with a warning, where none can be kept there."""
+        """Return the index on a shelf; one in memory, with a warning, if none can be kept there."""
         index = cls(shelf)
         try:
             index.open()
@@ -85,7 +85,7 @@ class TextIndex:
         return index
 
     def open(self) -> None:
-        """Use the sound segments and remove all else. Raises `StoreError` or `OSError`, but not for damaged files."""
+        """Use the valid segments and remove all else. Raises `StoreError` or `OSError`, but not for damaged files."""
         self.shelf.prepare()
         self.refresh()
         if {*self.shelf.names()} - {each.name for each in self._pieces.all}:
@@ -221,7 +221,7 @@ class TextIndex:
             nothing: list[tuple[int, int, dict[str, dict[str, int]]]] = [(row, 0, {}) for row in inside]
             return build(segment.start, segment.end, nothing, [segment]).save(hands)
         except (OSError, StoreError) as error:
-            logger.info("what is left of %s is indexed again: %s", segment.piece.name, error)
+            logger.info("the rest of %s is indexed again: %s", segment.piece.name, error)
             return None
 
     def _use_segments(self) -> None:

@@ -152,7 +152,7 @@ class FileLog(Log):
         return place
 
     def take_as_read(self, size: int) -> None:
-        """Count that many bytes of the present file as read. Needs the lock, so that it cannot be replaced."""
+        """Count that many bytes of the current file as read. Needs the lock, so that it cannot be replaced."""
         self._opened()
         self._position = size
 

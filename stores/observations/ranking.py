@@ -73,7 +73,7 @@ class Totals:
         )
 
     def update(self, visible: Visible, overlay: Overlay, log: Sequence[int]) -> None:
-        """Count the rows that were put, or added to the flags, since the last time."""
+        """Count the rows that were put into the overlay, or got a flag, since the last call."""
         rows = {*log[self._changes :]}
         self._changes = len(log)
         if len(visible.flags) != self._horizon:
@@ -84,7 +84,7 @@ class Totals:
 
     @property
     def norms(self) -> Ints:
-        """Return what BM25 adds to a frequency in its denominator, by `field << 8 | byte of the length`."""
+        """Return the term that BM25 adds to a frequency in its denominator, by `field << 8 | byte of the length`."""
         if self._norms is None:
             averages = np.array([length / self.count if length else 1.0 for length in self.lengths])[:, None]
             self._norms = (K1 * ((1 - _BS) + _BS * LENGTH_OF[None] / averages)).reshape(-1)

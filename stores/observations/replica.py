@@ -51,7 +51,7 @@ class Snapshots:
         """True if other machines read it too, so that it is worth writing while this one runs."""
 
     def load(self) -> tuple[Table, Mark] | None:
-        """Return the snapshot; None if there is no sound one."""
+        """Return the snapshot; None if there is no valid one."""
         pieces = self._pieces()
         pieces.refresh()
         return next(iter(pieces.all.values()), None)

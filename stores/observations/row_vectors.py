@@ -221,7 +221,7 @@ class Vectors:
         self._digests[self._numbers] = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
 
     def _used(self, digests: array[int], wanted: Ints | None = None, without: Ints | None = None) -> Ints:
-        """Return a flag for each vector, part by part: 1 if it is its row's last, of the present text, and wanted."""
+        """Return a flag for each vector, part by part: 1 if it is its row's last, of the current text, and wanted."""
         usable = self.present(digests)
         if wanted is not None:
             usable[len(wanted) :] = False

@@ -41,7 +41,7 @@ from chatbot.stores.on_disk.sessions import FolderSessions
 from chatbot.stores.records import SessionRecord, decode_record, is_session_id
 
 ASIDE = "set-aside"
-"""Folder in an identity's memory to which damaged folders are moved whole."""
+"""Folder in an identity's memory to which damaged folders are moved."""
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _STRAY_AFTER_S = 3600.0
 _NAMED = 3
@@ -113,7 +113,7 @@ def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], 
     ]
     if changed:
         others = f"; and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-        what = f"{path} was changed after it was written, {'; '.join(changed[:_NAMED])}{others}: look at it, it is kept"
+        what = f"{path} was changed after it was written, {'; '.join(changed[:_NAMED])}{others}: check it; it is kept"
         yield Flaw(subject, "note" if not bad else "bad", what, mend=partial(_sealed_again, path, lock))
 
 

@@ -227,7 +227,7 @@ def _head(folder: Folder) -> dict[str, Any]:
 
 
 def _damage(folder: Folder) -> str:
-    """Describe what cannot be read in the index; empty if it is sound."""
+    """Describe what cannot be read in the index; empty if it is intact."""
     return _readable(folder)[1]
 
 

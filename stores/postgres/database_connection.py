@@ -82,7 +82,7 @@ def settings_of(url: str) -> dict[str, Any]:
 
 
 def check(connection: psycopg.Connection[Row]) -> None:
-    """Raise if the server has closed the connection: only that is ever sent to an idle one."""
+    """Raise if the server has closed the connection: a server sends nothing else to an idle one."""
     readable, _, _ = select.select([connection.fileno()], [], [], 0)
     if readable:
         connection.close()
@@ -180,7 +180,7 @@ _FAULTS = {
 _NO_PRIMARY = "all of its servers are read-only: wait until one is promoted, or promote one (pg_ctl promote)"
 _NOBODY = "no PostgreSQL answers there: start it, or correct url in [storage]"
 _NO_HOST = "host not found: correct url in [storage]"
-_FULL = "the database has no connection left: raise max_connections, or put PgBouncer before it"
+_FULL = "the database has no connection left: raise max_connections, or put PgBouncer in front"
 _ABSENCES = {
     "session is read-only": _NO_PRIMARY,
     "server is in hot standby mode": _NO_PRIMARY,

@@ -42,7 +42,7 @@ WITH head AS ({_NEXT})
 INSERT INTO chatbot.line (identity, session, name, n, record)
 SELECT %(identity)s, %(session)s, %(name)s, head.next, %(record)s FROM head
 """
-"""Append to lines that are there; a deleted session has none, because its row of `head` is deleted before its parts."""
+"""Append to existing lines; a deleted session has none, because its row of `head` is deleted before its parts."""
 
 RENEW_GENERATION = """
 UPDATE chatbot.head SET generation = %(generation)s

@@ -4,7 +4,7 @@
         opener = "my_package.my_module:MyBackend"   # from a folder to the backend of the identity in it
         processes = True                            # False if the data ends with the process
 
-Inherit `PlaceContract` for a place alone.
+Inherit `PlaceContract` for only a place.
 """
 
 from __future__ import annotations

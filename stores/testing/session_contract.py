@@ -12,7 +12,7 @@
 
     TestMyHistories = MyMachine.TestCase
 
-Inherit the classes of the contracts that the store keeps, and open it with caps of 3 or more. `StoreMachine` compares
+Inherit the classes of the contracts that the store has, and open it with caps of 3 or more. `StoreMachine` compares
 it with `InMemoryStore`, taken as the perfect model, over random histories. Needs pytest and Hypothesis, and no plug-in
 of theirs: each test runs its own event loop.
 """

@@ -101,7 +101,7 @@ async def test_what_blocks_everything_is_told_of_as_slow_and_its_answer_counts(b
     listen(bus, "b", waits, timeout_s=30)
     event = Happened()
     assert await bus.publish(event) in (["here", "there"], ["there"])  # its time-out may strike where it awaits again
-    assert "it let nothing else run for 0.2 s, and has 0.1 s" in failures.read()[-1].message
+    assert "it blocked everything for 0.2 s; its limit is 0.1 s" in failures.read()[-1].message
     assert {failure.hook for failure in failures.read()} == {"a"}
     assert event.notices[0].startswith("the hook 'a' ")
 
@@ -195,7 +195,7 @@ async def test_a_failure_in_the_background_is_told_with_the_next_event(bus: Bus)
     await bus.publish(elsewhere)
     await bus.publish(later)
     assert elsewhere.notices == []
-    assert later.notices == ["the hook 'a' failed, and was passed over: ValueError: no"]
+    assert later.notices == ["the hook 'a' failed and was skipped: ValueError: no"]
 
 
 @pytest.mark.parametrize(

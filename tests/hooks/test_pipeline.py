@@ -230,7 +230,7 @@ async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() 
         receipt = await runtime.chat(session).turn("Where in Norway does my sister Ingrid live?")
         assert receipt.reply == "Noted."
         assert receipt.memory == {}
-        assert receipt.notices == ["the hook 'inject' failed, and was passed over: it did not finish within 0.05 s"]
+        assert receipt.notices == ["the hook 'inject' failed and was skipped: it did not finish within 0.05 s"]
 
 
 async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:

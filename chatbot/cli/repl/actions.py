@@ -95,7 +95,7 @@ _LONGEST_SHOWN = 600
 _SHORTEST_SHOWN = 120
 _LONGEST_GRANT = 300
 _MOST_SHOWN = 20
-"""Maximum characters of a call, least characters of each argument, and maximum arguments."""
+"""Maximum characters of a call, minimum characters of each argument, and maximum arguments."""
 _ANSWERS: dict[str, Answer] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
 
 

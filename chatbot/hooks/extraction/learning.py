@@ -43,7 +43,7 @@ _SAME_SUBJECT = 50
 """Maximum facts on a subject that are compared with a new one."""
 _SAID_AT_ONCE = 5
 _ALIKE = 0.85
-"""The least cosine at which a fact replaces another: two such facts mean nearly the same, and the newer one updates."""
+"""Minimum cosine at which a fact replaces another: two such facts mean nearly the same, and the newer one updates."""
 _MOST_ALIKE = 10
 
 

@@ -254,8 +254,8 @@ async def _by_run(
         is_whole = end == len(known) and noted == len(entries) and not access.is_answered(session.id)
         if len(records) == 1 and is_whole:
             return _Continuation(session)
-        kept = list(_kept(entries[:noted]))  # it may have gone on elsewhere
-        kept = kept[: max(0, end - len(known) + len(kept))]  # those of the run from before the session are not in it
+        kept = list(_kept(entries[:noted]))  # it may have continued elsewhere
+        kept = kept[: max(0, end - len(known) + len(kept))]  # the session lacks those from before it began
         if not kept or _digest_of(kept[-1][1]) != run[-1].user:
             continue
         reply = kept[-1][2]

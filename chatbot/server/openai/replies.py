@@ -47,7 +47,7 @@ class PendingReply:
 
     @property
     def session_id(self) -> str | None:
-        """The session that it is said in."""
+        """The session that it belongs to."""
         return None if self.session is None else self.session.id
 
     @property

@@ -395,7 +395,7 @@ class ReplyRequest(Asking):
     frequency_penalty: Penalty | None = None
     """Penalty for words by how often they occurred."""
     reasoning_effort: str | None = None
-    modalities: list[Annotated[Literal["text"], only("text", otherwise="replies are text alone")]] | None = None
+    modalities: list[Annotated[Literal["text"], only("text", otherwise="replies are only text")]] | None = None
     """Content types of replies."""
     functions: Unsupported = None
     function_call: Unsupported = None

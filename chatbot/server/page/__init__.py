@@ -100,5 +100,5 @@ def _value(parameter: Parameter, text: str) -> Any:
     if parameter.item is bool:
         return True
     if parameter.choices and text not in parameter.choices:
-        raise InvalidValue(f"{parameter.name}: {text!r:.40} is none of {', '.join(parameter.choices)}")
+        raise InvalidValue(f"{parameter.name}: {text!r:.40} is not one of {', '.join(parameter.choices)}")
     return checked(parameter, list(filter(None, map(str.strip, text.split(",")))) if parameter.is_list else text)

@@ -55,7 +55,7 @@ _ATTRIBUTES = {
     "mspace": {"width"},
     "mtd": {"columnalign"},
 }
-"""Classes come from this module alone: HTML in a text is shown as text, so no text brings attributes."""
+"""Only this module sets classes: HTML in a text is shown as text, so no text can add attributes."""
 _KEEPS_BACKSLASH = "()[]{},;:%"
 r"""Marks whose backslash stays, as they occur in formulas that are not complete yet: `\(x`, `\,`."""
 _FORMULA_MARKS = {"$$": "$$", "\\(": "\\)", "\\[": "\\]", "$": "$"}
@@ -188,7 +188,7 @@ def _escape(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdow
 
 
 def _formula(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
-    r"""Formulas between `$$`, `\(` and `\)`, `\[` and `\]`, or single dollars that are no prices."""
+    r"""Formulas between `$$`, `\(` and `\)`, `\[` and `\]`, or single dollars that are not prices."""
     at, text = state.pos, state.src
     mark = next((each for each in _FORMULA_MARKS if text.startswith(each, at)), "")
     begin = at + len(mark)
@@ -202,7 +202,7 @@ def _formula(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdo
 
 
 def _is_formula(text: str, begin: int, end: int) -> bool:
-    """Return whether the text between two dollars is a formula: `$5 and $10`, `US$5` and `$HOME:$PATH` are none."""
+    """Return whether the text between two dollars is a formula: `$5 and $10`, `US$5` and `$HOME:$PATH` are not."""
     inside = text[begin:end]
     is_apart = not (text[: begin - 1][-1:].isalnum() or text[end + 1 : end + 2].isalnum())
     is_price = inside[0].isdecimal() and " " in inside and not _TEX_SIGN.search(inside)
@@ -239,7 +239,7 @@ def _mathml(formula: str) -> str:
         # Braces around a matrix, so that an exponent after it applies to the whole matrix.
         text = _END_MATRIX.sub(r"\g<0>}", _BEGIN_MATRIX.sub(r"{\g<0>", formula[len(mark) : -len(mark)].strip()))
         html = convert(text, display="block" if is_block else "inline")
-    except Exception:  # noqa: BLE001 - it raises anything for a text that is no formula
+    except Exception:  # noqa: BLE001 - any error may come from a text that is no formula
         return f"<code>{escapeHtml(formula)}</code>"
     return f'<span class="formula" tabindex="0">{html}</span>' if is_block else html
 

@@ -318,7 +318,7 @@ async def _write(file: Path, before: str | None, text: str, identities: Identiti
 
 
 def _synced(access: IdentityAccess) -> list[tuple[str, datetime]]:
-    """Return the places of syncs, and when each was last synced with."""
+    """Return the places of `[sync]`, each with the time of its last sync."""
     state = SyncState.read(access.runtime.memory.backend.document(STATE))
     return [(name, parse_time(place.at)) for name, place in state.places.items() if place.at]
 

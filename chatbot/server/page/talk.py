@@ -67,7 +67,7 @@ class Exchange:
 
     @property
     def remembered(self) -> str:
-        """Return a note of what is remembered: if the message only asks, the reply alone."""
+        """Return a note of what is remembered: if the message only asks, only the reply."""
         if not (self.receipt or {}).get("remembered"):
             return ""
         return "remembered the reply" if only_asks(self.question or "") else "remembered this"
@@ -183,7 +183,7 @@ async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
 
 
 async def since(session: SessionHandle, moment: datetime, written: str) -> list[Exchange] | None:
-    """Return the exchanges after the message of that moment; None if it is gone or its reply is not of `written`."""
+    """Return the exchanges after the message of that moment; None if it or the reply of `written` is gone."""
     entries = await entries_since(session, moment)
     found = exchanges(entries)
     if not found or found[0].moment != moment or found[0].written != written:
