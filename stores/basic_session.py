@@ -141,7 +141,7 @@ class KeyValueFile:
             try:
                 entries = _read(folder)
             except DamagedFile as error:
-                raise DamagedFile(f"{error}; mend it, or set it aside with `chatbot doctor --fix`") from error
+                raise DamagedFile(f"{error}; repair it, or set it aside with `chatbot doctor --fix`") from error
             if not entries:
                 folder.check_there()
         return entries
@@ -172,7 +172,7 @@ def _read_guarded(folder: Folder) -> dict[str, KeyValue]:
     except DamagedFile as error:
         aside = folder.set_aside(KEY_VALUES_NAME)
         raise DamagedFile(
-            f"{error}; it was set aside as {aside}: mend it and rename it back, or go on without its entries"
+            f"{error}; it was set aside as {aside}: repair it and rename it back, or continue without its entries"
         ) from error
 
 

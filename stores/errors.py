@@ -145,7 +145,7 @@ class UnknownOutcome(StoreAway):
 
     in_public = (
         "the connection to the storage broke while something was written, and it is not known whether it was kept: "
-        "look before you repeat it"
+        "check before you repeat it"
     )
 
 

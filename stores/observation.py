@@ -71,7 +71,7 @@ PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
 """Types archived last past a cap, and without a default time to live."""
 
 LASTING_IN_RANK = frozenset({"exchange", "compressed_summary"})
-"""Types ranked as if new, at any age; caps still go by their decayed strength.
+"""Types ranked as if new, at any age; caps still use their decayed strength.
 
 A digest starts with the decayed importance of its best row, and must not decay again.
 """

@@ -85,7 +85,7 @@ class Hook(ABC):
     """
 
     topics: ClassVar[tuple[str, ...]]
-    """The topics that it listens to; `*` matches any text: `memory.*.update`. Empty for one that only provides."""
+    """The topics that it listens to; `*` matches any text: `memory.*.update`. Empty: it only provides capabilities."""
     priority: ClassVar[int] = 100
     """Lower ones run first; equal ones in the order of their names."""
     timeout_s: ClassVar[float] = 10.0

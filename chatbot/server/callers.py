@@ -44,7 +44,7 @@ class Grant(Struct, frozen=True):
     rate_per_minute: int = 0
     """0 leaves it to the server's settings."""
     metrics: bool = False
-    """True for a metrics token, which reads those of all identities."""
+    """True for a metrics token, which reads the metrics of all identities."""
     rights: frozenset[Right] = GUEST_RIGHTS
     """The rights of the holder; those of a guest by default."""
     namespace: str = ""

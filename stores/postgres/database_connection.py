@@ -152,7 +152,7 @@ def unknown_end(error: psycopg.Error, where: str) -> StoreError:
     """Return the error for a write with an unknown outcome."""
     return UnknownOutcome(
         f"{where}: the connection broke while something was written, and it is not known whether it was kept: "
-        f"look before you repeat it ({_short(error)})"
+        f"check before you repeat it ({_short(error)})"
     )
 
 
