@@ -83,7 +83,7 @@ def test_a_command_starts_without_what_only_turns_and_servers_need() -> None:
         "whoosh",
         "mcp",
         "opentelemetry",
-        "chatbot.orders",
+        "chatbot.memory.orders",
         "chatbot.stores.observations",
     }
     modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.memory.command"
@@ -207,7 +207,7 @@ MAY_TOUCH_FILES = {
     "providers.py": "configuration: a table that ships",
     "server/identities.py": "configuration: which identities there are",
     "tools/mcp/connection.py": "configuration: the working folder of a server of tools",
-    "orders.py": "a table that ships",
+    "memory/orders.py": "a table that ships",
     "redaction.py": "a table that ships",
     "server/page/sheets.py": "files that ship",
     "cli/memory/changing.py": "import from a file that the user names",
