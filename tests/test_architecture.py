@@ -217,7 +217,6 @@ MAY_TOUCH_FILES = {
     "transfer/sync_place.py": "the folder that the user names",
     "transfer/backups.py": "the file that the user names, and the identity's own",
     "server/native/machines.py": "a backup on its way",
-    "options.py": "the file of an identity",
     "cli/storage.py": "configuration: identity.toml, and the backup that the user names",
     "tools/file_tools.py": "the folder that the user names for the model",
     "cli/sessions/moving.py": "export and import of files that the user names",
