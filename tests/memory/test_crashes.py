@@ -1,4 +1,4 @@
-"""`kill -9` at random moments, some 1,500 times, and power cuts: nothing acknowledged is lost, everything opens.
+"""`kill -9` at random moments, some 1,400 times, and power cuts: nothing acknowledged is lost, everything opens.
 
 That many at night, a share of them else (see `tests.effort`); `CRASH_ROUNDS` in the environment multiplies them.
 """
@@ -30,8 +30,6 @@ KILLS = {
     "use": 25,
     "purge": 50,
     "snapshot": 40,
-    "maintain": 40,
-    "correct": 30,
 }
 CUTS = {
     "append": 12,

@@ -525,8 +525,22 @@ async def test_a_session_writes_in_its_own_name(tmp_path: Path, clock: Clock) ->
         plain = await memory.create_session(["basic_session"], "chat")
         with pytest.raises(UnsupportedOperation, match="observation"):
             await plain.memory.remember("x")
-    lines = (tmp_path / "memory" / "observations.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(lines[0])["who"] == "chat"
+    line, *_ = (tmp_path / "memory" / "observations.jsonl").read_bytes().splitlines()
+    assert json.loads(line)["who"] == "chat"
+
+
+async def test_what_takes_the_place_of_another_is_one_line_which_a_kill_leaves_whole_or_not_at_all(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
+        old, wrong = [(await memory.memory().remember(title)).id for title in ("old", "wrong")]
+        await memory.memory().remember_all([Draft(title="new", supersedes=old), Draft(title="right", forgets=wrong)])
+        assert [row.title for row in await memory.memory().every()] == ["right", "new"]
+    lines = [*map(json.loads, (tmp_path / "memory" / "observations.jsonl").read_bytes().splitlines())]
+    assert [(line["event"], line.get("supersedes"), line.get("forgets")) for line in lines[2:]] == [
+        ("add", old, None),
+        ("add", None, wrong),
+    ]
 
 
 async def test_a_reader_whose_uses_cannot_be_counted_still_gets_an_answer(
