@@ -133,15 +133,15 @@ def test_variables_of_the_environment_may_hold_lists_and_numbers() -> None:
     assert config.terminal.markdown is False
 
 
-@pytest.mark.parametrize(("own", "holds"), [(0, 1), (5, 1), (0.5, 0.5), (1, 1), ("0", 1), ("1000", 1), ("nan", 1), (-1, 1)])
+@pytest.mark.parametrize(
+    ("own", "holds"), [(0, 1), (5, 1), (0.5, 0.5), (1, 1), ("0", 1), ("1000", 1), ("nan", 1), (-1, 1)]
+)
 @pytest.mark.parametrize(
     ("section", "key"), [("budget", "session_usd"), ("budget", "day_usd"), ("extraction", "budget_usd")]
 )
 def test_an_identity_lowers_limits_and_lifts_none(section: str, key: str, own: object, holds: float) -> None:
     def limit(file: dict[str, Any], identity: dict[str, Any]) -> Any:
-        return to_builtins(Settings(None, file, {}, {}).with_identity(identity, Path("identity.toml")).combined())[
-            section
-        ][key]
+        return to_builtins(Settings(None, file).with_identity(identity, Path("identity.toml")).combined())[section][key]
 
     assert limit({section: {key: 1}}, {section: {key: own}}) == holds
     assert limit({section: {key: 0}}, {section: {key: 7}}) == limit({}, {section: {key: 7}}) == 7
@@ -188,11 +188,11 @@ def test_no_setting_takes_a_number_out_of_all_range() -> None:
             *(type(DEFAULTS[place])([number]) for number in WILD if isinstance(DEFAULTS[place], list)),
         ):
             with pytest.raises((ConfigError, StoreError), match=place[-1]):
-                in_force(Settings(None, _nested(place, value), {}, {}).combined())
+                in_force(Settings(None, _nested(place, value)).combined())
         if isinstance(DEFAULTS[place], int | float) and not isinstance(DEFAULTS[place], bool):
             for text in ("inf", "nan", "1e23", "9" * 23):
                 with pytest.raises((ConfigError, StoreError), match=place[-1]):
-                    in_force(Settings(None, {}, _nested(place, text), {}).combined())
+                    in_force(Settings(None, {}, {"CHATBOT_X": _nested(place, text)}).combined())
 
 
 @pytest.mark.parametrize(
