@@ -301,46 +301,6 @@ class Importing(Remembering):
     batch = 100
 
 
-class Using(Remembering):
-    """Rows are used so often that the journal is compacted again and again."""
-
-    life_s = 0.15
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.uses = 0
-        asyncio.run(self.fill())
-
-    async def fill(self) -> None:
-        """Add the rows, one of them in the place of another."""
-        async with self.open() as store:
-            await store.commit(OWNER, [_adding(number) for number in range(10)])
-            await store.commit(OWNER, [Event(kind="supersede", at=NOW, ids=(_adding(0).ids[0],), by=_adding(1).ids[0])])
-
-    async def work(self, worker: int, ack: Ack) -> None:
-        async with self.open() as store:
-            for number in count():
-                using = Event(kind="use", at=NOW, ids=_adding(1 + number % 9).ids)
-                await store.commit(OWNER, [using] * 500)
-                ack("500")
-
-    def verify(self, acked: list[str]) -> None:
-        self.uses += sum(map(int, acked))
-        rows = asyncio.run(self.rows())
-        assert len(rows) == 9
-        used = sum(row.use_count for row in rows)
-        assert used >= self.uses, (used, self.uses)
-        self.uses = used
-        asyncio.run(self.look_back())
-
-    async def look_back(self) -> None:
-        """Compaction keeps the history."""
-        async with self.open() as store:
-            old, new = await store.history(OWNER, _adding(0).ids[0])
-            assert [event.kind for event in old.events] == ["add", "supersede"]
-            assert new.observation.id == _adding(1).ids[0]
-
-
 class Purging(Remembering):
     """Rows are erased soon after they were written; what is gone is in no file."""
 
@@ -664,7 +624,6 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "erase": Erasing,
     "remember": Remembering,
     "import": Importing,
-    "use": Using,
     "purge": Purging,
     "snapshot": Saving,
 }

@@ -27,7 +27,6 @@ KILLS = {
     "erase": 25,
     "remember": 40,
     "import": 15,
-    "use": 25,
     "purge": 50,
     "snapshot": 40,
 }
@@ -40,7 +39,6 @@ CUTS = {
     "fork": 12,
     "delete": 12,
     "remember": 12,
-    "use": 6,
     "purge": 12,
 }
 
