@@ -172,7 +172,7 @@ class _Tokenizer:
         }
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Return the numbers of the pieces; a run of unknown signs is one number, and none at the beginning."""
+        """Return the numbers of the pieces; unknown characters in a row are one number, and none at the beginning."""
         return [each for before, each in pairwise([-1, *self._package.encode(text)]) if each or before > _START]
 
     def _find(self, text: str) -> int | None:
