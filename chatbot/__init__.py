@@ -7,15 +7,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chatbot.chat.chat import Chat
-    from chatbot.chat.dialogue import ToolContext
-    from chatbot.chat.receipts import Receipt
-    from chatbot.errors import ChatbotError
-    from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
-    from chatbot.models import Model, ScriptedModel, open_model
-    from chatbot.options import Options
-    from chatbot.runtime import Runtime
-    from chatbot.tools import Tool
+    from chatbot.chat.chat import Chat as Chat
+    from chatbot.chat.dialogue import ToolContext as ToolContext
+    from chatbot.chat.receipts import Receipt as Receipt
+    from chatbot.errors import ChatbotError as ChatbotError
+    from chatbot.memory import MemorySystem as MemorySystem
+    from chatbot.memory import SessionHandle as SessionHandle
+    from chatbot.memory import SessionRecord as SessionRecord
+    from chatbot.models import Model as Model
+    from chatbot.models import ScriptedModel as ScriptedModel
+    from chatbot.models import open_model as open_model
+    from chatbot.options import Options as Options
+    from chatbot.runtime import Runtime as Runtime
+    from chatbot.tools import Tool as Tool
 
 _HOMES = {
     "Chat": "chatbot.chat.chat",
@@ -33,25 +37,11 @@ _HOMES = {
     "open_model": "chatbot.models",
 }
 
-__all__ = [
-    "Chat",
-    "ChatbotError",
-    "MemorySystem",
-    "Model",
-    "Options",
-    "Receipt",
-    "Runtime",
-    "ScriptedModel",
-    "SessionHandle",
-    "SessionRecord",
-    "Tool",
-    "ToolContext",
-    "open_model",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name's module when the name is asked for."""
+    """Import the module of a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'chatbot' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

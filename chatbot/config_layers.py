@@ -10,8 +10,9 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args, get_origin
 
 from msgspec import ValidationError, convert
@@ -36,7 +37,6 @@ _DEEP = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
 _LARGEST = 1_000_000
 """Maximum characters of a file of settings."""
-_ENVIRONMENT = "the environment"
 _Layers = dict[Path | str, Table]
 """Layers by their file or other source, in ascending priority."""
 NAMED_BY = {"model": "name", "embedding": "model", "extraction": "model"}
@@ -50,7 +50,12 @@ class Settings:
     """The layers of a configuration, read once; `combined` merges them."""
 
     def __init__(
-        self, path: Path | None, file: Table, environment: Table, flags: Table, *, is_chosen: bool = True
+        self,
+        path: Path | None,
+        file: Table,
+        environment: Mapping[str, Table] = MappingProxyType({}),
+        *,
+        is_chosen: bool = True,
     ) -> None:
         self.path = path
         self.folder = path.parent.resolve() if path else user_data_path("chatbot")
@@ -62,7 +67,7 @@ class Settings:
         """The user's own file, and its settings that apply below a file found in the current folder."""
         self._identity: tuple[Path | str, Table] = ("identity", {})
         self._environment = environment
-        self._flags = flags
+        self._flags: Table = {}
 
     @classmethod
     def read(cls, path: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -81,7 +86,7 @@ class Settings:
             is_chosen = allowed.is_allowed(found, file)
             mine = read_toml(own) if own.is_file() else {}
             beneath = {name: mine[name] for name in _BENEATH if name in mine}
-        settings = cls(found, file, _from_environment(environ), {}, is_chosen=is_chosen)
+        settings = cls(found, file, _from_environment(environ), is_chosen=is_chosen)
         settings._own = (own, beneath)
         return settings
 
@@ -147,7 +152,7 @@ class Settings:
             **({file: own} if own else {}),
             self.path or "defaults": self._file,
             identity_path: identity,
-            _ENVIRONMENT: self._environment,
+            **self._environment,
             "the flags": self._flags,
         }
 
@@ -168,7 +173,7 @@ def check_found(
 ) -> None:
     """Raise `ConfigError` for a mistake in an untrusted file, or a setting that needs trust."""
     if allowed.needing_trust(table, is_weakest=is_weakest, providers=providers):
-        Settings(path, table, {}, {}).combined()
+        Settings(path, table).combined()
         allowed.check(path, table, remedy, is_weakest=is_weakest, providers=providers)
 
 
@@ -227,16 +232,17 @@ def _lifts(value: Any, limit: Any) -> bool:
     return most > 0 and not 0 < own <= most
 
 
-def _from_environment(environ: Mapping[str, str]) -> Table:
-    table: Table = {}
-    for variable, text in environ.items():
-        if variable.startswith(_PREFIX) and variable != FILE_VARIABLE:
-            *sections, key = variable.removeprefix(_PREFIX).lower().split("__")
-            inner = table
-            for section in sections:
-                inner = inner.setdefault(section, {})
-            inner[key] = _value(variable, text)
-    return table
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Table]:
+    """Return the table that each of our variables sets, by the variable."""
+    return {
+        variable: reduce(
+            lambda inner, key: {key: inner},
+            reversed(variable.removeprefix(_PREFIX).lower().split("__")),
+            _value(variable, text),
+        )
+        for variable, text in environ.items()
+        if variable.startswith(_PREFIX) and variable != FILE_VARIABLE
+    }
 
 
 def _value(variable: str, text: str) -> Any:
@@ -300,24 +306,13 @@ def _unknown(place: tuple[str, ...], known: Sequence[str], layers: _Layers) -> C
 def _error(layers: _Layers, place: Sequence[str], message: str) -> ConfigError:
     """Prefix the message with the file or environment variable that set `place`, if known."""
     at = _source(layers, place) or list(layers)[1]
-    told = f"{at} in {_ENVIRONMENT}" if isinstance(at, str) and at.startswith(_PREFIX) else at
-    return ConfigError(f"{told}: {message}", at=at)
+    shown = f"{at} in the environment" if isinstance(at, str) and at.startswith(_PREFIX) else at
+    return ConfigError(f"{shown}: {message}", at=at)
 
 
 def _source(layers: _Layers, place: Sequence[str]) -> Path | str:
     """Return the source of the setting at `place`: a file, a variable, or another layer; empty if none."""
-    for name, layer in reversed(list(layers.items())):
-        if _holds(layer, place):
-            return _variable(_found(layer, place), place) if name == _ENVIRONMENT else name
-    return ""
-
-
-def _variable(value: Any, place: Sequence[str]) -> str:
-    """Return the variable that sets the value at `place`, or the first one of a table there."""
-    while isinstance(value, dict) and value:
-        key, value = next(iter(value.items()))
-        place = [*place, key]
-    return _PREFIX + "__".join(place).upper()
+    return next((name for name, layer in reversed(layers.items()) if _holds(layer, place)), "")
 
 
 def _is_key(place: Sequence[str], value: Any) -> bool:

@@ -293,10 +293,10 @@ def open_memory(
     `InvalidValue`.
     """
     if isinstance(place, str) and "://" in place:
-        settings = Settings(None, {"storage": {"url": place}}, {}, {})
+        settings = Settings(None, {"storage": {"url": place}})
     else:
         file = Path(place or "").resolve() / FILE_NAME
-        settings = Settings.read(file) if place and file.is_file() else Settings(file, {}, {}, {})
+        settings = Settings.read(file) if place and file.is_file() else Settings(file, {})
     setup = Setup.resolve(Options(identity=identity, agent=agent, project=project, settings=settings))
     system = setup.open_memory(
         ephemeral=place is None,

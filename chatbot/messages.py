@@ -1,8 +1,8 @@
 """Prompts and replies as values that are independent of providers.
 
 `Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of `TextDelta`
-and `ToolCallDelta`, then exactly one `Finished`. Terms that several packages share are here, too: those of tasks and
-concepts, the ends of sentences, and whether a text is a question.
+and `ToolCallDelta`, then exactly one `Finished`. Terms that several packages share are here, too: those of tasks,
+the ends of sentences, and whether a text is a question.
 """
 
 from __future__ import annotations
@@ -217,8 +217,6 @@ def without_blocks(text: str) -> str:
 TaskStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 TaskScope = Literal["user", "agent", "collaborative"]
 Priority = Literal["high", "normal", "low"]
-CONCEPTS = ("how-it-works", "why-it-exists", "what-changed", "problem-solution", "gotcha", "pattern", "trade-off")
-"""Kinds of knowledge by which memories can be found."""
 
 _ABBREVIATED = re.compile(
     r"\b(?:St|Mr|Mrs|Ms|Dr|Prof|Jr|Sr|vs|etc|e\.g|i\.e|approx|no|[A-Z]|(?:[A-Z]\.)+[A-Z]|Ave|Rd|Mt|Ft|Sgt|Lt|Col)\.$"

@@ -211,11 +211,10 @@ class Operation(Struct, frozen=True):
         """The parameters that a door offers, by the names that they have there."""
         return {name: each for each in self.parameters if (name := each.at(door)) is not None}
 
-    def returns(self, names: Mapping[str, Any]) -> Any:
-        """Return the type of its result; `names` has types that are only imported for checking."""
-        text = self.function.__annotations__["return"]
-        hints = get_type_hints(SimpleNamespace(__annotations__={"return": text}), self.function.__globals__, {**names})
-        return hints["return"]
+    @property
+    def returned(self) -> Any:
+        """The type of its result, which is imported now."""
+        return _hints_of(self.function, {"return": self.function.__annotations__["return"]})["return"]
 
     async def run(self, context: Any, door: Door, given: Mapping[str, Any]) -> Any:
         """Call it with values by the names of its parameters; the others keep the defaults of that door."""
@@ -285,7 +284,7 @@ def fields_of(fields: type) -> list[Parameter]:
 def _parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     _, *signature = inspect.signature(function).parameters.values()
     shown = {each.name: each.annotation for each in signature}
-    hints = get_type_hints(SimpleNamespace(__annotations__=shown), function.__globals__, include_extras=True)
+    hints = _hints_of(function, shown)
     found: list[Parameter] = []
     for each in signature:
         if each.kind is each.VAR_KEYWORD:
@@ -294,6 +293,10 @@ def _parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
             positional = each.kind is each.POSITIONAL_OR_KEYWORD
             found.append(_parameter(each.name, hints[each.name], each.default, is_positional=positional))
     return tuple(found)
+
+
+def _hints_of(function: Callable[..., Any], annotations: Mapping[str, Any]) -> dict[str, Any]:
+    return get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True)
 
 
 def _parameter(name: str, hint: Any, default: Any, *, is_positional: bool = False) -> Parameter:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, cast
+from typing import Annotated, Any, TypedDict, Unpack, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chatbot import memory
 from chatbot.errors import SessionExpired, SessionNotFound, WrongAgent
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.operation import (
@@ -48,18 +49,7 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.observation import Observation, Status, Triple, Type
 from chatbot.stores.query import EVERY, Order, Progress, Version, check_limit
-from chatbot.stores.records import TranscriptEntry, micros, moment
-
-if TYPE_CHECKING:
-    from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
-    from chatbot.memory.erasure import Erasure
-    from chatbot.memory.memory import Memory
-    from chatbot.memory.people import Person, Task
-    from chatbot.memory.projects import Project, ProjectContent
-    from chatbot.memory.reading import Hit
-    from chatbot.memory.session_search import SessionHit
-    from chatbot.memory.standing import Profile
-    from chatbot.memory.writing import AddResult
+from chatbot.stores.records import SessionRecord, TranscriptEntry, micros, moment
 
 OPERATIONS = OperationTable()
 reads, adds = partial(OPERATIONS.declares, "reads"), partial(OPERATIONS.declares, "adds")
@@ -71,16 +61,16 @@ _FEW = 10
 class Context(Struct, frozen=True):
     """What an operation works on: the memory and the sessions that one caller sees."""
 
-    memories_of: Callable[[], Memory]
+    memories_of: Callable[[], memory.Memory]
     """Raises `UnsupportedOperation` if the agent keeps no memories."""
-    system: MemorySystem | None
+    system: memory.MemorySystem | None
     """Opens sessions; None if they are not available."""
     agent: str = ""
     any_agent: bool = True
     """True if sessions of other agents are open too."""
     writer: str = "user"
     """The source of new rows."""
-    own: SessionHandle | None = None
+    own: memory.SessionHandle | None = None
     """The running session, which a search of sessions leaves out."""
     store_types: Sequence[str] = ()
     """The stores of new sessions."""
@@ -90,12 +80,12 @@ class Context(Struct, frozen=True):
     """Stops running turns of a session before it is deleted."""
 
     @property
-    def memories(self) -> Memory:
+    def memories(self) -> memory.Memory:
         """The memories."""
         return self.memories_of()
 
     @property
-    def sessions(self) -> MemorySystem:
+    def sessions(self) -> memory.MemorySystem:
         """The sessions. Raises `UnsupportedOperation` if they are not available."""
         if self.system is None:
             raise UnsupportedOperation("sessions are not available here")
@@ -111,7 +101,7 @@ class Context(Struct, frozen=True):
             return []
         return [each.id for each in await self.sessions.list_sessions(wanted=lambda each: not self.is_open(each))]
 
-    async def session(self, session_id: str) -> SessionHandle:
+    async def session(self, session_id: str) -> memory.SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller."""
         if self.own is not None and session_id == self.own.id:
             return self.own
@@ -253,7 +243,7 @@ async def search_memories(
     known_at: KnownAt = None,
     ask: Ask = (),
     **wanted: Unpack[MemoryFilter],
-) -> ListPage[Hit]:
+) -> ListPage[memory.Hit]:
     """Search memories, best first."""
     limit, offset = check_limit(limit) or _FEW, int(cursor or 0)
     hits = await context.memories.search(
@@ -289,17 +279,15 @@ async def recall_memories(
     known_at: KnownAt = None,
     ask: Ask = (),
     **wanted: Unpack[MemoryFilter],
-) -> list[Hit]:
+) -> list[memory.Hit]:
     """Show what a message would recall.
 
     Best first; then what was said later about the same things.
     """
-    from chatbot.memory.reading import Hit
-
     found = await context.memories.recall(
         query, limit=limit, as_of=as_of, known_at=known_at, ask=("public", *ask), **wanted
     )
-    return [Hit(each.observation, each.score, each.parts) for each in found.hits if each.observation]
+    return [memory.Hit(each.observation, each.score, each.parts) for each in found.hits if each.observation]
 
 
 @reads(
@@ -414,7 +402,7 @@ async def remember(
     supersedes: Annotated[Id | None, About("id of the memory that it replaces")] = None,
     memory_id: Annotated[Id | None, About("id of a memory to change instead", cli=None, http=None, tool="id")] = None,
     **fields: Unpack[Draft],
-) -> AddResult:
+) -> memory.AddResult:
     """Remember something.
 
     Durable on return. A memory that exists already is not added again: the outcome is `exact_dup`.
@@ -435,7 +423,7 @@ async def put_memory(
     key: Annotated[Name, About("key of your own")],
     title: Annotated[Line, About("the point, in one sentence", usual={"http": ""})],
     **fields: Unpack[Draft],
-) -> AddResult:
+) -> memory.AddResult:
     """Remember something under a key of your own.
 
     It replaces the memory under that key, which stays in the history. Repeating it changes nothing.
@@ -448,7 +436,7 @@ async def put_memory(
     http="PATCH /v1/memories/{memory_id}",
     examples=("edit 0195a1b2-c3d4 --tag house --tag may", "edit 0195a1b2-c3d4 --expires never --meta colour=null"),
 )
-async def change_memory(context: Context, memory_id: One, **fields: Unpack[Change]) -> AddResult:
+async def change_memory(context: Context, memory_id: One, **fields: Unpack[Change]) -> memory.AddResult:
     """Change fields of a memory.
 
     Its history keeps the old values. If the fact itself has *changed*, supersede the memory instead. On the command
@@ -558,7 +546,7 @@ class PurgeResult(Struct, frozen=True):
     """Ids of the memories and facts that are deleted, or would be."""
 
     ids: Sequence[str]
-    going: Erasure | None
+    going: memory.Erasure | None
     dry_run: bool
 
     @property
@@ -580,7 +568,7 @@ async def list_people(
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
     cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     ask: Ask = (),
-) -> ListPage[Person]:
+) -> ListPage[memory.Person]:
     """List people.
 
     Most mentioned first, each with facts about the person.
@@ -634,7 +622,7 @@ async def list_tasks(
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
     cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     ask: Ask = (),
-) -> ListPage[Task]:
+) -> ListPage[memory.Task]:
     """List tasks.
 
     By priority, then by due date.
@@ -654,7 +642,7 @@ async def list_tasks(
 )
 async def add_task(
     context: Context, title: Annotated[Name, About("title of the task")], **details: Unpack[TaskDetails]
-) -> Task:
+) -> memory.Task:
     """Add a task.
 
     Its status is pending. An open task with the same title takes the given details instead.
@@ -663,7 +651,7 @@ async def add_task(
 
 
 @changes(http="PATCH /v1/tasks/{task_id}", tool="task_update", gives="task")
-async def change_task(context: Context, task_id: TaskId, **changed: Unpack[TaskChange]) -> Task:
+async def change_task(context: Context, task_id: TaskId, **changed: Unpack[TaskChange]) -> memory.Task:
     """Change a task, or tick it off.
 
     Fields that are not given are unchanged. To forget a task, forget the memory with its id.
@@ -672,19 +660,19 @@ async def change_task(context: Context, task_id: TaskId, **changed: Unpack[TaskC
 
 
 @changes(cli="memory tasks start")
-async def start_task(context: Context, task_id: TaskId) -> Task:
+async def start_task(context: Context, task_id: TaskId) -> memory.Task:
     """Mark a task as in progress."""
     return await context.memories.update_task(task_id, status="in_progress")
 
 
 @changes(cli="memory tasks done")
-async def finish_task(context: Context, task_id: TaskId) -> Task:
+async def finish_task(context: Context, task_id: TaskId) -> memory.Task:
     """Mark a task as completed."""
     return await context.memories.update_task(task_id, status="completed")
 
 
 @changes(cli="memory tasks cancel")
-async def cancel_task(context: Context, task_id: TaskId) -> Task:
+async def cancel_task(context: Context, task_id: TaskId) -> memory.Task:
     """Mark a task as cancelled."""
     return await context.memories.update_task(task_id, status="cancelled")
 
@@ -778,28 +766,26 @@ async def show_profile(
     as_of: AsOf = None,
     known_at: KnownAt = None,
     ask: AskOwn = (),
-) -> Profile:
+) -> memory.Profile:
     """Show what is known of the person, with dates.
 
     The profile has the values that were set or extracted; standing questions, about home, work, health and so on, are
     answered from memories. The whole profile includes these answers, and the values that tools proposed, which are
     valid only once the person accepts them.
     """
-    from chatbot.memory.standing import Profile
-
     memories, asked = context.memories, ("public", *ask)
     if history and key:
-        return Profile([line for line in await memories.profile_history(key) if line.sensitivity in asked])
+        return memory.Profile([line for line in await memories.profile_history(key) if line.sensitivity in asked])
     lines = await memories.profile(key, as_of=as_of, known_at=known_at, ask=asked)
     if key:
-        return Profile(lines)
+        return memory.Profile(lines)
     is_now = as_of is None and known_at is None
     proposals = [row for row in await memories.profile_proposals() if row.sensitivity in asked] if is_now else ()
-    return Profile(lines, await memories.standing(as_of=as_of, known_at=known_at, ask=asked), proposals)
+    return memory.Profile(lines, await memories.standing(as_of=as_of, known_at=known_at, ask=asked), proposals)
 
 
 @reads(cli="memory profile history", http="GET /v1/profile/{key}/history", examples=("profile history home",))
-async def get_profile_history(context: Context, key: ProfileKey, ask: AskOwn = ()) -> Profile:
+async def get_profile_history(context: Context, key: ProfileKey, ask: AskOwn = ()) -> memory.Profile:
     """Show all values that a key of the profile had.
 
     Oldest first, each with its dates.
@@ -823,7 +809,7 @@ async def set_profile(
     since: Annotated[Past | None, About("time from which it is true (default: now)", tool=None)] = None,
     also: Annotated[bool, About("add to the values of the key, instead of replacing them")] = False,
     sensitivity: Annotated[Sensitivity | None, About("default: as the other values of the key", tool=None)] = None,
-) -> AddResult:
+) -> memory.AddResult:
     """Give a key of the profile a value.
 
     The former value stays in the history. Without the right `chat`, which no tool has, the value is only proposed: it
@@ -851,7 +837,7 @@ async def forget_profile(context: Context, key: OneKey) -> None:
 
 
 @changes(cli="memory profile accept", http="POST /v1/profile/proposals/{memory_id}/accept", right="chat")
-async def accept_proposal(context: Context, proposal_id: Proposal) -> AddResult:
+async def accept_proposal(context: Context, proposal_id: Proposal) -> memory.AddResult:
     """Accept a proposed value of the profile.
 
     Only a person may do this: it needs the right `chat`.
@@ -917,7 +903,7 @@ async def search_sessions(
     limit: Annotated[Limit, About("maximum results", usual={"tool": 5}, least=1, most=20)] = 10,
     cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     **wanted: Unpack[WantedSessions],
-) -> ListPage[SessionHit]:
+) -> ListPage[memory.SessionHit]:
     """Search what was said in sessions.
 
     Sessions about these words, best first, each with its best line.
@@ -1081,7 +1067,7 @@ async def delete_session(
 
 
 @reads(http="GET /v1/sessions/{session_id}/deletion", right="erase")
-async def get_deletion(context: Context, session_id: OneSession) -> Erasure:
+async def get_deletion(context: Context, session_id: OneSession) -> memory.Erasure:
     """Show what deleting a session would delete.
 
     The numbers of its memories and facts, and the forks that would keep its messages. Nothing is changed.
@@ -1090,27 +1076,23 @@ async def get_deletion(context: Context, session_id: OneSession) -> Erasure:
 
 
 @reads(cli="projects list", http="GET /v1/projects", gives="projects")
-async def list_projects(context: Context) -> list[Project]:
+async def list_projects(context: Context) -> list[memory.Project]:
     """List projects.
 
     Those that hold a session or a memory, by name.
     """
-    from chatbot.memory.projects import projects_in
-
-    return await projects_in(context.sessions)
+    return await memory.projects_in(context.sessions)
 
 
 @changes(cli="projects rename", http="PATCH /v1/projects/{project}", examples=("rename house home", "rename house -"))
 async def rename_project(
     context: Context, project: OneProject, new: Annotated[Name, About("new name; - for no project", http="name")]
-) -> ProjectContent:
+) -> memory.ProjectContent:
     """Rename a project, or merge it into another.
 
     All of its sessions and memories move.
     """
-    from chatbot.memory import projects
-
-    return await projects.rename_project(context.sessions, project, new)
+    return await memory.rename_project(context.sessions, project, new)
 
 
 @reads(cli="projects export", http="GET /v1/projects/{project}", examples=("export house > house.json",))
@@ -1120,9 +1102,7 @@ async def export_project(context: Context, project: OneProject) -> dict[str, Any
     Its memories of any status, its facts, and whole sessions, as far as you may see them. For a bundle that can be
     imported again, use `sessions export --project`.
     """
-    from chatbot.memory.users import export_user
-
-    return await export_user(context.sessions, project)
+    return await memory.export_user(context.sessions, project)
 
 
 @destroys(cli="projects erase", http="DELETE /v1/projects/{project}", examples=("erase house --dry-run",))
@@ -1131,30 +1111,26 @@ async def erase_project(
     project: OneProject,
     *,
     dry_run: Annotated[bool, About("show what would be deleted, delete nothing", cli=None)] = False,
-) -> ProjectContent:
+) -> memory.ProjectContent:
     """Delete a project permanently.
 
     Its sessions with their files, its memories and facts, as far as you may see them. An import does not bring them
     back.
     """
-    from chatbot.memory import projects
-
     if context.leave is not None and not dry_run:
-        for record in await projects.sessions_of(context.sessions, project):
+        for record in await memory.sessions_of(context.sessions, project):
             await context.leave(record.id)
-    return await projects.erase_project(context.sessions, project, dry_run=dry_run)
+    return await memory.erase_project(context.sessions, project, dry_run=dry_run)
 
 
-def filter_of(wanted: WantedSessions) -> SessionFilter:
+def filter_of(wanted: WantedSessions) -> memory.SessionFilter:
     """Return the filter of these fields. Doors without the field `with_archived` include archived sessions."""
-    from chatbot.memory import SessionFilter
-
     fields: dict[str, Any] = {**wanted}
     is_only, is_any = fields.pop("archived", False), fields.pop("with_archived", True)
-    return SessionFilter(is_archived=is_only or (None if is_any else False), **fields)
+    return memory.SessionFilter(is_archived=is_only or (None if is_any else False), **fields)
 
 
-async def _with_transcript(context: Context, session_id: str) -> SessionHandle:
+async def _with_transcript(context: Context, session_id: str) -> memory.SessionHandle:
     session = await context.session(session_id)
     if not session.supports(TranscriptStore):
         raise UnsupportedOperation(f"the session {session_id} keeps no transcript")

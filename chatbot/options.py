@@ -5,13 +5,10 @@ A setup can open only a memory; `chatbot.runtime` opens the rest.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,9 +17,9 @@ from msgspec.structs import replace
 from chatbot.chat.ledger import Call, Ledger
 from chatbot.config import AgentSettings, Config, Table, from_variable
 from chatbot.config_layers import Settings, parse_toml
-from chatbot.errors import ChatbotError, ConfigError
+from chatbot.errors import ConfigError
 from chatbot.hooks.hook import plan_hook
-from chatbot.identity import FILE_NAME, Identity, check_name, load_identity, parse_identity
+from chatbot.identity import Identity, load_identity, parse_identity
 from chatbot.memory.scope import Caller, SystemOptions, Tell, utc_now
 from chatbot.memory.scoring import PROFILES
 from chatbot.memory.system import MemorySystem
@@ -31,7 +28,6 @@ from chatbot.models.provider import check_providers
 from chatbot.stores.access import Clearance, least_clearance
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError, did_you_mean
-from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Home, parse_address
 from chatbot.stores.plugins import STORES, check_settings, load
 from chatbot.stores.span import Observer
@@ -103,7 +99,7 @@ class Setup(Struct, frozen=True):
         options = options or Options()
         settings = (options.settings or Settings.read(options.config)).with_flags(options.as_table())
         owners = settings.combined()
-        root = _identities(settings, owners)
+        root = identities_in(settings, owners)
         identity = load_identity(root, owners.identity, owners.nameable_providers)
         settings = settings.with_identity(identity.overrides, identity.file)
         config = settings.combined()
@@ -118,28 +114,6 @@ class Setup(Struct, frozen=True):
         return cls(
             settings, config, owners, identity, root, options.agent, is_default_identity=is_default, project=project
         )
-
-    @classmethod
-    @contextmanager
-    def with_identity(cls, options: Options, name: str, text: str) -> Iterator[Setup]:
-        """Yield the setup of an identity, which is created with this `identity.toml` if it does not exist.
-
-        If an error occurs, what was created is deleted again.
-        """
-        check_name(name)
-        settings = options.settings or Settings.read(options.config)
-        folder = _identities(settings, settings.combined()) / name
-        is_new = not os.path.lexists(folder)
-        if not (folder / FILE_NAME).exists():
-            make_folder(folder)
-            with locked(folder) as opened:
-                opened.replace(FILE_NAME, text.encode())
-        try:
-            yield cls.resolve(replace(options, identity=name))
-        except (ChatbotError, StoreError):
-            if is_new:
-                rmtree(folder)
-            raise
 
     def with_file(self, text: str) -> Setup:
         """Return the setup that another text of `identity.toml` gives; nothing is written. Raises `ConfigError`."""
@@ -297,7 +271,7 @@ class Setup(Struct, frozen=True):
         await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
 
-def _identities(settings: Settings, outline: Config) -> Path:
+def identities_in(settings: Settings, outline: Config) -> Path:
     """Return the folder of identities. Raises `ConfigError` if a link leads out of an untrusted file's folder."""
     root = settings.folder / outline.identities
     is_chosen = settings.is_chosen or settings.source("identities") not in {"", settings.path}

@@ -1,4 +1,4 @@
-"""Providers of models: their names, the provider of a model's name, and the environment variables of their keys.
+"""Names of the providers of models, and the provider of a model's name.
 
 The names are LiteLLM's. They are read from the files of the installed package, because importing it takes seconds.
 """
@@ -6,14 +6,12 @@ The names are LiteLLM's. They are read from the files of the installed package, 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from chatbot.stores.errors import nearest_of
 
@@ -22,84 +20,6 @@ SCRIPTED = "scripted"
 OURS = frozenset({LOCAL, SCRIPTED})
 """Providers that run in this process: they take no key, and nothing leaves the machine."""
 
-OLLAMA = frozenset({"ollama", "ollama_chat"})
-PORTS_HERE: Mapping[str, int] = {"ollama_chat": 11434, "lm_studio": 1234, "hosted_vllm": 8000, "llamacpp": 8080}
-"""Ports at which model servers listen on this machine, unless they are configured otherwise."""
-OTHER_HERE = "local-"
-"""Beginning of the name of any other OpenAI-compatible server on this machine, before its port."""
-WITHOUT_ADDRESS = frozenset(
-    {"ai21", "aiohttp_openai", "custom_openai", "hosted_vllm", "litellm_proxy", "lm_studio", "xinference"}
-)
-"""Providers that LiteLLM calls at OpenAI's address if no other is given."""
-WITH_LOGIN = frozenset(
-    {
-        *("anthropic", "anthropic_text", "azure", "azure_ai", "azure_text", "bedrock", "bedrock_mantle", "chatgpt"),
-        *("databricks", "gdc", "gigachat", "github_copilot", "oci", "sagemaker", "sagemaker_chat", "sagemaker_nova"),
-        *("sap", "snowflake", "vertex_ai", "vertex_ai_beta", "watsonx", "watsonx_text"),
-    }
-)
-"""Providers that LiteLLM can also log in to without a key: by a role, a token or a file. It finds these itself."""
-WITH_KEY = frozenset(
-    {"anthropic", "cerebras", "cohere_chat", "deepseek", "gemini", "groq", "mistral", "openai", "openrouter", "xai"}
-)
-"""Providers that refuse every call without a key."""
-_VARIABLES: Mapping[str, tuple[str, ...]] = {
-    "azure": ("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
-    "chatgpt": (),
-    "cohere": ("COHERE_API_KEY", "CO_API_KEY"),
-    "cometapi": ("COMETAPI_KEY",),
-    "datarobot": ("DATAROBOT_API_TOKEN",),
-    "fireworks_ai": ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY", "FIREWORKSAI_API_KEY", "FIREWORKS_AI_TOKEN"),
-    "friendliai": ("FRIENDLIAI_API_KEY", "FRIENDLI_TOKEN"),
-    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    "github_copilot": (),
-    "huggingface": ("HF_TOKEN", "HUGGINGFACE_API_KEY"),
-    "jina_ai": ("JINA_AI_API_KEY", "JINA_AI_TOKEN"),
-    "lambda_ai": ("LAMBDA_API_KEY",),
-    "meta_llama": ("LLAMA_API_KEY",),
-    "openrouter": ("OPENROUTER_API_KEY", "OR_API_KEY"),
-    "perplexity": ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"),
-    "qwen_ai_platform": ("QWEN_AI_PLATFORM_API_KEY", "DASHSCOPE_API_KEY"),
-    "qwencloud": ("QWENCLOUD_API_KEY", "DASHSCOPE_API_KEY"),
-    "replicate": ("REPLICATE_API_KEY", "REPLICATE_API_TOKEN"),
-    "together_ai": ("TOGETHER_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHERAI_API_KEY", "TOGETHER_AI_TOKEN"),
-    "vercel_ai_gateway": ("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
-    "volcengine": ("VOLCENGINE_API_KEY", "ARK_API_KEY"),
-    "watsonx": ("WATSONX_APIKEY", "WATSONX_API_KEY", "WX_API_KEY"),
-}
-"""The variables of a key, if not `<PROVIDER>_API_KEY`; the first one that is set counts."""
-_AZURE = (
-    "openai.azure.com",
-    "cognitiveservices.azure.com",
-    "services.ai.azure.com",
-    "inference.ai.azure.com",
-    "models.ai.azure.com",
-)
-_HOSTS: Mapping[str, tuple[str, ...]] = {
-    "ai21": ("api.ai21.com",),
-    "anthropic": ("api.anthropic.com",),
-    "azure": _AZURE,
-    "azure_ai": _AZURE,
-    "azure_text": _AZURE,
-    "bedrock": ("amazonaws.com",),
-    "cohere": ("api.cohere.com", "api.cohere.ai"),
-    "databricks": ("databricks.com", "azuredatabricks.net"),
-    "deepseek": ("api.deepseek.com",),
-    "gemini": ("googleapis.com",),
-    "groq": ("api.groq.com",),
-    "mistral": ("api.mistral.ai",),
-    "openai": ("api.openai.com",),
-    "openrouter": ("openrouter.ai",),
-    "sagemaker": ("amazonaws.com",),
-    "snowflake": ("snowflakecomputing.com",),
-    "vertex_ai": ("googleapis.com",),
-    "watsonx": ("cloud.ibm.com",),
-    "xai": ("api.x.ai",),
-}
-"""Hosts that are a provider's own, subdomains included."""
-
-_INTERFACE = re.compile("^text-completion-|_(?:chat|text)$")
-"""Part of a provider's name that only names one of its interfaces."""
 _ENUM = re.compile(r"^class LlmProviders\(.*?\n(?P<members>.*?)^\S", re.MULTILINE | re.DOTALL)
 _MEMBER = re.compile(r'^    [A-Z0-9_]+ = "([^"]+)"', re.MULTILINE)
 
@@ -108,7 +28,7 @@ _MEMBER = re.compile(r'^    [A-Z0-9_]+ = "([^"]+)"', re.MULTILINE)
 def known_providers() -> frozenset[str]:
     """Return the names of all providers: `local`, `scripted` and, if it is installed, LiteLLM's."""
     enum = _ENUM.search(_text("types/utils.py"))
-    return OURS | {*_MEMBER.findall(enum["members"] if enum else ""), *_openai_like()}
+    return OURS | {*_MEMBER.findall(enum["members"] if enum else ""), *openai_like()}
 
 
 def nearest_to(name: str) -> str:
@@ -127,65 +47,9 @@ def provider_of(model: str) -> str:
     return "vertex_ai" if found.startswith("vertex_ai-") else found
 
 
-def variables_of(provider: str) -> tuple[str, ...]:
-    """Return the environment variables that may hold the provider's key; empty for one that takes none."""
-    if provider in OURS:
-        return ()
-    if (like := _openai_like().get(provider)) and (variable := like.get("api_key_env")):
-        return (str(variable),)
-    base = _INTERFACE.sub("", provider)
-    usual = re.sub(r"\W", "_", base).upper()
-    return _VARIABLES.get(base, (f"{usual}_API_KEY",))
-
-
-def is_own_address(provider: str, address: str) -> bool:
-    """Return True for the provider's own address, which its usual key may be sent to."""
-    host = urlsplit(address).hostname or ""
-    own = _HOSTS.get(provider, ())
-    if like := _openai_like().get(provider):
-        own = (*own, urlsplit(str(like.get("base_url", ""))).hostname or "")
-    if urlsplit(address).scheme != "https":
-        return False
-    return any(host == each or host.endswith(f".{each}") for each in own if each)
-
-
-def ollama_address() -> str:
-    """Return the address in `$OLLAMA_HOST`, as Ollama reads it; its usual one if that is not set."""
-    given = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/")
-    parts = urlsplit(given if "://" in given else f"http://{given}")
-    host = parts.hostname or ""
-    host = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104
-    try:
-        port = parts.port or (443 if parts.scheme == "https" else PORTS_HERE["ollama_chat"])
-    except ValueError:
-        port = PORTS_HERE["ollama_chat"]
-    return f"{parts.scheme}://{host}:{port}{parts.path}"
-
-
-def server_here(name: str) -> dict[str, str]:
-    """Return the settings of a model server on this machine, by the name that `chatbot models list` prints.
-
-    Empty for other providers, and if LiteLLM's own variable names an address.
-    """
-    if os.environ.get(f"{'ollama' if name in OLLAMA else name}_API_BASE".upper()):
-        return {}
-    if name in OLLAMA:
-        return {"api_base": ollama_address()} if os.environ.get("OLLAMA_HOST", "").strip() else {}
-    port = name.removeprefix(OTHER_HERE) if name.startswith(OTHER_HERE) else str(PORTS_HERE.get(name, ""))
-    if not (port.isascii() and port.isdecimal()):
-        return {}
-    kind = {} if name in WITHOUT_ADDRESS else {"kind": "openai"}
-    return {**kind, "api_base": f"http://127.0.0.1:{port}/v1"}
-
-
-def home_of(provider: str) -> str:
-    """Return the host of a provider without a set address; empty if it has several, or is not known."""
-    like = urlsplit(str(_openai_like().get(provider, {}).get("base_url", ""))).hostname or ""
-    return next((host for host in (*_HOSTS.get(provider, ()), like) if host.startswith("api.")), "")
-
-
 @cache
-def _openai_like() -> Mapping[str, Mapping[str, Any]]:
+def openai_like() -> Mapping[str, Mapping[str, Any]]:
+    """Return LiteLLM's providers that speak OpenAI's interface, each with its address and the variable of its key."""
     return _json("llms/openai_like/providers.json")
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
+from chatbot.chat.dialogue import Rules, ToolContext
 from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of
 from chatbot.config import Config, ModelSettings
 from chatbot.errors import ConfigError, SessionError, UnknownModel
@@ -173,16 +174,16 @@ class Runtime(AsyncResource):
 
     def chat(self, session: SessionHandle | None) -> Chat:
         """Return a conversation in `session`, by the rules of the agent. Raises `MissingRight` without `chat`."""
-        from chatbot.chat import chat, dialogue
+        from chatbot.chat.chat import Chat
 
-        rules = dialogue.Rules(
+        rules = Rules(
             persona=self._persona,
             agent=self.agent,
             settings=self.setup.agent_settings,
             budget=self.config.budget,
             max_output_tokens=self.config.model.max_output_tokens,
         )
-        return chat.Chat(
+        return Chat(
             model=self.model,
             session=session and session.for_turns(),
             rules=rules,
@@ -303,7 +304,6 @@ class Runtime(AsyncResource):
 
         Empty if the model supports no tools; the model is `model`, or else the identity's. Raises `ConfigError`.
         """
-        from chatbot.chat.dialogue import ToolContext
         from chatbot.chat.prompt import withheld_tools
 
         model = model or self.model

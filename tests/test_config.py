@@ -22,7 +22,7 @@ from chatbot.config import (
     Section,
     StandingSettings,
 )
-from chatbot.config_layers import Settings, merge, read_toml
+from chatbot.config_layers import Settings, read_toml
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import planned_hooks
 from chatbot.models.provider import check_providers
@@ -64,9 +64,6 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
     assert Settings.read(environ={}).path == Path("config.toml")
     Path("config.toml").unlink()
     assert Settings.read(environ={}).path == home / "config.toml"
-
-
-def test_a_file_that_was_asked_for_must_exist() -> None:
     with pytest.raises(ConfigError, match=r"configuration file not found: .*missing\.toml"):
         Settings.read(Path("missing.toml"), environ={})
 
@@ -136,24 +133,18 @@ def test_variables_of_the_environment_may_hold_lists_and_numbers() -> None:
     assert config.terminal.markdown is False
 
 
-@pytest.mark.parametrize(("own", "holds"), [(0, 1), (5, 1), (0.5, 0.5), (1, 1)])
+@pytest.mark.parametrize(
+    ("own", "holds"), [(0, 1), (5, 1), (0.5, 0.5), (1, 1), ("0", 1), ("1000", 1), ("nan", 1), (-1, 1)]
+)
 @pytest.mark.parametrize(
     ("section", "key"), [("budget", "session_usd"), ("budget", "day_usd"), ("extraction", "budget_usd")]
 )
-def test_an_identity_lowers_limits_and_lifts_none(section: str, key: str, own: float, holds: float) -> None:
+def test_an_identity_lowers_limits_and_lifts_none(section: str, key: str, own: object, holds: float) -> None:
     def limit(file: dict[str, Any], identity: dict[str, Any]) -> Any:
-        return to_builtins(Settings(None, file, {}, {}).with_identity(identity, Path("identity.toml")).combined())[
-            section
-        ][key]
+        return to_builtins(Settings(None, file).with_identity(identity, Path("identity.toml")).combined())[section][key]
 
     assert limit({section: {key: 1}}, {section: {key: own}}) == holds
     assert limit({section: {key: 0}}, {section: {key: 7}}) == limit({}, {section: {key: 7}}) == 7
-
-
-def test_merging_keeps_what_the_stronger_does_not_name() -> None:
-    weaker = {"a": {"b": 1, "c": 2}, "d": 3}
-    assert merge(weaker, {"a": {"b": 9}, "e": 4}) == {"a": {"b": 9, "c": 2}, "d": 3, "e": 4}
-    assert weaker == {"a": {"b": 1, "c": 2}, "d": 3}
 
 
 def leaves(value: Any, place: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -197,11 +188,11 @@ def test_no_setting_takes_a_number_out_of_all_range() -> None:
             *(type(DEFAULTS[place])([number]) for number in WILD if isinstance(DEFAULTS[place], list)),
         ):
             with pytest.raises((ConfigError, StoreError), match=place[-1]):
-                in_force(Settings(None, _nested(place, value), {}, {}).combined())
+                in_force(Settings(None, _nested(place, value)).combined())
         if isinstance(DEFAULTS[place], int | float) and not isinstance(DEFAULTS[place], bool):
             for text in ("inf", "nan", "1e23", "9" * 23):
                 with pytest.raises((ConfigError, StoreError), match=place[-1]):
-                    in_force(Settings(None, {}, _nested(place, text), {}).combined())
+                    in_force(Settings(None, {}, {"CHATBOT_X": _nested(place, text)}).combined())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""Train the heads of `chatbot/models/local_encoder.py` from the labelled lines beside this file.
+"""Train the heads of `chatbot/models/multilingual.py` from the labelled lines beside this file.
 
     uv run training/train.py             # write chatbot/models/data/heads.json, in seconds
     uv run training/train.py --report    # how well heads judge lines that they were not trained on, by language
@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chatbot.models.local_encoder import ENCODER, PATH, MultilingualEncoder, heads
+from chatbot.models.multilingual import ENCODER, PATH, MultilingualEncoder, heads
 from chatbot.stores.vectors import vector
 
 HERE = Path(__file__).parent

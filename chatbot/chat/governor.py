@@ -9,7 +9,7 @@ Role marks are not judged: "User: likes tea" is an ordinary note once it does no
 
 Memory is untrusted: anyone who could write to it may have written an instruction. The governor asks the gate again, and
 removes invisible characters and role marks. A row that is not the reader's own is dropped if it contains a form of
-`chatbot.orders`, or if the head `orders_a_model` is sure of it; if the head is unsure, it is quoted with its source.
+`chatbot.memory.orders`, or if the head `orders_a_model` is sure; if the head is unsure, it is quoted with its source.
 The head judges lines; longer texts are always quoted. The reader's own words are never dropped. This is only a second
 defence: text that it misses is still data, by the fence of the memory block and the role in which it is sent.
 """
@@ -26,10 +26,10 @@ from typing import Literal
 from msgspec import Struct
 
 from chatbot.memory.episode import QUESTION
+from chatbot.memory.orders import form_in, skeleton, visible
 from chatbot.memory.people import KIND, task_of
 from chatbot.memory.profile_lines import CATEGORY
 from chatbot.messages import FENCE, ToolSpec
-from chatbot.orders import form_in, skeleton, visible
 from chatbot.stores.access import View, may_see
 from chatbot.stores.observation import CONTENT, FIELDS, SPOKEN, Observation
 
@@ -138,7 +138,7 @@ STALE = "stale"
 TOO_LONG = "too-long"
 EMPTY = "empty"
 ORDERS = "orders-a-model"
-"""Reason if the head was sure. Other reasons are the names of forms: see `chatbot.orders`."""
+"""Reason if the head was sure. Other reasons are the names of forms: see `chatbot.memory.orders`."""
 _SURE = 2
 """The higher level of the head `orders_a_model`."""
 _OWN_SOURCES = frozenset({"chat", "user", CATEGORY})

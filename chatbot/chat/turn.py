@@ -61,9 +61,9 @@ from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
+from chatbot.memory.orders import form_in
 from chatbot.memory.scope import new_id
 from chatbot.messages import ReasoningDelta, TextDelta, ToolCall, ToolSpec
-from chatbot.orders import form_in
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.row_events import Event

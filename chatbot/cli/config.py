@@ -106,7 +106,7 @@ def replace_text(path: Path, text: str) -> str:
     path = path.resolve() if path.is_symlink() else path
     trusted = path.is_file() and is_allowed(path, read_toml(path))
     check(path, text)
-    write_atomically(path, text, is_secret=Settings(path, tomllib.loads(text), {}, {}).holds_key)
+    write_atomically(path, text, is_secret=Settings(path, tomllib.loads(text)).holds_key)
     if trusted:
         allow(path, read_toml(path))  # the user's own change keeps the trust
     return text
@@ -119,7 +119,7 @@ def check(path: Path, text: str) -> None:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} would not be valid TOML: {error}: nothing was written", at=path) from error
     try:
-        Setup.resolve(Options(settings=Settings(path, table, {}, {}))).check()
+        Setup.resolve(Options(settings=Settings(path, table))).check()
     except ConfigError as error:
         raise ConfigError(f"{error}: nothing was written", at=path) from error
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from getpass import getpass
 from pathlib import Path
+from shutil import rmtree
 from urllib.parse import urlsplit
 
 from msgspec import structs
@@ -20,13 +23,16 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, progress, say, say_json, say_table, tell, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
-from chatbot.errors import ConfigError
+from chatbot.config_layers import Settings
+from chatbot.errors import ChatbotError, ConfigError
+from chatbot.identity import FILE_NAME, check_name
 from chatbot.memory import MemorySystem
 from chatbot.memory.policy import MaintenanceReport
 from chatbot.memory.scope import utc_now
-from chatbot.options import Options, Setup
-from chatbot.stores.errors import InvalidValue
+from chatbot.options import Options, Setup, identities_in
+from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import how_many
+from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
 from chatbot.stores.plugins import create_tables
 from chatbot.transfer.backups import RestoreReport, backup, copy_storage, restore, verified
@@ -135,11 +141,33 @@ async def run_restore(args: argparse.Namespace) -> Exit:
     with path.open("rb") as file, progress("restoring") as told:
         found = await asyncio.to_thread(verified, file, str(path))
         name = args.name or found.name
-        with Setup.with_identity(Options(config=args.config), name, found.settings) as setup:
+        with _made(args.config, name, found.settings) as setup:
             done = await restore(file, str(path), setup.home, told)
     value = {"identity": name, "made_at": found.made_at, **asdict(done)}
     tell(args, value, f"restored {name} as of {printable(found.made_at)}: {_counted(done)}, digest {done.digest}")
     return _warned(done.left_out)
+
+
+@contextmanager
+def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
+    """Yield the setup of an identity, which is created with this `identity.toml` if it does not exist.
+
+    If an error occurs, what was created is deleted again.
+    """
+    check_name(name)
+    settings = Settings.read(config)
+    folder = identities_in(settings, settings.combined()) / name
+    is_new = not os.path.lexists(folder)
+    if not (folder / FILE_NAME).exists():
+        make_folder(folder)
+        with locked(folder) as opened:
+            opened.replace(FILE_NAME, text.encode())
+    try:
+        yield Setup.resolve(Options(identity=name, settings=settings))
+    except (ChatbotError, StoreError):
+        if is_new:
+            rmtree(folder)
+        raise
 
 
 def _counted(done: RestoreReport) -> str:

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from chatbot.memory.inputs import sets, takes
 from chatbot.memory.profile_lines import forget_with
 from chatbot.memory.scope import Scope, ScopedOperations
-from chatbot.messages import CONCEPTS
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
@@ -26,6 +25,8 @@ from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import Event
 from chatbot.stores.text.analysis import terms
 
+CONCEPTS = ("how-it-works", "why-it-exists", "what-changed", "problem-solution", "gotcha", "pattern", "trade-off")
+"""Kinds of knowledge by which memories can be found."""
 DEFAULT_TYPE: Type = "discovery"
 """Default type of a memory that a user adds."""
 _BATCH = 500
@@ -164,7 +165,7 @@ class MemoryWrites(ScopedOperations):
 
 async def _noticed(scope: Scope, draft: Draft) -> str:
     """Return a warning if a memory reads like an order to a model."""
-    from chatbot.orders import form_in  # late: its patterns take long to compile
+    from chatbot.memory.orders import form_in  # late: its patterns take long to compile
 
     text = "\n".join(filter(None, (draft.title, draft.subtitle, *draft.facts, draft.narrative)))[:_LOOKED_AT]
     [judged] = await scope.meaning.judge([text]) if scope.meaning is not None else [None]

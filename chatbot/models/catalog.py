@@ -18,9 +18,10 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from chatbot.config import Config
 from chatbot.errors import ConfigError
+from chatbot.models.addresses import OTHER_HERE, PORTS_HERE, ollama_address, server_here
 from chatbot.models.provider import key_place
 from chatbot.models.weights import EMBEDDED, PREFIX, SMOLLM2
-from chatbot.providers import LOCAL, OTHER_HERE, PORTS_HERE, model_table, ollama_address, server_here
+from chatbot.providers import LOCAL, model_table
 
 SUGGESTED = {
     "anthropic": "anthropic/claude-sonnet-4-5",

@@ -29,23 +29,20 @@ from platformdirs import user_data_path
 
 from chatbot.config import PriceSettings, ProviderSettings, from_variable
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, RateLimited, UnknownModel
-from chatbot.models.call import unknown_provider
-from chatbot.models.model import Disclosure
-from chatbot.providers import (
+from chatbot.models.addresses import (
     OLLAMA,
-    OURS,
     WITH_KEY,
     WITH_LOGIN,
     WITHOUT_ADDRESS,
     home_of,
     is_own_address,
-    known_providers,
-    nearest_to,
     ollama_address,
-    provider_of,
     server_here,
     variables_of,
 )
+from chatbot.models.call import unknown_provider
+from chatbot.models.model import Disclosure
+from chatbot.providers import OURS, known_providers, nearest_to, provider_of
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
 
@@ -183,7 +180,8 @@ class Provider:
         self.configured = configured or {}
         self.model = model
         self.name = provider_of(model)
-        table = self.configured.get(self.name) or convert(server_here(self.name), ProviderSettings)
+        usual = _NONE if self.name in OURS else convert(server_here(self.name), ProviderSettings)
+        table = self.configured.get(self.name) or usual
         self.is_custom = bool(table.kind) and self.name not in known_providers()
         self.kind = table.kind if self.is_custom else self.name
         self._source = self._for_this_address(table)

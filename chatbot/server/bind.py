@@ -166,7 +166,7 @@ class _Answer:
     @classmethod
     def of(cls, operation: Operation) -> _Answer:
         """Answers by the type that the operation returns."""
-        returned = operation.returns({each.__name__: each for each in SHAPES})
+        returned = operation.returned
         if returned is type(None):
             return cls(None, None)
         is_list = get_origin(returned) in {ListPage, list, Sequence}

@@ -292,10 +292,9 @@ class _SealedFolder(FolderPlace):
     """A folder whose files are encrypted in the format of age; its key is in it, sealed by a passphrase."""
 
     def __init__(self, folder: Path, secret: str) -> None:
-        import pyrage
-
         super().__init__(folder)
-        self._age, self._identity = pyrage, pyrage.x25519.Identity.from_str(secret)
+        self._age = _age()
+        self._identity = self._age.x25519.Identity.from_str(secret)
 
     def names(self) -> list[str]:
         """List the files other than the key."""
@@ -332,10 +331,7 @@ def sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], str] |
         if KEY in names:
             raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
         return place
-    try:
-        import pyrage
-    except ModuleNotFoundError as error:
-        raise ConfigError("encryption needs the package pyrage: pip install 'chatbot-runtime[sync]'") from error
+    pyrage = _age()
     if KEY not in names:
         if NAME in names:
             raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
@@ -350,3 +346,12 @@ def sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], str] |
             raise ConfigError(f"the passphrase is not that of {place.key}: {error}") from error
     document.change(lambda _: json.dumps(secrets_of | {place.key: secret}).encode())
     return _SealedFolder(place.folder, secret)
+
+
+def _age() -> Any:
+    """Return the package for the format of age. Raises `ConfigError` if it is not installed."""
+    try:
+        import pyrage
+    except ModuleNotFoundError as error:
+        raise ConfigError("encryption needs the package pyrage: pip install 'chatbot-runtime[sync]'") from error
+    return pyrage

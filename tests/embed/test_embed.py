@@ -232,35 +232,6 @@ async def test_a_user_cannot_reach_another_one(memory: AgentMemory) -> None:
         memory.system.cleared_for(namespace="user:bob")
 
 
-def test_threads_with_loops_of_their_own_share_one_memory(tmp_path: Path) -> None:
-    memory = open_memory(tmp_path)
-    errors: list[BaseException] = []
-
-    async def work(n: int) -> None:
-        for k in range(5):
-            await memory.remember(f"thread {n} noted fact {k}")
-        await memory.context("which facts were noted?")
-
-    def run(n: int) -> None:
-        try:
-            asyncio.run(work(n))
-        except BaseException as error:  # noqa: BLE001 - told in the main thread
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    async def count() -> int:
-        async with memory:
-            return len(await memory.every())
-
-    assert not errors
-    assert asyncio.run(count()) == 20
-
-
 def test_code_without_a_loop_uses_a_portal(tmp_path: Path) -> None:
     with Portal() as portal:
         memory = open_memory(tmp_path)

@@ -11,7 +11,6 @@ folders. Prints how many operations were acknowledged.
 
 import asyncio
 import copy
-import json
 import logging
 import os
 import random
@@ -22,9 +21,9 @@ import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -40,17 +39,12 @@ import whoosh.formats
 import whoosh.index
 import whoosh.reading  # noqa: F401
 
-import chatbot.memory.upkeep  # noqa: F401
-from chatbot.config import MaintenanceSettings, RetentionSettings
-from chatbot.hooks.extraction.facts import ExtractedFact
-from chatbot.hooks.extraction.learning import FactStep, Origin, apply
 from chatbot.memory import MemorySystem
-from chatbot.memory.writing import Draft
 from chatbot.stores import KeyValue, SessionRef, TranscriptEntry
-from chatbot.stores.access import SENSITIVITIES, Guard, View, is_stricter
+from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.observation import STATUSES, Observation, Status, Triple
+from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
 from chatbot.stores.row_events import Event
@@ -291,7 +285,7 @@ class Remembering(Scenario):
     async def rows(self) -> list[Observation]:
         """All rows there are, as a process sees them that has just begun, and that can write."""
         async with self.open() as store:
-            rows = await _every_row(store, OWNER)
+            rows = await _every_row(store)
             torn = (self.folder / "memory" / "observations.jsonl").exists() and not _ends_whole(self.folder)
             with _told() as told:
                 [outcome] = await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=_fact(str(uuid4())))])
@@ -305,46 +299,6 @@ class Importing(Remembering):
     """The same, in commits of a hundred."""
 
     batch = 100
-
-
-class Using(Remembering):
-    """Rows are used so often that the journal is compacted again and again."""
-
-    life_s = 0.15
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.uses = 0
-        asyncio.run(self.fill())
-
-    async def fill(self) -> None:
-        """Add the rows, one of them in the place of another."""
-        async with self.open() as store:
-            await store.commit(OWNER, [_adding(number) for number in range(10)])
-            await store.commit(OWNER, [Event(kind="supersede", at=NOW, ids=(_adding(0).ids[0],), by=_adding(1).ids[0])])
-
-    async def work(self, worker: int, ack: Ack) -> None:
-        async with self.open() as store:
-            for number in count():
-                using = Event(kind="use", at=NOW, ids=_adding(1 + number % 9).ids)
-                await store.commit(OWNER, [using] * 500)
-                ack("500")
-
-    def verify(self, acked: list[str]) -> None:
-        self.uses += sum(map(int, acked))
-        rows = asyncio.run(self.rows())
-        assert len(rows) == 9
-        used = sum(row.use_count for row in rows)
-        assert used >= self.uses, (used, self.uses)
-        self.uses = used
-        asyncio.run(self.look_back())
-
-    async def look_back(self) -> None:
-        """Compaction keeps the history."""
-        async with self.open() as store:
-            old, new = await store.history(OWNER, _adding(0).ids[0])
-            assert [event.kind for event in old.events] == ["add", "supersede"]
-            assert new.observation.id == _adding(1).ids[0]
 
 
 class Purging(Remembering):
@@ -419,151 +373,15 @@ class Erasing(Scenario):
         return MemorySystem(self.folder / "memory", settings={"observations": {"cache": str(self.folder / "cache")}})
 
 
-async def _every_row(
-    store: ObservationStore, view: View, statuses: Sequence[Status] = ("active",)
-) -> list[Observation]:
+async def _every_row(store: ObservationStore) -> list[Observation]:
     rows: list[Observation] = []
     after = None
     while True:
-        page = await store.find(view, Filter(statuses=tuple(statuses)), order="created", limit=1000, after=after)
+        page = await store.find(OWNER, Filter(), order="created", limit=1000, after=after)
         rows += page.rows
         after = page.after
         if after is None:
             return rows
-
-
-class Maintaining(Remembering):
-    """Rows are merged, put away, deleted and erased: no row and its summary are both active, or both gone."""
-
-    life_s = 0.3
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        asyncio.run(self.some(1, 0))  # so that no child spends its short life on what is loaded when it is needed
-
-    async def work(self, worker: int, ack: Ack) -> None:
-        await self.some(1_000_000, worker, ack)
-
-    async def some(self, times: int, worker: int, ack: Ack = lambda _: None) -> None:
-        """Add rows and let them grow old, again and again, however short each life is."""
-        ages = self.folder / "ages"  # grows by a byte each tenth of a day
-
-        def now() -> datetime:
-            with ages.open("ab") as file:
-                file.write(b".")
-                return NOW + timedelta(days=file.tell() / 10)
-
-        rules = (
-            RetentionSettings(types=("event",), archive_after_days=0.1, delete_after_days=1),
-            RetentionSettings(types=("note",), delete_after_days=1),
-        )
-        policy = MaintenanceSettings(compression_min_age_days=0, decay_per_day=0, erase_after_days=1, rules=rules)
-        settings = {"observations": {"cache": str(self.folder / "cache")}}
-        async with (
-            self.open() as store,
-            MemorySystem(self.folder / "memory", settings=settings, clock=now) as memory,
-        ):
-            for number in range(times):
-                await memory.maintain(policy, whole=True)  # first, so that each acknowledgement says that one ended
-                words = f"{os.getpid()}x{worker}x{number}"
-                at = now()
-                rows = _alike(f"{words}a {words}b {words}c", at)
-                await store.commit(OWNER, [Event(kind="add", at=at, row=row) for row in rows])
-                ack(" ".join(row.id for row in rows))
-
-    def verify(self, acked: list[str]) -> None:
-        asyncio.run(self.check([each for line in acked for each in line.split()]))
-
-    async def check(self, acked: list[str]) -> None:
-        """Check that each row is either as it was or as it was to be, and that each change and purge says why."""
-        async with self.open() as store:
-            rows = {row.id: row for row in await _every_row(store, LATER, STATUSES)}
-            put_away = {row.id: await store.history(LATER, row.id) for row in rows.values() if row.status == "archived"}
-        told: dict[str, dict[str, str]] = {}
-        journal = self.folder / "memory" / "observations.jsonl"
-        for line in journal.read_bytes().split(b"\n")[:-1] if journal.exists() else ():
-            event = json.loads(line)
-            if event["event"] == "purge":
-                told |= dict.fromkeys(event.get("ids", [event.get("id")]), event)
-        assert rows.keys() | told.keys() >= set(acked), set(acked) - rows.keys() - told.keys()
-        assert not rows.keys() & told.keys()
-        assert all(event["who"] == "maintenance" and event["why"] for event in told.values())
-        for [version] in put_away.values():
-            assert (version.events[-1].who, version.events[-1].why[:5]) == ("maintenance", "event")
-        for row in rows.values():
-            if row.derived_from:
-                assert row.status == "active"
-                assert all(rows[each].superseded_by == row.id for each in row.derived_from if each in rows)
-            if row.superseded_by is not None:
-                assert row.status in {"compressed", "deleted"}
-                assert row.id in rows[row.superseded_by].derived_from
-        merged = sum(bool(row.derived_from) for row in rows.values())
-        assert len(rows) + len(told) < 200 or (told and merged > len(rows) // 40), (
-            "nothing is done, so nothing is tested"
-        )
-
-
-class Correcting(Remembering):
-    """A model's facts take the place of memories, or deny them, and sources are made stricter than they were.
-
-    What is corrected and what corrects it are never both active; what was made from a row is never looser than that.
-    """
-
-    life_s = 0.02
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.done: set[str] = set()
-        asyncio.run(self.some(1, "first"))  # so that no child spends its short life on what is loaded later
-
-    async def work(self, worker: int, ack: Ack) -> None:
-        await self.some(1_000_000, f"{os.getpid()}-{worker}", ack)
-
-    async def some(self, times: int, words: str, ack: Ack = lambda _: None) -> None:
-        """Remember and correct, again and again."""
-        async with MemorySystem(
-            self.folder / "memory", settings={"observations": {"cache": str(self.folder / "cache")}}
-        ) as memory:
-            memories = memory.memory("chat")
-            for number in range(times):
-                source = await memories.remember(f"source {words} {number}", visibility="shared")
-                origin = Origin("chat", Guard("shared", "public", "public", "", ""), (source.id,))
-                actions = ["update", "delete", "repeat"]
-                old = [f"old {words} {number} {action}" for action in actions]
-                kept = await memories.remember_all([Draft(title=title, visibility="shared") for title in old])
-                await memories.remember(f"new {words} {number} repeat", visibility="shared", derived_from=[source.id])
-                targets = await memories.get([each.id for each in kept], count_use=False)
-                await apply(
-                    [
-                        FactStep(ExtractedFact(f"new {row.title[4:]}", "Sam"), action.replace("repeat", "delete"), row)
-                        for action, row in zip(actions, targets, strict=True)
-                    ],
-                    memories,
-                    origin,
-                )
-                await memories.update(source.id, visibility="private", sensitivity="private")
-                ack(f"{words} {number}")
-
-    def verify(self, acked: list[str]) -> None:
-        self.done |= set(acked)
-        asyncio.run(self.check())
-
-    async def check(self) -> None:
-        view = View("full", datetime.now(UTC), frozenset(SENSITIVITIES))
-        async with self.open() as store:
-            rows = {row.title: row for row in await _every_row(store, view, STATUSES)}
-            ids = {row.id: row for row in rows.values()}
-            for title, row in rows.items():
-                assert all(is_stricter(row, ids[each]) for each in row.derived_from), title
-                if title.startswith("old ") and not title.endswith("repeat"):
-                    assert (row.status == "active") != (f"new {title[4:]}" in rows), title
-            for each in self.done:
-                assert rows[f"source {each}"].sensitivity == "private"
-                found = [rows[f"old {each} {action}"].status for action in ("update", "delete", "repeat")]
-                assert found == ["superseded", "deleted", "deleted"]
-                assert all(
-                    rows[f"new {each} {action}"].is_current(view.now) for action in ("update", "delete", "repeat")
-                )
 
 
 class Saving(Remembering):
@@ -670,7 +488,6 @@ def _children(scenario: Scenario, rest_s: float = 0) -> Iterator[list[Child]]:
 
 OWNER = View("full", datetime(2026, 3, 4, tzinfo=UTC))
 NOW = OWNER.now
-LATER = View("full", NOW + timedelta(days=10_000))
 
 
 def _adding(number: int, word: str = "") -> Event:
@@ -685,16 +502,6 @@ def _adding(number: int, word: str = "") -> Event:
         sensitivity="public",
     )
     return Event(kind="add", at=NOW, ids=(observation_id,), row=row)
-
-
-def _alike(words: str, now: datetime = NOW) -> list[Observation]:
-    """Three rows that are alike, and one that is to be archived."""
-    given = [{"title": f"{words} {number}"} for number in range(3)]
-    given.append({"title": f"{words} happened", "type": "event", "narrative": "north south east west up down"})
-    return [
-        Observation(id=str(uuid4()), created_at=now, updated_at=now, sensitivity="public", **each)  # type: ignore[arg-type]
-        for each in given
-    ]
 
 
 def _fact(fact_id: str) -> Triple:
@@ -817,11 +624,8 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "erase": Erasing,
     "remember": Remembering,
     "import": Importing,
-    "use": Using,
     "purge": Purging,
     "snapshot": Saving,
-    "correct": Correcting,
-    "maintain": Maintaining,
 }
 
 

@@ -88,13 +88,6 @@ async def test_a_summary_of_another_principal_is_not_changed() -> None:
         assert first.id != second.id
 
 
-async def test_a_row_without_a_class_is_purged_with_its_source(tmp_path: Path) -> None:
-    async with MemorySystem(tmp_path / "memory") as system:
-        await system.memory("a").remember("zymurgy", sensitivity="unknown", source="import:x")
-        await system.memory("a").purge(source="import:x")
-    assert "zymurgy" not in (tmp_path / "memory" / "observations.jsonl").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("become", ["superseded", "forgotten"])
 @pytest.mark.parametrize("store", ["observations", "in_memory"])
 async def test_a_fact_goes_with_its_person_whatever_became_of_its_source(
@@ -110,13 +103,6 @@ async def test_a_fact_goes_with_its_person_whatever_became_of_its_source(
         else:
             await memories.supersede(source.id, (await memories.remember("Zed moved again")).id)
         assert fact.id in await memories.purge(person="Zedperson")
-
-
-@pytest.mark.parametrize("own", ["'0'", "'1000'", "0", "-1", "'nan'"])
-def test_an_identity_lifts_no_limit_however_it_is_written(own: str) -> None:
-    project("[budget]\nday_usd = 0.5\n", identity=f"[budget]\nday_usd = {own}\n")
-    shown = run("config")
-    assert shown.returncode == 3 or "day_usd = 0.5" in shown.stdout
 
 
 def test_trusting_a_harmless_file_trusts_no_link_that_comes_later(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`kill -9` at random moments, some 1,500 times, and power cuts: nothing acknowledged is lost, everything opens.
+"""`kill -9` at random moments, some 1,400 times, and power cuts: nothing acknowledged is lost, everything opens.
 
 That many at night, a share of them else (see `tests.effort`); `CRASH_ROUNDS` in the environment multiplies them.
 """
@@ -27,11 +27,8 @@ KILLS = {
     "erase": 25,
     "remember": 40,
     "import": 15,
-    "use": 25,
     "purge": 50,
     "snapshot": 40,
-    "maintain": 40,
-    "correct": 30,
 }
 CUTS = {
     "append": 12,
@@ -42,7 +39,6 @@ CUTS = {
     "fork": 12,
     "delete": 12,
     "remember": 12,
-    "use": 6,
     "purge": 12,
 }
 

@@ -84,6 +84,9 @@ async def test_what_is_alike_and_old_becomes_one_that_says_it_all(memory: Mainta
         assert (await memory.memories.history(each))[-1].observation.id == summary.id
     [hit] = await memory.memories.search("kettle leaks number 1")
     assert hit.observation.id == summary.id
+    lines = map(json.loads, (memory.home / "observations.jsonl").read_bytes().splitlines())
+    [line] = [each for each in lines if "compresses" in each]  # one, which a kill leaves whole or not at all
+    assert (line["event"], line["row"]["id"], set(line["compresses"])) == ("add", summary.id, set(ids))
 
 
 async def test_what_is_meant_to_last_is_found_as_important_as_ever_and_fades_for_caps_alone(memory: Maintained) -> None:

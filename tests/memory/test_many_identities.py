@@ -5,13 +5,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
-from chatbot.stores.open_folders import OpenFolders
-from tests.stores.test_open_folders import descriptors
 
 IDENTITIES = """
 import asyncio, os, resource, sys
@@ -63,27 +59,3 @@ def test_three_hundred_identities_are_used_in_turn_with_few_descriptors(quick_di
     most, left = map(int, done.stdout.split())
     assert most < 100
     assert left < 20
-
-
-def test_folders_that_are_closed_as_too_many_while_others_use_them_lose_nothing(tmp_path: Path) -> None:
-    folders = OpenFolders()
-    paths = [tmp_path / str(number) for number in range(40)]
-    for path in paths:
-        path.mkdir()
-
-    def use(worker: int) -> None:
-        for number in range(60):
-            path = paths[(number * (worker + 1)) % 40]
-            with folders.locked(path) as folder:
-                folder.append("lines", b"%d.%d\n" % (worker, number))
-            folders.close(paths[number % 40])
-
-    with ThreadPoolExecutor(8) as threads:
-        for done in [threads.submit(use, worker) for worker in range(8)]:
-            done.result()
-    lines = [line for path in paths if (path / "lines").exists() for line in (path / "lines").read_text().splitlines()]
-    assert sorted(lines) == sorted(f"{worker}.{number}" for worker in range(8) for number in range(60))
-    folders.close_all(for_good=True)
-    with folders.locked(paths[0]):
-        pass
-    assert descriptors(tmp_path) == 0

@@ -86,8 +86,7 @@ class Raising(LetterEmbedder):
         self._step("aclose")
 
 
-WRONG = (ValueError("a"), OSError(28, "full"), KeyError("a"), TimeoutError(), MemoryError(), AssertionError(),
-         RecursionError(), StopAsyncIteration(), ExceptionGroup("a", [ValueError("b")]), SystemExit(3))  # fmt: skip
+WRONG = (OSError(28, "full"), TimeoutError(), StopAsyncIteration(), ExceptionGroup("a", [KeyError()]), SystemExit(3))
 
 
 @pytest.mark.parametrize("method", ["embed", "embed_questions", "judge", "ready", "aclose", "too few"])
@@ -313,25 +312,6 @@ def test_what_is_embedded_is_what_a_row_says_each_part_once_and_of_a_reply_no_mo
     assert embedded_text(note(0, "", assistant_text="green")) == "green"
 
 
-WORDS = ("dog", "train", "flat")
-
-
-class WordEmbedder(Embedder):
-    """Each of three words is a direction."""
-
-    name = "words"
-    dimension = len(WORDS)
-    sends_away = False
-
-    def __init__(self) -> None:
-        self.calls: list[list[str]] = []
-
-    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        self.calls.append(list(texts))
-        found = [vector([float(word in text.lower()) for word in WORDS]) for text in texts]
-        return EmbeddingResult(found, Usage(input_tokens=0, cost_usd=0.0))
-
-
 @pytest.mark.parametrize(
     ("text", "said", "questions"),
     [
@@ -351,7 +331,8 @@ def test_a_message_is_what_it_asks_and_what_it_says_besides(text: str, said: str
 
 
 async def asked(tmp_path: Path, *lines: str) -> tuple[list[Vector], list[str]]:
-    embedder = WordEmbedder()
+    embedder = LetterEmbedder()
+    embedder.batch = 9
     async with InMemoryStore(tmp_path) as store, Meaning(embedder, store) as meaning:
         (found,) = await vectors_of(meaning, [lines])
     return found, [text for call in embedder.calls for text in call]
@@ -365,17 +346,18 @@ async def test_lines_have_one_vector_if_there_is_nothing_to_tell_apart(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "lines", [("The train was late.", "Where is my dog?"), ("The train was late. Where is my dog?",)]
+    "lines", [("The xxxx was late.", "Where is my qqqq?"), ("The xxxx was late. Where is my qqqq?",)]
 )
 async def test_a_question_among_other_talk_weighs_most(tmp_path: Path, lines: tuple[str, ...]) -> None:
-    ((dog, train, flat),), _ = await asked(tmp_path, *lines)
-    assert dog > train > flat == 0
-    assert math.hypot(dog, train) == pytest.approx(1)
+    (found,), _ = await asked(tmp_path, *lines)
+    q, x, z = (found[ord(letter) - ord("a")] for letter in "qxz")
+    assert q > x > z == 0
+    assert math.hypot(*found) == pytest.approx(1)
 
 
 async def test_each_of_several_questions_has_a_vector_of_its_own(tmp_path: Path) -> None:
-    found, _ = await asked(tmp_path, "Where is my dog? When does the train go?")
-    assert [max(WORDS, key=dict(zip(WORDS, each, strict=True)).__getitem__) for each in found] == ["dog", "train"]
+    found, _ = await asked(tmp_path, "Where is my qqqq? When does the xxxx go?")
+    assert [max("qx", key=lambda letter: each[ord(letter) - ord("a")]) for each in found] == ["q", "x"]
 
 
 async def test_of_many_questions_the_last_ones_count(tmp_path: Path) -> None:

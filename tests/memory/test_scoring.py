@@ -16,16 +16,12 @@ from chatbot.memory.scoring import (
     HALF_MATCH,
     PROFILES,
     ROOM,
-    SESSION_SHARE,
-    SPILL,
     WEIGHTS,
     WORDS,
-    LexicalScore,
     RowScore,
     ScoringProfile,
     credibility,
     outstanding,
-    raised,
     saturated,
     scored,
     windowed,
@@ -266,13 +262,6 @@ def test_use_makes_credible_and_never_beyond_1() -> None:
     assert worth[0] == 0.5
     assert worth == sorted(worth)
     assert worth[-1] < 1
-
-
-def test_a_row_gets_its_part_of_what_stands_beside_it_and_of_its_session() -> None:
-    rows = {name: candidate(name, lexical=lexical, session_id="s") for name, lexical in (("a", 4), ("b", 0))}
-    parts = raised(rows, {"a": {"b": 1, "gone": 2}, "b": {"a": -1}}, {"s": 3.0})
-    assert parts["a"] == LexicalScore(4, 0, SESSION_SHARE * 3)
-    assert parts["b"] == LexicalScore(0, SPILL[1] * 4, SESSION_SHARE * 3)
 
 
 @given(st.floats(0.1, 100))

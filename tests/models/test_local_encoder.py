@@ -3,7 +3,8 @@
 import pytest
 
 from chatbot.models.local_encoder import ENGLISH as DIMENSION
-from chatbot.models.local_encoder import LocalEmbedder, MultilingualEncoder, is_english
+from chatbot.models.local_encoder import LocalEmbedder
+from chatbot.models.multilingual import MultilingualEncoder
 from chatbot.stores.vectors import Vector
 
 ENGLISH = ["I live in Berlin", "Who am I?", "4711", "naïve café in Zürich is nice", "", "ok thx", "See ya, Nate!"]
@@ -28,8 +29,9 @@ def product(one: Vector, other: Vector) -> float:
 
 
 def test_english_is_told_from_other_languages() -> None:
-    parts = MultilingualEncoder().encode([*ENGLISH, *OTHERS])
-    found = [text for text, part in zip([*ENGLISH, *OTHERS], parts, strict=True) if is_english(text, part)]
+    encoder = MultilingualEncoder()
+    parts = encoder.encode([*ENGLISH, *OTHERS])
+    found = [text for text, part in zip([*ENGLISH, *OTHERS], parts, strict=True) if encoder.is_english(text, part)]
     assert found == ENGLISH
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from chatbot.models.local_encoder import ENCODER, PATH, LocalEmbedder
+from chatbot.models.local_encoder import LocalEmbedder
+from chatbot.models.multilingual import ENCODER, PATH
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,18 +19,11 @@ from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSet
 from chatbot.config_layers import Settings
 from chatbot.errors import ConfigError, KeyRefused, UnknownModel
 from chatbot.messages import Message
+from chatbot.models.addresses import WITH_LOGIN, WITHOUT_ADDRESS, is_own_address, variables_of
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.provider import NO_KEY, Provider, check_providers
-from chatbot.providers import (
-    OURS,
-    WITH_LOGIN,
-    WITHOUT_ADDRESS,
-    is_own_address,
-    known_providers,
-    provider_of,
-    variables_of,
-)
+from chatbot.providers import OURS, known_providers, provider_of
 from chatbot.runtime import Options
 
 pytest_plugins = ["tests.servers.openai_server"]

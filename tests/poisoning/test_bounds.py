@@ -5,7 +5,7 @@ import time
 import pytest
 
 from chatbot.chat.governor import LONGEST_JUDGED, judge
-from chatbot.orders import form_in, plain_orders
+from chatbot.memory.orders import form_in, plain_orders
 from tests.poisoning.suite import VIEW, row_with
 
 LONG = 100_000

@@ -20,7 +20,7 @@ from chatbot.chat.governor import (
     line_of,
     without_role_marks,
 )
-from chatbot.orders import ORDER, STRUCTURE, is_invisible, visible
+from chatbot.memory.orders import ORDER, STRUCTURE, is_invisible, visible
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
 from chatbot.stores.observation import STATUSES
 from tests.poisoning.suite import NOW, VIEW, attacks, innocents, row_with

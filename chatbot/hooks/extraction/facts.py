@@ -24,9 +24,9 @@ from chatbot.chat.governor import barred, fenced
 from chatbot.hooks.extraction.structured import Table, objects_in, schema_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.merging import contradict
+from chatbot.memory.orders import form_in, visible
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.messages import Message
-from chatbot.orders import form_in, visible
 from chatbot.redaction import redact
 from chatbot.stores.access import Visibility, fold
 from chatbot.stores.errors import InvalidValue

@@ -27,9 +27,9 @@ from chatbot.memory.episode import (
     without_forgotten,
 )
 from chatbot.memory.memory import Memory
+from chatbot.memory.orders import form_in, visible
 from chatbot.memory.standing import StandingAnswer
 from chatbot.messages import Message
-from chatbot.orders import form_in, visible
 from chatbot.redaction import redact
 from chatbot.stores.records import TranscriptEntry
 
