@@ -120,7 +120,9 @@ class Sync:
         await unawaited(self._meet, names)
         await asyncio.to_thread(self._settle, names)
         barred = self.memory.tombstones.barred
-        self._sessions = SessionUnion(self.storage, self.state, now=self.now, earlier=self._earlier, barred=barred)
+        self._sessions = SessionUnion(
+            self.storage, self.state, self.report, now=self.now, earlier=self._earlier, barred=barred
+        )
         batch = await asyncio.to_thread(self._read, names) if self.takes else Delivery()
         await asyncio.to_thread(self._sessions.note_deleted)
         if self.is_own and self.takes:
@@ -145,8 +147,6 @@ class Sync:
             self.state.places[self.place.key] = self.known
         if not self.dry_run and not self.is_trial:  # the content of a backup is known to have existed, too
             await self._save()
-        self.report.forks = self._sessions.forks
-        self.report.aside += self._sessions.aside
 
     async def _save(self) -> None:
         await asyncio.to_thread(self.state.save, self.storage.document)

@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -37,7 +37,7 @@ from chatbot.stores.records import (
     parse_time,
 )
 from chatbot.transfer import union
-from chatbot.transfer.sync_place import RefusedFile
+from chatbot.transfer.sync_place import RefusedFile, SyncReport
 from chatbot.transfer.union import Journal, PlaceState, Said, SessionContent, SyncState, canonical, digest_of
 from chatbot.transfer.untrusted import OwnPart, SessionLine
 
@@ -112,14 +112,13 @@ class SessionUnion:
 
     storage: Storage
     state: SyncState
+    report: SyncReport
     _: KW_ONLY
     now: Callable[[], datetime]
     earlier: Callable[[str, str], Entries]
     """Returns the entries of a machine's session that the files of the place hold."""
     barred: Callable[[Collection[Mark]], bool]
     """Return True if something with one of these marks was deleted here."""
-    forks: list[str] = field(default_factory=list, init=False)
-    aside: list[RefusedFile] = field(default_factory=list, init=False)
 
     @property
     def _sessions(self) -> Sessions:
@@ -212,7 +211,7 @@ class SessionUnion:
         """Report what cannot be read. Raises an error that would affect everything else too."""
         if isinstance(error, StoreAway | StoreBusy):
             raise error
-        self.aside.append(RefusedFile(what, str(error)))
+        self.report.aside.append(RefusedFile(what, str(error)))
 
     def _blobs(self, session_id: str) -> Blobs:
         return self.storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)
@@ -358,7 +357,7 @@ class SessionUnion:
             record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, history="")
             await self._make(replace(record, origin="", pinned_at=None, archived_at=None).renamed(title), said)
             await asyncio.to_thread(self._copy_files, session_id, fork_id, said)
-            self.forks.append(fork_id)
+            self.report.forks.append(fork_id)
         async with self._order(fork_id):
             await self._look(await asyncio.to_thread(self._sessions.get, fork_id))
             ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
