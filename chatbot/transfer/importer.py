@@ -163,16 +163,18 @@ class Importer:
                 await self._take_bundled(item)
 
     async def _take_conversation(self, item: Conversation) -> None:
+        """Add a session, or the new entries of one that is here, unless that has diverged."""
         origin = f"{self._report.kind}:{item.key}"
-        if known := self._origins.get(origin):
-            await self._go_on(known, item)
-        elif self._is_barred([("origin", origin)]):
+        known = self._origins.get(origin)
+        said = await self._said(known) if known else ()
+        if known and (len(said) >= len(item.entries) or not all(map(is_same, said, item.entries))):
+            self._report.already += 1
+        elif not known and self._is_barred([("origin", origin)]):
             self._report.skip(item.key, DELETED)
         else:
-            self._report.left_out.update(item.left_out)
-            record = self._record(self.agent, item.title, item.created_at, item.used_at, origin)
-            record = await self._remember_said(record, item.entries, item.key)
-            await self._adopt(record, item.entries, item.key, item.left_out)
+            record = known or self._record(self.agent, item.title, item.created_at, item.used_at, origin)
+            record = await self._remember_said(record, item.entries, item.key, beyond=len(said))
+            await self._write(record, item.entries, item.key, item.left_out, beyond=len(said))
 
     async def _remember_said(
         self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, *, beyond: int = 0
@@ -204,20 +206,6 @@ class Importer:
         if meaning is None:
             return [None] * len(exchanges)
         return await meaning.judge([without_blocks(each.text) for each in exchanges])
-
-    async def _go_on(self, known: SessionRecord, item: Conversation) -> None:
-        """Append the new entries, unless the session has diverged here."""
-        said = await self._said(known)
-        new = item.entries[len(said) :]
-        if not new or not all(map(is_same, said, item.entries)):
-            self._report.already += 1
-            return
-        self._tell(known, item.key, len(new), item.left_out)
-        await self._remember_said(known, item.entries, item.key, beyond=len(said))
-        if self.dry_run:
-            self._foreseen[known.id] = item.entries
-        else:
-            await (await self.memory.load_session(known.id, any_agent=True)).transcript_extend(new)
 
     async def _take_bundled(self, item: SessionExport) -> None:
         said_there = [[entry.role, entry.content, format_time(entry.at)] for entry in item.entries]
@@ -252,7 +240,7 @@ class Importer:
             self._report.skip(f"model and persona of {given.id}", "accept them with --trust")
         attachments = [(data, name[32:]) for name, data in item.attachments]
         parts = {"key_values": values, "receipts": receipts, "attachments": attachments}
-        return await self._adopt(record, item.entries, given.id, {}, **parts)
+        return await self._write(record, item.entries, given.id, {}, **parts)
 
     async def _said(self, record: SessionRecord) -> Sequence[TranscriptEntry]:
         """Return the transcript of a session, in a dry run as an import would leave it."""
@@ -266,27 +254,30 @@ class Importer:
             tuple(self.agents[agent]), agent, title, created_at=created_at, used_at=used_at, origin=origin
         )
 
-    async def _adopt(
+    async def _write(
         self,
         record: SessionRecord,
         entries: Sequence[TranscriptEntry],
         key: str,
         left_out: Mapping[str, int],
+        *,
+        beyond: int = 0,
         **parts: Any,
     ) -> str:
+        """Create a session, or append the entries beyond those that it has, and report it; return its id."""
+        is_new = record.id not in self._here
         if self.dry_run:
             self._foreseen[record.id] = entries
-        else:
+        elif is_new:
             await self.memory.adopt_session(record, entries, **parts)
-        self._tell(record, key, len(entries), left_out)
+        else:
+            await (await self.memory.load_session(record.id, any_agent=True)).transcript_extend(entries[beyond:])
+        self._report.left_out.update(left_out if is_new else {})
+        told: dict[str, Any] = {"key": key, "title": record.title, "used_at": format_time(record.used_at)}
+        told |= {"entries": len(entries) - beyond, "left_out": dict(left_out)}
+        self._report.sessions.append(told | {"id": None if self.dry_run else record.id})
         self._here[record.id] = self._origins[record.origin] = record
         return record.id
-
-    def _tell(self, record: SessionRecord, key: str, entries: int, left_out: Mapping[str, int]) -> None:
-        """Report a session that was added or extended by `entries` entries."""
-        told = {"key": key, "title": record.title, "used_at": format_time(record.used_at), "entries": entries}
-        id_ = None if record.id in self._foreseen else record.id
-        self._report.sessions.append(told | {"left_out": dict(left_out), "id": id_})
 
     async def _take_remembered(self, item: MemoryExport, old: str, session_id: str | None) -> None:
         """Import the memories of the bundled session `old`, or of a memory export; each row once."""
