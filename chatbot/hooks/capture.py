@@ -8,7 +8,6 @@ remembered as new.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -211,24 +210,11 @@ _READ = 2 * LONGEST_OUTPUT
 _LONGEST_ARGUMENTS = 2_000
 _LONGEST_TITLE = 120
 _LONGEST_SUBTITLE = 160
-_LONGEST_OUTCOME = 40
 _LONGEST_ASIDE = 24
 _MOST_FILES = 20
 _FILE_KEYS = frozenset({"path", "file", "target", "from", "to"})
 _DISTINCTIVE_KEYS = ("command", "query", "path", "file", "url", "target", "name", "from", "to")
 """Arguments that distinguish two runs, the most distinctive first."""
-
-_WRITES = re.compile(r"(?:^|_)(?:write|edit|save|create|append|patch|update|move|rename|delete|remove|replace)(?:$|_)")
-_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
-_PASSED = re.compile(r"\b[1-9]\d* (?:tests? )?pass(?:ed|ing)\b|\bOK \(\d+ tests?\)", re.IGNORECASE)
-_FAILED = re.compile(
-    r"\b[1-9]\d* (?:tests? )?(?:fail(?:ed|ures?|ing)|errors?)\b|\b(?:failed|failures?|errors?) ?[:=] ?[1-9]"
-    r"|^(?:FAIL(?:ED)?|not ok|Traceback)\b|\bexit code [1-9]",
-    re.IGNORECASE | re.MULTILINE,
-)
-_COUNT = re.compile(r"\b\d+ (?:tests? )?(?:passed|passing|fail(?:ed|ures?|ing)|errors?|skipped)\b", re.IGNORECASE)
-"""Patterns of the reports of test runners: passed, failed, and counts."""
-_DONE = frozenset({"done", "completed", "complete", "closed", "finished"})
 
 
 class ToolRun(Struct, frozen=True):
@@ -238,6 +224,8 @@ class ToolRun(Struct, frozen=True):
     arguments: Mapping[str, Any]
     output: str
     is_error: bool
+    writes: bool
+    """True if the tool declares that it changes something."""
 
     @classmethod
     def of(cls, result: ToolResult) -> ToolRun:
@@ -248,21 +236,16 @@ class ToolRun(Struct, frozen=True):
         except (ValueError, RecursionError):
             arguments = {"arguments": given}
         table = arguments if isinstance(arguments, dict) else {"arguments": arguments}
-        return cls(" ".join(result.call.name.split())[:80], table, output[:LONGEST_OUTPUT], result.is_error)
+        name = " ".join(result.call.name.split())[:80]
+        return cls(name, table, output[:LONGEST_OUTPUT], result.is_error, result.writes)
 
     @property
     def title(self) -> str:
-        """`Tool run: <tool>`, its arguments or else its answer, which distinguish it, and how it ended."""
+        """`Tool run: <tool>`, its arguments or else its answer, which distinguish it, and whether it failed."""
+        begin, end = f"Tool run: {self.tool}", " · failed" if self.is_error else ""
         subject = _main_argument(self.arguments) or _first_line(self.output)
-        ended = self.outcome if self.outcome not in subject else ""
-        room = _LONGEST_TITLE - len(f"Tool run: {self.tool} · ") - len(f" · {ended}" if ended else "")
-        return _short(" · ".join(filter(None, (f"Tool run: {self.tool}", _ends(subject, room), ended))), _LONGEST_TITLE)
-
-    @property
-    def outcome(self) -> str:
-        """Return how it ended, if that is known: the counts of a test report, or failure."""
-        counted = next(filter(None, map(_COUNT.findall, reversed(self.output.splitlines()))), [])
-        return _short(", ".join(counted) or ("failed" if self.is_error else ""), _LONGEST_OUTCOME)
+        room = _LONGEST_TITLE - len(f"{begin} · {end}")
+        return f"{begin} · {_ends(subject, room)}{end}" if subject else f"{begin}{end}"
 
     @property
     def subtitle(self) -> str:
@@ -287,11 +270,6 @@ class ToolRun(Struct, frozen=True):
         return "change" if self.writes and not self.is_error else "technical"
 
     @property
-    def writes(self) -> bool:
-        """True if the tool's name says that it changes files."""
-        return _WRITES.search(_WORD_END.sub("_", self.tool).lower()) is not None
-
-    @property
     def concepts(self) -> tuple[str, ...]:
         """The concepts of its outcome: a change, or a warning."""
         return ("gotcha",) if self.is_error else ("what-changed",) if self.writes else ()
@@ -314,13 +292,11 @@ class ToolRun(Struct, frozen=True):
         return "\n".join([*_texts(self.arguments), *lines])
 
     def milestones(self) -> Iterator[tuple[str, str]]:
-        """Yield the kind and the object of each milestone: a task is done, a file is saved, tests pass."""
+        """Yield the kind and the object of each milestone: a task is done, a file is saved."""
         if self.is_error:
             return
-        if self.tool.endswith("task_update") and str(self.arguments.get("status", "")).lower() in _DONE:
+        if self.tool.endswith("task_update") and self.arguments.get("status") == "completed":
             yield "task done", _task(self)
-        if _PASSED.search(self.output) and not _FAILED.search(self.output):
-            yield "tests pass", _main_argument(self.arguments) or self.tool
         if self.writes and self.files:
             yield "file saved", self.files[-1]
 

@@ -39,6 +39,11 @@ class Effect(Struct, frozen=True):
     reaches_out: bool = True
     """Accesses the outside world, such as the web, not only data kept here."""
 
+    @property
+    def writes(self) -> bool:
+        """Return whether a tool declares that it changes something; one that declares nothing may only read."""
+        return not self.reads_only and self != Effect()
+
 
 class Tool(ABC):
     """Tool that a model can call; `spec` is its description for the model."""
@@ -78,7 +83,9 @@ class ToolResult(Struct, frozen=True):
     asked: Answer | None = None
     """The user's answer, if the tool asks first."""
     refusal: str = ""
-    """How the user could allow the call, if nobody could be asked."""
+    """How the user could allow the call, where nobody could be asked."""
+    writes: bool = False
+    """True if the tool declares that it changes something."""
 
 
 ToolSource = Callable[[], Awaitable[tuple[Sequence[Tool], Sequence[str]]]]
@@ -175,7 +182,7 @@ class Toolbox:
             limit = tool.timeout_s or self._timeout_s
             try:
                 async with asyncio.timeout(limit):
-                    return ToolResult(call, await tool.run(arguments), asked=answer)
+                    return ToolResult(call, await tool.run(arguments), asked=answer, writes=tool.effect.writes)
             except TimeoutError:
                 why = f"the tool {call.name!r} did not finish within {limit:g} s"
         except ChatbotError as error:

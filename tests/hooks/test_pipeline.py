@@ -18,7 +18,7 @@ from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.tools import ToolResult
+from chatbot.tools import Effect, ToolResult
 from chatbot.tools.function import FunctionTool
 from tests.talk import begun, configure, talking
 
@@ -119,7 +119,7 @@ async def run_tests() -> str:
     return "41 passed"
 
 
-TOOLS = (FunctionTool(read_file), FunctionTool(write_file), FunctionTool(run_tests))
+TOOLS = (FunctionTool(read_file), FunctionTool(write_file, Effect(reaches_out=False)), FunctionTool(run_tests))
 
 
 def calls(name: str, **arguments: Any) -> ToolCall:
@@ -268,8 +268,6 @@ async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
         await chat.turn("Remember Ingrid, then run the tests")
         await runtime.leave(session)
         assert (await session.memory.list_observations(tags=("tool",))).rows == ()
-        [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
-        assert checkpoint.title == "Checkpoint: tests pass: run_tests"
 
 
 async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
