@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,9 +25,8 @@ from chatbot.server.idempotency import IdempotentWrite
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai import places
-from chatbot.server.openai.asked import Ask
 from chatbot.server.openai.models import access_of, unsupported
-from chatbot.server.openai.places import ReplyPlace
+from chatbot.server.openai.places import Ask, ReplyPlace
 from chatbot.server.openai.wire import ReplyRequest
 from chatbot.server.turns import KeptTurn, RunningTurn
 
@@ -106,7 +104,7 @@ async def answer_to(
 
     `keeps` is the default for whether it is remembered.
     """
-    session, memory = places.named_in_headers(headers)
+    session, memory = places.session_in_headers(headers)
     access = await access_of(identities, caller, asked)
     ask = asked.as_ask(session, memory)
     if keeps and ask.memory is None:
@@ -120,7 +118,7 @@ async def answer_to(
     place = await places.place_of(ask, access)
     turn, created = str(new_id()), int(time.time())
     if place.session is None:
-        return PendingReply(access, turn, created, None, _answered(access, ask, place.before))
+        return PendingReply(access, turn, created, None, await _answered(access, ask, place.before))
     writing.may_be_erased = True
     running = await _begin(access, ask, place, place.session, turn)
     deltas = _said(running, partial(writing.note, session=place.session.id, created=str(created)))
@@ -158,24 +156,21 @@ async def _check_options(access: IdentityAccess, ask: Ask) -> None:
 
 
 async def _answered(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Delta, None]:
-    """Yield the reply to just these messages; `before`, if given, replaces all but the user's last message.
+    """Return the reply to just these messages; `before`, if given, replaces all but the user's last message.
 
-    Leaving the iterator stops the model.
+    Closing the generator stops the model.
     """
     messages = ask.messages
     if before is not None:
         said = () if ask.answers else ask.new
         messages = (*(each for each in ask.messages if each.role == "system"), *before, *said)
-    stream = access.runtime.answer(
+    return access.runtime.answer(
         await inlined(messages),
         tools=ask.tools,
         max_output_tokens=ask.most_tokens,
         options=ask.options,
         payers=access.payers,
     )
-    async with aclosing(stream) as deltas:
-        async for delta in deltas:
-            yield delta
 
 
 async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: SessionHandle, turn: str) -> RunningTurn:
