@@ -180,7 +180,7 @@ class AgentMemory(Memory, AsyncResource):
             await session.transcript_extend(_entries(at, user, assistant, results))
         await turn.note_use(recalled)
         gate = self._gate
-        kept = None if gate is None else await turn.keep(at, user, assistant, recalled, memorability=gate)
+        kept = None if gate is None else await turn.remember(at, user, assistant, recalled, memorability=gate)
         captured = tuple(await self._capture(session.memory if session else self._placed, results, gate))
         return RecordResult(None, captured) if kept is None else RecordResult(kept.id, captured, kept.redacted)
 
@@ -206,7 +206,7 @@ class AgentMemory(Memory, AsyncResource):
                 continue
             if each.number in known:
                 await turn.take_back(each.at)
-            kept.append(await turn.keep(each.at, each.text, each.reply, memorability=gate))
+            kept.append(await turn.remember(each.at, each.text, each.reply, memorability=gate))
         return [each.id for each in kept if each is not None]
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:

@@ -46,22 +46,22 @@ _WITHHELD = '{"withheld": "this answer is not sent to this provider"}'
 
 _ASIDE = re.compile(r"reply-([1-9]\d{0,5})-(.+)")
 
-Line = tuple[str, str]
+DialogueLine = tuple[str, str]
 """A role and a content, as a transcript entry holds them."""
 
 
-def tool_call_line(calls: Iterable[ToolCall]) -> Line:
+def tool_call_line(calls: Iterable[ToolCall]) -> DialogueLine:
     """Return the entry that records the tool calls of a model."""
     listed = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
     return TOOL_CALL, json.dumps(listed, ensure_ascii=False, indent=2)
 
 
-def tool_result_line(call_id: str, content: str) -> Line:
+def tool_result_line(call_id: str, content: str) -> DialogueLine:
     """Return the entry that records the answer of a tool."""
     return TOOL, json.dumps({"id": call_id, "content": content}, ensure_ascii=False, indent=2)
 
 
-def messages_of(said: Sequence[Line]) -> list[Message]:
+def messages_of(said: Sequence[DialogueLine]) -> list[Message]:
     """Return the messages for a model: from the first user entry on, tool calls only with their results."""
     messages: list[Message] = []
     for role, text in said:
@@ -87,10 +87,10 @@ async def last_exchange(session: SessionHandle | None) -> list[TranscriptEntry]:
     return []
 
 
-def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Line]], int]:
+def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[DialogueLine]], int]:
     """Return every reply among the entries after a message, by its number from 1, and the number of the current one."""
-    found: dict[int, list[Line]] = {}
-    current: list[Line] = []
+    found: dict[int, list[DialogueLine]] = {}
+    current: list[DialogueLine] = []
     for entry in entries:
         if aside := _ASIDE.fullmatch(entry.role):
             found.setdefault(int(aside[1]), []).append((aside[2], entry.content))
@@ -100,8 +100,8 @@ def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Line]
     return dict(sorted((found | {number: current}).items())), number
 
 
-def reply_lines(replies: Mapping[int, Sequence[Line]], current: int) -> list[Line]:
-    """Return the entries that hold these replies, of which `current` is the current one."""
+def reply_lines(replies: Mapping[int, Sequence[DialogueLine]], current: int) -> list[DialogueLine]:
+    """Return the entries that hold these replies, one of which is current."""
     others = [(number, line) for number, lines in replies.items() if number != current for line in lines]
     return [
         *((f"reply-{number}-{role}"[:32], content) for number, (role, content) in others),
@@ -246,7 +246,7 @@ class TurnTranscript:
         """Entries of this turn."""
         self.unbilled: list[Callable[[], object]] = []
         """Lines of the bill to write with the next entries."""
-        self._unsaved: list[Line] = []
+        self._unsaved: list[DialogueLine] = []
         self._has_gap = False
         """True once an entry could not be saved: later ones would follow a gap."""
         self._read: list[TranscriptEntry] | None = None
@@ -265,7 +265,7 @@ class TurnTranscript:
         else:
             await self.write((USER, asked))
 
-    async def said(self) -> tuple[list[TranscriptEntry], list[Line]]:
+    async def said(self) -> tuple[list[TranscriptEntry], list[DialogueLine]]:
         """Return the window, read again after a write, and its lines with those that could not be saved."""
         if self._read is None:
             self._read = await self._read_window()
@@ -289,8 +289,8 @@ class TurnTranscript:
             self.reply_before = reply_before(entries, self._receipt.at)
         return self._window.cut(entries, max(self.written - 1, 0))
 
-    async def write(self, *said: Line, events: Sequence[Event] = ()) -> WriteResult:
-        """Add entries, or keep them for this turn only if that fails; `events` of memory are written with them."""
+    async def write(self, *said: DialogueLine, events: Sequence[Event] = ()) -> WriteResult:
+        """Add entries, or keep them for this turn alone if that fails; `events` of memory are written with them."""
         self._read = None
         if self._session is None or not self.is_kept or self._has_gap:
             self._unsaved.extend(said)
@@ -312,7 +312,7 @@ class TurnTranscript:
         if self._session is None or not (bills or any(parts.values())):
             return WriteResult()
         try:
-            ended = await self._session.write_together(bills=bills, **parts)
+            ended = await self._session.write_turn(bills=bills, **parts)
         except StoreError as error:
             ended = WriteResult({name: error for name, part in {"bill": bills, **parts}.items() if part})
         if "bill" in ended.failed:

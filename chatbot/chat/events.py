@@ -1,6 +1,6 @@
 """Events of a turn, for its caller, and events of a conversation, for its publisher.
 
-A turn emits each `Event` as it happens. Outside of the process, events have the form of `event_as_json`.
+A turn emits each `TurnEvent` as it happens. Outside of the process, events have the form of `event_as_json`.
 
 A turn itself recalls and keeps; listeners observe and add. Each turn has one `Publisher`, such as the hooks of a
 runtime. Events are about sessions: a chat without stores publishes none.
@@ -69,11 +69,11 @@ class ClientCall(Struct, frozen=True):
     call: ToolCall
 
 
-Event = TextDelta | ReasoningDelta | Phase | ToolStarted | ToolFinished | ClientCall | Notice
-Emit = Callable[[Event], None]
+TurnEvent = TextDelta | ReasoningDelta | Phase | ToolStarted | ToolFinished | ClientCall | Notice
+Emit = Callable[[TurnEvent], None]
 
 
-def event_as_json(event: Event) -> tuple[str, dict[str, Any]]:  # noqa: PLR0911 - one for each kind
+def event_as_json(event: TurnEvent) -> tuple[str, dict[str, Any]]:  # noqa: PLR0911 - one for each kind
     """Return the kind of an event and its data. What the model thinks is left out: only the asking client gets it."""
     match event:
         case ReasoningDelta():

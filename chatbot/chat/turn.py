@@ -26,7 +26,7 @@ from chatbot.chat.dialogue import (
     STOPPED,
     USER,
     ClientRequest,
-    Line,
+    DialogueLine,
     TurnTranscript,
     last_exchange,
     messages_of,
@@ -127,7 +127,7 @@ class Turn:
         )
         receipt.calls = self._calls.made
         self._started = time.monotonic()
-        self._reply: list[Line] = []
+        self._reply: list[DialogueLine] = []
         """The last reply, written at the end of the turn."""
         self._results: list[ToolResult] = []
         self._is_dry_run = False
@@ -181,7 +181,7 @@ class Turn:
             self.receipt.resumed_at = self._clock()
             self._transcript.resume(await last_exchange(self._session))
         else:
-            kept = await self._attached.keep(self._files)
+            kept = await self._attached.store(self._files)
             self.receipt.attachments = [record for _, record in kept]
             await self._transcript.ask(with_links(self._transcript.asked, [link for link, _ in kept]))
         try:
@@ -401,7 +401,7 @@ class Turn:
         at, text, before = self.receipt.at, self._text, self._transcript.reply_before
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
         try:
-            kept = await self._memory.keep(at, text, reply, self._recalled, memorability=gate, before=before)
+            kept = await self._memory.remember(at, text, reply, self._recalled, memorability=gate, before=before)
         except StoreError as error:
             self._unremembered = error
             return

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from chatbot.chat.attached import framed
-from chatbot.chat.events import Event, Notice
+from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.memory_tools import memory_tools
 from chatbot.chat.prompt import build_prompt, fit
 from chatbot.errors import ContextTooLong
@@ -107,7 +107,7 @@ async def test_two_long_memories_that_the_model_reads_do_not_end_the_turn(memory
     calls = [ToolCall(f"c{n}", "memory_get", ids) for n in range(2)]
     model = ScriptedModel([calls, "In the cellar."], window=8_192)
     chat = chat_of(model, session, memory.home, *memory_tools(session), most=500)
-    events = list[Event]()
+    events = list[TurnEvent]()
     receipt = await chat.turn("Where is the bicycle?", events.append)
     assert (receipt.finish, receipt.reply) == ("stop", "In the cellar.")
     assert [each["what"] for each in receipt.as_json()["window"]["cut"]] == ["memory_get"] * 2

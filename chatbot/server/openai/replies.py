@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from chatbot.chat.attached import inlined
 from chatbot.chat.calls import Reply
 from chatbot.chat.dialogue import ClientRequest
-from chatbot.chat.events import ClientCall, Event, ToolFinished
+from chatbot.chat.events import ClientCall, ToolFinished, TurnEvent
 from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import new_id
@@ -199,7 +199,7 @@ async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: S
     )
 
 
-async def _note(session: SessionHandle, ask: Ask, events: Sequence[Event]) -> None:
+async def _note(session: SessionHandle, ask: Ask, events: Sequence[TurnEvent]) -> None:
     """Store digests of the conversation as the client has it after these events."""
     shown, whole = _ClientDeltas(), Reply()
     for event in events:
@@ -216,7 +216,7 @@ class _ClientDeltas:
         self._has_run_tools = self._has_said = False
         self._calls = 0
 
-    def take(self, event: Event) -> Delta | None:
+    def take(self, event: TurnEvent) -> Delta | None:
         """Return the client's delta for an event; texts before and after our own tools become paragraphs."""
         if isinstance(event, ToolFinished):
             self._has_run_tools = self._has_said
