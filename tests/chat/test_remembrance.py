@@ -71,14 +71,6 @@ async def test_a_caller_of_less_clearance_is_told_nothing(memory: MemorySystem, 
     assert receipt.memory["considered"] == []
 
 
-async def test_each_exchange_is_kept_word_for_word_and_the_receipt_names_it(memory: MemorySystem, clock: Clock) -> None:
-    session = await memory.create_session(STORES, "chat")
-    receipt = await chat_of(ScriptedModel(["Green, then."]), session, clock=clock).turn("I like green tea best.")
-    [row] = await session.memory.get([str(receipt.remembered)])
-    assert (row.type, row.user_text, row.assistant_text) == ("exchange", "I like green tea best.", "Green, then.")
-    assert (row.session_id, row.visibility, row.sensitivity) == (session.id, "private", "public")
-
-
 async def test_what_the_window_shows_is_not_injected_again(memory: MemorySystem, clock: Clock) -> None:
     session = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["Green, then."])

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import STOPPED
 from chatbot.chat.events import Notice, Phase, ToolFinished, ToolStarted, TurnEvent
-from chatbot.chat.ledger import Bill, Ledger
+from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ProviderFailed, RateLimited, ToolError
 from chatbot.memory import MemorySystem, SessionHandle
@@ -453,16 +453,6 @@ async def test_a_budget_in_dollars_shortens_replies_then_refuses(session: Sessio
     assert (await chat.bill()).cost_usd <= 0.5
 
 
-async def test_a_day_budget_counts_other_sessions_of_the_day(memory_home: Path) -> None:
-    model = ScriptedModel(["a reply"], price=Price(0.01, 0.0))
-    async with MemorySystem(memory_home) as memory:
-        one = await memory.create_session(["basic_session"], "chat")
-        two = await memory.create_session(["basic_session"], "chat")
-        await chat_of(model, one, memory_home).turn("hello " * 40)
-        with pytest.raises(BudgetExceeded, match="day_usd"):
-            await chat_of(model, two, memory_home, budget=BudgetSettings(day_usd=0.2)).turn("hello")
-
-
 async def test_a_budget_in_dollars_needs_a_price(session: SessionHandle, memory_home: Path) -> None:
     class Priceless(ScriptedModel):
         async def price(self) -> None:  # type: ignore[override]
@@ -556,13 +546,3 @@ async def test_an_answer_that_reads_like_an_instruction_is_told_in_the_receipt(
     assert receipt.notices == [
         "the answer of the tool web reads like an instruction (order); the model gets it as data"
     ]
-
-
-async def test_a_bill_survives_a_damaged_line(session: SessionHandle, memory_home: Path) -> None:
-    chat = chat_of(ScriptedModel(["hi"]), session, memory_home)
-    await chat.turn("hello")
-    with (memory_home / "usage.jsonl").open("ab") as ledger:
-        ledger.write(b'{"at": "yesterday"}\nnot json\n')
-    await chat.turn("hello")
-    assert (await Ledger(memory_home).total()).calls == 2
-    assert await Ledger(memory_home / "nowhere").total() == Bill()

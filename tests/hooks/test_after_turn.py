@@ -239,7 +239,7 @@ async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behavio
             assert 1 <= len(notices) <= 4  # tried again only when the window has moved
 
 
-@pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank"])
+@pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank", "extracts-prose", "fails"])
 async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str, configure: Configure) -> None:
     configure(behaviour, enabled=False, summaries=True, more="[hooks.summarize]\nevery = 2")
     async with talking() as (runtime, session):
@@ -250,4 +250,7 @@ async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str
         [summary] = await session.memory.session_summaries()
         assert (summary.metadata["open_items"] == ["all of it"]) is (behaviour == "takes-facts")
         assert summary.metadata["request"] == MOVED
-        assert (await chat.bill()).by_purpose["summarize"].calls == 1
+        [record] = [each for each in await session.records() if each.get("kind") == "summary"]
+        notices = [each.partition(":")[0] for each in record["notices"]]
+        assert notices == ["the summary made by rule stands"] * (behaviour != "takes-facts")
+        assert len(record["calls"]) == (behaviour != "fails")

@@ -252,44 +252,6 @@ async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> No
         assert Failures(runtime.memory.home).read() == []
 
 
-async def _live(clock: Clock, days: float) -> dict[str, int]:
-    """Talk once, that many days later; how many rows there are of each status."""
-    clock.now += timedelta(days=days)
-    async with talking("ok", clock=clock) as (runtime, session, chat):
-        await chat.turn("ok")
-        await runtime.leave(session)
-        await runtime.hooks.settle()
-        return dict((await runtime.memory.memory().stats()).by_status)
-
-
-async def _remember(clock: Clock) -> None:
-    async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
-        for number in range(3):
-            await runtime.memory.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
-
-
-async def test_memory_is_maintained_as_sessions_go_by() -> None:
-    configure()
-    clock = Clock()
-    await _remember(clock)
-    assert await _live(clock, 1) == {"active": 3}
-    assert await _live(clock, 8) == {"active": 1, "compressed": 3}
-    async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
-        page = await runtime.memory.memory().list_observations(statuses=STATUSES)
-    assert any(row.strength is not None for row in page.rows)
-
-
-async def test_each_part_of_maintenance_can_be_switched_off() -> None:
-    configure()
-    clock = Clock()
-    await _remember(clock)
-    configure("[hooks.compression]\nenabled = false\n")
-    assert await _live(clock, 30) == {"active": 3}
-    async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
-        rows = (await runtime.memory.memory().list_observations()).rows
-    assert {row.strength for row in rows} == {0.1}
-
-
 async def test_sessions_without_observations_leave_nothing_behind() -> None:
     project('[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\n')
     async with talking("ok", clock=Clock()) as (_, _, chat):
