@@ -129,7 +129,7 @@ HARMLESS: Forms = {
             name: _all(_HOOK)
             for name in ("inject", "exchange", "consolidation", "compression", "extraction", "episode")
         },
-        "memorability": {**_all(f"{_HOOK} threshold"), "type_weights": {"*": _any}},
+        "memorability": _all(f"{_HOOK} threshold"),
         "capture": _all(f"{_HOOK} checkpoints"),
         "boundaries": _all(f"{_HOOK} window threshold"),
         "temporal": _all(f"{_HOOK} places margin"),

@@ -83,7 +83,7 @@ _ROLE = (
     r"(?:system|developer|assistant|user|human|tool|bot|(?-i:model|function|AI|ai|Ai))"
     r"(?: (?:message|prompt|note|role))?(?:\s?\([^()\n]{0,30}\))?"
 )
-"""The roles of chat interfaces. Three are recognized only with this capitalization: "Model: Golf VII" is about a car."""
+"""The roles of chat interfaces. Some are recognized only as written here: "Model: Golf VII" is about a car."""
 _TIME = r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?"
 _LEAD = r"(?:\d{1,3}[.)]\s)?[\s·>#*_\-=`\"']*+"
 _PREFIX = re.compile(

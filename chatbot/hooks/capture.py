@@ -27,9 +27,8 @@ from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import is_observation_id
-from chatbot.stores.observation import TYPES, Type
+from chatbot.stores.observation import Type
 from chatbot.tools import ToolResult
 
 _COMPARED = 5
@@ -125,19 +124,14 @@ def can_write(session: SessionHandle) -> bool:
     return session.caller.clearance != "public"
 
 
-Share = Annotated[float, Meta(ge=0, le=1)]
-
-
 class Memorable(Hook):
     """Decides what is worth remembering: `memory.memorability`. Without it, everything is."""
 
     topics = ()
 
-    def __init__(
-        self, context: HookContext, *, threshold: Share = GATE, type_weights: Mapping[str, Share] = TYPE_WEIGHTS
-    ) -> None:
+    def __init__(self, context: HookContext, *, threshold: Annotated[float, Meta(ge=0, le=1)] = GATE) -> None:
         super().__init__(context)
-        context.capabilities.provide(MEMORABILITY, _gate(threshold, type_weights))
+        context.capabilities.provide(MEMORABILITY, Memorability(threshold))
 
     async def handle(self, event: Any) -> None:
         """Do nothing: this hook only provides a capability."""
@@ -148,14 +142,7 @@ def exchange_gate(config: Config, agent: str, *, beside: Path | None = None) -> 
     keeps, judges = [plan_hook(name, config.hooks.get(name), beside=beside) for name in ("exchange", "memorability")]
     if not (keeps.enabled and config.agents[agent].remember_exchanges):
         return None
-    return _gate(**judges.all_settings()) if judges.enabled else Memorability(gate=0)
-
-
-def _gate(threshold: float, type_weights: Mapping[str, float]) -> Memorability:
-    for name in type_weights:
-        if name not in TYPES:
-            raise InvalidValue(f"type_weights: no type of memory is called {name!r}{did_you_mean(name, TYPES)}")
-    return Memorability(threshold, {**TYPE_WEIGHTS, **type_weights})
+    return Memorability(judges.all_settings()["threshold"] if judges.enabled else 0)
 
 
 class Maintenance(Hook):

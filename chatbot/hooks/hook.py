@@ -215,9 +215,8 @@ class HookPlan(Struct, frozen=True):
     settings: Mapping[str, Any]
 
     def all_settings(self) -> dict[str, Any]:
-        """Return all of its own settings; a table that sets some keys keeps the defaults of the others."""
-        defaults = {name: found.default for name, found in settings_of(self.hook).items()}
-        return {name: _over(default, self.settings.get(name, default)) for name, default in defaults.items()}
+        """Return all of its own settings, defaults included."""
+        return {name: self.settings.get(name, found.default) for name, found in settings_of(self.hook).items()}
 
     def make(self, context: HookContext) -> Hook:
         """Make the hook. Raises `ConfigError`."""
@@ -262,10 +261,6 @@ def _planned(name: str, hook: object, table: Table | None) -> HookPlan:
         timeout_s=chosen.get("timeout_s", hook.timeout_s),
         settings=checked(hook, given) if given else {},
     )
-
-
-def _over(default: Any, value: Any) -> Any:
-    return {**default, **value} if isinstance(default, Mapping) and isinstance(value, Mapping) else value
 
 
 class _Common:
