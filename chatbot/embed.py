@@ -268,10 +268,9 @@ class AgentMemory(Memory, AsyncResource):
         plan = plan_hook("capture", self._setup.config.hooks.get("capture"), beside=self._setup.settings.plugins_beside)
         kept: list[str] = []
         before: dict[str, str] = {}
-        checkpoints = bool(plan.all_settings()["checkpoints"])
         for result in results if plan.enabled else ():
             run = ToolRun.of(result)
-            found = await keep_run(memory, run, gate=gate, before=before, checkpoints=checkpoints)
+            found = await keep_run(memory, run, gate=gate, before=before)
             kept += [found] if found else []
         return kept
 

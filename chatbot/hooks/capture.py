@@ -42,29 +42,25 @@ class Capture(Hook):
     priority = 100
     background = True
 
-    def __init__(self, context: HookContext, *, checkpoints: bool = True) -> None:
+    def __init__(self, context: HookContext) -> None:
         super().__init__(context)
-        self._checkpoints = checkpoints
         self._captured = per_session(dict[str, str])
 
     async def handle(self, event: ToolPost) -> None:
-        """Keep the run, then the milestones that it reaches."""
+        """Keep the run, then the milestone that it reaches."""
         session = event.session
         if not (session.supports(ObservationStore) and can_write(session)):
             return
         run = ToolRun.of(event.result)
         if not is_memory_tool(run.tool):
             gate: Memorability | None = self.context.capabilities.find(MEMORABILITY)
-            before, checkpoints = self._captured(session.id), self._checkpoints
-            await keep_run(session.memory, run, gate=gate, before=before, checkpoints=checkpoints)
-        elif self._checkpoints:
-            await _mark_milestones(session.memory, run, await _tasks(session, run))
+            await keep_run(session.memory, run, gate=gate, before=self._captured(session.id))
+        else:
+            await _mark_milestone(session.memory, run, await _tasks(session, run))
 
 
-async def keep_run(
-    memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str], checkpoints: bool
-) -> str | None:
-    """Remember a run if it is worth it, and its milestones with `checkpoints`; return its id.
+async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str]) -> str | None:
+    """Remember a run if it is worth it, and its milestone; return its id.
 
     Without a gate every run is remembered. `before` has the texts of the last kept runs by id; this one is added.
     """
@@ -87,8 +83,7 @@ async def keep_run(
         before[kept] = run.substance
         while len(before) > _COMPARED:
             before.pop(next(iter(before)))
-    if checkpoints:
-        await _mark_milestones(memory, run, [kept] if kept else [])
+    await _mark_milestone(memory, run, [kept] if kept else [])
     return kept
 
 
@@ -98,9 +93,10 @@ async def _is_new(memory: Memory, run: ToolRun, gate: Memorability, before: dict
     return gate.score(run.substance, run.type, known=known) >= gate.gate
 
 
-async def _mark_milestones(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
-    """Remember each milestone that a run reaches, derived from `sources`."""
-    for kind, what in run.milestones():
+async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
+    """Remember the milestone that a run reaches, derived from `sources`."""
+    if run.milestone is not None:
+        kind, what = run.milestone
         await memory.remember(
             type="event",
             title=f"Checkpoint: {kind}: {what}"[:200],
@@ -278,14 +274,14 @@ class ToolRun(Struct, frozen=True):
         lines = [line for line in self.output.splitlines() if len(line.split()) > 1]
         return "\n".join([*_texts(self.arguments), *lines])
 
-    def milestones(self) -> Iterator[tuple[str, str]]:
-        """Yield the kind and the object of each milestone: a task is done, a file is saved."""
+    @property
+    def milestone(self) -> tuple[str, str] | None:
+        """The kind and the object of the milestone that it reaches: a task is done, or a file is saved."""
         if self.is_error:
-            return
+            return None
         if self.tool.endswith("task_update") and self.arguments.get("status") == "completed":
-            yield "task done", _task(self)
-        if self.writes and self.files:
-            yield "file saved", self.files[-1]
+            return "task done", _task(self)
+        return ("file saved", self.files[-1]) if self.writes and self.files else None
 
 
 def _cleaned(text: str) -> str:
@@ -300,9 +296,8 @@ def _cleaned(text: str) -> str:
 
 def _task(run: ToolRun) -> str:
     try:
-        answer = json.loads(run.output)
-        return str(answer.get("title") or answer["task"]["title"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return str(json.loads(run.output)["task"]["title"])
+    except (ValueError, KeyError, TypeError, RecursionError):
         return _main_argument(run.arguments) or "a task"
 
 

@@ -275,7 +275,7 @@ async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
         task = await session.memory.add_task("Renew the passport")
         await session.memory.update(task.id, sensitivity="secret")
         call = calls("task_update", task_id=task.id, status="completed")
-        result = ToolResult(call, '{"title": "Renew the passport"}')
+        result = ToolResult(call, '{"task": {"title": "Renew the passport"}}')
         await runtime.hooks.publish(ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result))
         await runtime.hooks.settle()
         assert (await session.memory.list_observations(tags=("checkpoint",))).rows == ()

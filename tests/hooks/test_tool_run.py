@@ -95,18 +95,19 @@ def test_secrets_go_before_anything_is_cut_and_memory_blocks_are_left_out() -> N
 
 
 @pytest.mark.parametrize(
-    ("it", "kinds"),
+    ("it", "milestone"),
     [
-        (run("shell", "===== 12 passed in 0.3s =====", command="pytest"), []),
-        (run("write_file", "ok", writes=True, path="a.py"), ["file saved"]),
-        (run("write_file", "refused", error=True, writes=True, path="a.py"), []),
-        (run("write_file", "ok", path="a.py"), []),
-        (run("task_update", '{"title": "Renew the passport"}', task_id="x", status="completed"), ["task done"]),
-        (run("task_update", "{}", task_id="x", status="pending"), []),
+        (run("shell", "===== 12 passed in 0.3s =====", command="pytest"), None),
+        (run("write_file", "ok", writes=True, path="a.py"), ("file saved", "a.py")),
+        (run("write_file", "refused", error=True, writes=True, path="a.py"), None),
+        (run("write_file", "ok", path="a.py"), None),
+        (run("task_update", '{"task": {"title": "Call"}}', task_id="x", status="completed"), ("task done", "Call")),
+        (run("task_update", "ok", task_id="x", status="completed"), ("task done", "x completed")),
+        (run("task_update", "{}", task_id="x", status="pending"), None),
     ],
 )
-def test_milestones(it: ToolRun, kinds: list[str]) -> None:
-    assert [kind for kind, _ in it.milestones()] == kinds
+def test_a_finished_task_and_a_saved_file_are_milestones(it: ToolRun, milestone: tuple[str, str] | None) -> None:
+    assert it.milestone == milestone
 
 
 @given(st.text(max_size=30), st.text(max_size=200), st.text(max_size=500), st.booleans())
@@ -117,7 +118,7 @@ def test_whatever_a_model_and_a_tool_say_is_read(name: str, arguments: str, outp
     assert 0 <= it.importance <= 1
     assert it.narrative
     assert it.type
-    assert list(it.milestones()) is not None
+    assert it.milestone is None
 
 
 def test_memory_tools_are_known_by_name_also_under_a_prefix() -> None:
