@@ -19,7 +19,7 @@ from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_P
 from chatbot.chat.prompt import is_memory_tool
 from chatbot.chat.turn_memory import AUTO
 from chatbot.config import Config
-from chatbot.hooks.hook import Hook, HookContext, per_session, plan_hook
+from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan_hook
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.memorability import GATE, OTHER_TYPE, TYPE_WEIGHTS, Memorability
 from chatbot.memory.policy import MaintenanceReport, Part
@@ -120,17 +120,12 @@ def can_write(session: SessionHandle) -> bool:
     return session.caller.clearance != "public"
 
 
-class Memorable(Hook):
+class Memorable(PassiveHook):
     """Decides what is worth remembering: `memory.memorability`. Without it, everything is."""
-
-    topics = ()
 
     def __init__(self, context: HookContext, *, threshold: Annotated[float, Meta(ge=0, le=1)] = GATE) -> None:
         super().__init__(context)
         context.capabilities.provide(MEMORABILITY, Memorability(threshold))
-
-    async def handle(self, event: Any) -> None:
-        """Do nothing: this hook only provides a capability."""
 
 
 def exchange_gate(config: Config, agent: str, *, beside: Path | None = None) -> Memorability | None:
