@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chatbot.attachments import Link, with_links
 from chatbot.chat.ledger import UNBILLED, Payer
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.handle import WriteResult
@@ -218,8 +219,9 @@ class Rules(Struct, frozen=True):
 class TurnTranscript:
     """The transcript of a session during one turn: the entries that the model is shown, and those that the turn adds.
 
-    Entries that cannot be saved are kept for this turn only. `receipt` gets the time of the user's entry, and `notice`
-    each failure. Without a session, or a store for transcripts, nothing is read or saved.
+    Entries that cannot be saved last for this turn alone. `receipt` gets the time of the user's entry, and `notice`
+    each failure. Without a session, or a store for transcripts, nothing is read or saved. `shows_window` is false if a
+    client shows the model the whole conversation, and the transcript only this turn.
     """
 
     def __init__(
@@ -229,6 +231,9 @@ class TurnTranscript:
         receipt: Receipt,
         clock: Callable[[], datetime],
         notice: Callable[[str], None],
+        *,
+        asked: str,
+        shows_window: bool,
     ) -> None:
         self._session = session
         self._window = window
@@ -236,12 +241,11 @@ class TurnTranscript:
         self._clock = clock
         self._notice = notice
         self.is_kept = session is not None and session.supports(TranscriptStore)
-        self.asked = ""
+        self._shows_window = shows_window
+        self.asked = asked
         """The user's entry, with the links of attachments."""
         self.reply_before: str | None = None
         """The bot's last reply before this turn; None if it is not known."""
-        self.shows_window = True
-        """False if a client shows the model the whole conversation, and the transcript only this turn."""
         self.written = 0
         """Entries of this turn."""
         self.unbilled: list[Callable[[], object]] = []
@@ -257,13 +261,13 @@ class TurnTranscript:
         self.asked, self.written = entries[0].content, len(entries)
         self._receipt.at, self._receipt.reply_number = entries[0].at, replies_of(entries[1:])[1]
 
-    async def ask(self, asked: str, *, dry_run: bool = False) -> None:
-        """Write the user's entry; in a dry run, only show it to the model."""
-        self.asked = asked
+    async def ask(self, links: Iterable[Link] = (), *, dry_run: bool = False) -> None:
+        """Write the user's entry, with the links of its attachments; in a dry run, only show it to the model."""
+        self.asked = with_links(self.asked, links)
         if dry_run:
-            self._unsaved.append((USER, asked))
+            self._unsaved.append((USER, self.asked))
         else:
-            await self.write((USER, asked))
+            await self.write((USER, self.asked))
 
     async def said(self) -> tuple[list[TranscriptEntry], list[DialogueLine]]:
         """Return the window, read again after a write, and its lines with those that could not be saved."""
@@ -276,7 +280,7 @@ class TurnTranscript:
         if self._session is None or not self.is_kept:
             return []
         try:
-            if not self.shows_window:
+            if not self._shows_window:
                 self._window.since = self._session.record.created_at
                 return await self._session.transcript_read_last(self.written)
             entries = await self._session.transcript_read_last(self._window.limit + self.written - 1)
@@ -353,11 +357,6 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     payers: tuple[Payer, ...] = ()
     """Payers of the calls of the turn, besides the identity."""
 
-    @property
-    def is_forced(self) -> bool:
-        """Return whether the reply has a required form, to which nothing may be added."""
-        return self.options is not None and self.options.is_forced
-
     def own(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Return the calls that the client runs."""
         names = {tool.name for tool in self.tools}
@@ -366,7 +365,8 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     def beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
         """Return those of these tools that are offered along with the client's."""
         names = {tool.name for tool in self.tools}
-        return () if self.is_forced else tuple(each for each in specs if each.name not in names)
+        is_forced = self.options is not None and self.options.is_forced  # then nothing may be added to the reply
+        return () if is_forced else tuple(each for each in specs if each.name not in names)
 
     def dialogue(self, said: Sequence[Message], *, has_resumed: bool) -> list[Message]:
         """Return the messages for the model: the client's history, then these, with the last message's images.

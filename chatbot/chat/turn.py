@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from chatbot.attachments import readable, split, with_links
+from chatbot.attachments import readable, split
 from chatbot.attachments.read import Attachment
 from chatbot.chat.attached import Attachments, inlined
 from chatbot.chat.calls import Calls, Reply
@@ -110,9 +110,15 @@ class Turn:
         self._emit = emit
         self._reply_tokens = min(most or self._rules.max_output_tokens, self._rules.max_output_tokens)
         self._client = client
-        self._transcript = TurnTranscript(self._session, self._window, receipt, self._clock, self._notice)
-        self._transcript.asked = text
-        self._transcript.shows_window = client.history is None
+        self._transcript = TurnTranscript(
+            self._session,
+            self._window,
+            receipt,
+            self._clock,
+            self._notice,
+            asked=text,
+            shows_window=client.history is None,
+        )
         self._title = SessionTitle(self._session, self._window, receipt)
         self._calls = Calls(
             self._model,
@@ -183,7 +189,7 @@ class Turn:
         else:
             kept = await self._attached.store(self._files)
             self.receipt.attachments = [record for _, record in kept]
-            await self._transcript.ask(with_links(self._transcript.asked, [link for link, _ in kept]))
+            await self._transcript.ask([link for link, _ in kept])
         try:
             await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
         except StoreError as error:
@@ -198,7 +204,7 @@ class Turn:
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
                 raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
-            await self._transcript.ask(self._transcript.asked)
+            await self._transcript.ask()
             return
         self._has_resumed = True
         self._transcript.resume(entries)
@@ -211,7 +217,7 @@ class Turn:
     async def prompt(self) -> PromptBundle:
         """Return the prompt that would be sent to the model. Writes nothing and calls no model."""
         self._is_dry_run = True
-        await self._transcript.ask(self._transcript.asked, dry_run=True)
+        await self._transcript.ask(dry_run=True)
         await self._recall()
         return await self._prompt()
 
