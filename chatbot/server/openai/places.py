@@ -155,8 +155,6 @@ class ReplyPlace:
     before: tuple[Message, ...] | None = None
     """Earlier messages, as the client sent them or, where nothing is stored, as the session holds them, with the
     answers of tools; None: the session's own transcript continues."""
-    is_whole: bool = False
-    """True if the client holds the whole conversation and may send it again to find the session."""
     is_new: bool = False
     """True if the session was created for this request, unasked."""
 
@@ -169,18 +167,15 @@ async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
     if named is not None:
         named.session.check("chat")
         return ReplyPlace(await _continued(named, access))
+    if ask.session == NEW:
+        return ReplyPlace(await access.new_session())
     remembers = (ask.memory or access.caller.memory) == "on"
-    can_be_kept = access.runtime.store_types and ask.new and not ask.is_side_call
-    if ask.session is None and not (remembers and can_be_kept):
+    if not (remembers and access.runtime.store_types and ask.new) or ask.is_side_call:
         return ReplyPlace()
-    if ask.session is None and ask.history:
-        session = await _session_of(ask.history, access.placed)
-        if session is not None:
-            return ReplyPlace(session, ask.before, is_whole=True)
-    before = ask.before if ask.session is None else None
-    return ReplyPlace(
-        await access.new_session(), before, is_whole=before is not None or not ask.history, is_new=before is not None
-    )
+    session = await _session_of(ask.history, access.placed)
+    if session is not None:
+        return ReplyPlace(session, ask.before)
+    return ReplyPlace(await access.new_session(), ask.before, is_new=True)
 
 
 def session_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:

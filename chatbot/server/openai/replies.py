@@ -195,7 +195,7 @@ async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: S
         attachments=ask.attachments,
         max_output_tokens=ask.most_tokens,
         client=client,
-        then=partial(_note, session, ask) if place.is_whole else None,
+        then=None if place.before is None else partial(_note, session, ask),
     )
 
 
