@@ -201,12 +201,9 @@ async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: S
 
 async def _note(session: SessionHandle, ask: Ask, events: Sequence[TurnEvent]) -> None:
     """Store digests of the conversation as the client has it after these events."""
-    shown, whole = _ClientDeltas(), Reply()
-    for event in events:
-        if (delta := shown.take(event)) is not None:
-            whole.take(delta)
-    reply = Message("assistant", whole.text, tool_calls=tuple(whole.calls()))
-    await places.note_history(session, ask, reply)
+    deltas = map(_ClientDeltas().take, events)
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    await places.note_history(session, ask, Message("assistant", text))
 
 
 class _ClientDeltas:
