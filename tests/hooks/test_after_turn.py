@@ -15,7 +15,6 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.observation import Observation
 from tests.patience import PATIENCE_S
-from tests.servers.extraction_replies import REPLIES
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = [
@@ -155,38 +154,6 @@ async def test_a_budget_that_is_used_up_stops_extraction_and_not_the_chat(config
         receipt = await chat.turn(AGAIN)
         assert any("budget_usd = 0.0001 USD" in notice for notice in receipt.notices)
         assert list((await chat.bill()).by_purpose) == ["chat"]
-
-
-async def test_the_model_that_chats_is_asked_where_no_other_is_named(configure: Configure) -> None:
-    configure("")
-    model = ScriptedModel([REPLY, REPLIES["fenced"]])
-    async with talking(model) as (runtime, session):
-        await runtime.chat(session).turn(AGAIN)
-        assert [row.title for row in await facts(runtime)] == [
-            "Sam lives in Porto",
-            "Sam's locker has the number 4711",
-            "home: Porto",
-        ]
-        assert await runtime.model.context_window()  # it is still open
-
-
-async def test_taking_back_an_exchange_takes_back_its_facts(configure: Configure) -> None:
-    configure()
-    async with talking() as (runtime, session):
-        chat = runtime.chat(session)
-        await chat.turn(MOVED)
-        assert len(await facts(runtime)) == 1
-        await chat.take_back()
-        assert await facts(runtime, statuses=["active", "deleted"]) == []
-
-
-async def test_what_a_guest_says_stays_as_strict_as_their_session(configure: Configure) -> None:
-    configure()
-    async with talking() as (runtime, _):
-        guest = await runtime.memory.cleared_for("familiar").create_session(["basic_session", "observations"], "chat")
-        await runtime.chat(guest).turn(MOVED)
-        [row] = await facts(runtime, visibilities=["social"])
-        assert (row.visibility, row.sensitivity, row.derived_from != ()) == ("social", "public", True)
 
 
 async def test_an_ephemeral_chat_leaves_its_cost_and_nothing_else(configure: Configure) -> None:

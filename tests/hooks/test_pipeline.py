@@ -332,26 +332,6 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         assert summary.metadata["open_items"] == []
 
 
-@pytest.mark.parametrize("how", ["taken back", "purged", "forgotten"])
-async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -> None:
-    async with talking(*(reply for _, reply in FACTS), "So plugh is its name.") as (runtime, session, chat):
-        for text, _ in FACTS:
-            await chat.turn(text)
-        said = await chat.turn("We decided to name the cello plugh, after the cave")
-        assert said.remembered is not None
-        if how == "taken back":
-            await chat.take_back()
-        elif how == "purged":
-            await session.memory.purge(said.remembered)
-        else:
-            await session.memory.forget(said.remembered)
-        await runtime.leave(session)
-        await runtime.hooks.settle()
-        [summary] = await session.memory.session_summaries(session_id=session.id)
-        assert summary.metadata["request"] == FACTS[0][0]
-        assert "plugh" not in f"{summary.text()}{summary.metadata}"
-
-
 async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_run() -> None:
     baking = ["How long does the sourdough starter need for bread?", "Does the sourdough starter smell of bread?"]
     network = ["Why does the router drop the network lease?", "Where does the router log the network lease?"]
