@@ -247,6 +247,12 @@ def text_of(answer: Any) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 
+def shortened(text: str, limit: int) -> str:
+    """Return the text; if it is too long, cut with a note."""
+    left = len(text) - limit
+    return text if left <= 0 else f"{text[:limit]}… [cut: {left:,} characters more]"
+
+
 TOOLS = PluginPoint(
     group="chatbot.tools",
     own={"memory": "chatbot.chat.memory_tools:offered"},
