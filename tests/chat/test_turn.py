@@ -494,7 +494,6 @@ async def test_the_receipt_tells_what_was_sent(session: SessionHandle, memory_ho
     (receipt,) = await session.receipts()
     assert receipt["window"]["entries"] == receipt["window"]["messages"] == 1
     assert receipt["tokens"].keys() == {"persona", "tools", "summary", "window", "memory", "reply_reserve"}
-    assert len(receipt["prompt_sha256"]) == 64
     assert receipt["session"] == session.id
     assert receipt["calls"][0]["purpose"] == "chat"
 
