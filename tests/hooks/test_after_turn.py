@@ -15,6 +15,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.observation import Observation
 from tests.patience import PATIENCE_S
+from tests.servers.providers import requests_at
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = [
@@ -79,8 +80,7 @@ async def test_off_and_for_small_talk_no_model_is_asked(
         await runtime.chat(session).turn(said)
         assert await facts(runtime) == []
         assert list((await runtime.ledger.total()).by_purpose) == ["chat"]
-    async with aiohttp.ClientSession() as http, http.get(f"{openai_url}/requests") as asked:
-        assert await asked.json() == []
+    assert await requests_at(openai_url) == []
 
 
 async def test_a_correction_replaces_the_fact_and_the_bill_says_what_it_cost(configure: Configure) -> None:
