@@ -12,7 +12,7 @@ from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
 from chatbot.stores.access import Clearance
 from tests.clock import Clock
-from tests.talk import chat_of
+from tests.talk import chat_of, sent
 
 STORES = ("basic_session", "observations")
 
@@ -32,10 +32,6 @@ async def memory(memory_home: Path, clock: Clock) -> AsyncIterator[MemorySystem]
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def sent(model: ScriptedModel) -> str:
-    return "\n".join(message.content for message in model.prompts[-1])
 
 
 async def told_in_one_asked_in_another(

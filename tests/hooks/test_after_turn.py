@@ -16,6 +16,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.observation import Observation
 from tests.patience import PATIENCE_S
 from tests.servers.providers import requests_at
+from tests.talk import sent
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = [
@@ -197,7 +198,7 @@ async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behavio
         for n in range(12):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
             await runtime.hooks.settle()
-        text = "\n".join(message.content for message in model.prompts[-1])
+        text = sent(model)
         assert "gnore all previous" not in text
         if behaviour != "extracts-deep":  # which is kept as it is
             assert "The house number 0" in text

@@ -22,7 +22,7 @@ from tests.clock import Clock
 from tests.command import project
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
-from tests.talk import begun, configure, talking
+from tests.talk import begun, configure, sent, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -195,7 +195,7 @@ async def test_what_the_last_turn_was_shown_is_not_shown_once_more_when_it_is_go
         kept = await runtime.memory.memory("chat").remember("Ellen keeps two alpacas called Castor and Pollux")
         session, chat = await begun(runtime)
         await chat.turn("Which alpacas does Ellen keep?")
-        assert "Castor" in "".join(message.content for message in model.prompts[-1])
+        assert "Castor" in sent(model)
         if how == "update":
             await session.memory.update(kept.id, title="Ellen keeps no alpacas any more")
         elif how == "hide":
@@ -203,7 +203,7 @@ async def test_what_the_last_turn_was_shown_is_not_shown_once_more_when_it_is_go
         else:
             await getattr(session.memory, how)(kept.id)
         await chat.turn("And is the harbour deep?")
-        assert "Castor" not in "".join(message.content for message in model.prompts[-1])
+        assert "Castor" not in sent(model)
 
 
 SITTING = """
