@@ -115,7 +115,7 @@ class PromptSubmit(Struct, frozen=True, kw_only=True):
     """Tokens that the model's window leaves for memory."""
     dry_run: bool
     """True if only the prompt is wanted: nothing may be written."""
-    remembrance: TurnMemory | None
+    memory: TurnMemory | None
     """The memory of the conversation; None if nothing is remembered."""
     notice: Callable[[str], None]
     """Reports something to the user and in the receipt."""
@@ -154,7 +154,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolResult, ...]
     recalled: PromptMemory
     """The memory block of the prompt."""
-    remembrance: TurnMemory | None
+    memory: TurnMemory | None
     notice: Callable[[str], None]
     answers: tuple[object, ...] = ()
     """The answers of the listeners that were waited for; set for those in the background."""

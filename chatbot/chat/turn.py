@@ -367,7 +367,7 @@ class Turn:
             since=self._window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
             dry_run=self._is_dry_run,
-            remembrance=self._memory if self._client.keeps else None,
+            memory=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
 
@@ -441,7 +441,7 @@ class Turn:
             reply=self.receipt.reply,
             tools=tuple(self._results),
             recalled=self._recalled,
-            remembrance=self._memory if self._client.keeps else None,
+            memory=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
 
