@@ -121,7 +121,7 @@ class PassiveHook(Hook):
 
 
 class InjectStep(PassiveHook):
-    """Puts what is remembered about a message into its prompt."""
+    """Puts the memories about a message into its prompt."""
 
     topics = (PROMPT_SUBMIT,)
     priority = 50

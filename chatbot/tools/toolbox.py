@@ -83,7 +83,7 @@ class ToolResult(Struct, frozen=True):
     asked: Answer | None = None
     """The user's answer, if the tool asks first."""
     refusal: str = ""
-    """How the user could allow the call, where nobody could be asked."""
+    """How the user could allow the call, if nobody could be asked."""
     writes: bool = False
     """True if the tool declares that it changes something."""
 
