@@ -24,6 +24,7 @@ from chatbot.errors import (
 )
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import Price, open_model
+from chatbot.models.call import TRANSIENT
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.provider import Provider
 from tests.patience import PATIENCE_S
@@ -74,17 +75,15 @@ async def test_a_reply_leaves_no_generator_to_be_closed_for_each_of_its_pieces(o
     assert len(set(thrown_away)) == len(thrown_away), thrown_away
 
 
-async def test_a_reply_arrives_in_pieces_and_ends_once(openai_url: str) -> None:
+async def test_a_reply_arrives_in_pieces_and_ends_once_with_the_usage_that_is_reported(
+    openai_url: str,
+) -> None:
     deltas = await reply_of(model_at(openai_url, "says"))
     assert text_of(deltas) == REPLY
     assert [isinstance(delta, Finished) for delta in deltas] == [False] * 5 + [True]
     assert end_of(deltas).reason == "stop"
     assert end_of(deltas).model == "says"
-
-
-async def test_usage_is_what_the_provider_reports_cached_tokens_included(openai_url: str) -> None:
-    usage = end_of(await reply_of(model_at(openai_url, "says"))).usage
-    assert usage == Usage(120, 8, cached_tokens=100, cost_usd=None, estimated=False)
+    assert end_of(deltas).usage == Usage(120, 8, cached_tokens=100, cost_usd=None, estimated=False)
 
 
 async def test_usage_is_estimated_and_says_so_where_the_provider_reports_none(openai_url: str) -> None:
@@ -169,8 +168,10 @@ async def test_the_request_carries_messages_tools_and_settings(openai_url: str) 
 async def test_a_failure_is_said_in_our_words_with_the_provider_s_message_the_server_and_what_to_try(
     openai_url: str, behaviour: str, error: type[ModelError], message: str, advice: str
 ) -> None:
+    retries = 0 if issubclass(error, TRANSIENT) else 3  # what cannot get better is not tried again
     with pytest.raises(error, match=message) as caught:
-        await reply_of(model_at(openai_url, behaviour, timeout_s=0.5 if error is ModelTimeout else 20))
+        await reply_of(model_at(openai_url, behaviour, timeout_s=0.5 if error is ModelTimeout else 20, retries=retries))
+    assert len(await requests_at(openai_url)) == 1
     said = str(caught.value)
     assert said.startswith(f"openai/{behaviour}: ")
     assert "litellm" not in said.lower()
@@ -288,13 +289,6 @@ async def test_a_wait_that_nobody_would_sit_through_is_not_begun(openai_url: str
     with pytest.raises(RateLimited) as caught:
         await reply_of(model_at(openai_url, "slows-down-for-an-hour", retries=5))
     assert caught.value.retry_after_s == 3600
-    assert len(await requests_at(openai_url)) == 1
-
-
-@pytest.mark.parametrize("behaviour", ["denies", "refuses", "is-unknown", "is-too-small"])
-async def test_what_cannot_get_better_is_not_tried_again(openai_url: str, behaviour: str) -> None:
-    with pytest.raises(ModelError):
-        await reply_of(model_at(openai_url, behaviour, retries=3))
     assert len(await requests_at(openai_url)) == 1
 
 
