@@ -191,8 +191,6 @@ _LONGEST_SUBTITLE = 160
 _LONGEST_ASIDE = 24
 _MOST_FILES = 20
 _FILE_KEYS = frozenset({"path", "file", "target", "from", "to"})
-_DISTINCTIVE_KEYS = ("command", "query", "path", "file", "url", "target", "name", "from", "to")
-"""Arguments that distinguish two runs, the most distinctive first."""
 
 
 class ToolRun(Struct, frozen=True):
@@ -297,17 +295,10 @@ def _task(run: ToolRun) -> str:
 
 
 def _main_argument(arguments: Mapping[str, Any]) -> str:
-    """Return the two most distinctive arguments, and the ends of two others."""
-    given = {
-        key.lower(): " ".join(str(each).split())
-        for key, each in arguments.items()
-        if isinstance(each, str | int | float)
-    }
-    distinctive = [given.pop(key) for key in _DISTINCTIVE_KEYS if given.get(key)][:2]
-    others = list(filter(None, given.values()))
-    if not distinctive:
-        distinctive, others = others[:2], others[2:]
-    return " ".join([*distinctive, *(_ends(each, _LONGEST_ASIDE) for each in others[:2])])
+    """Return the first argument that is no list or table, and the ends of three more."""
+    given = [" ".join(str(each).split()) for each in arguments.values() if isinstance(each, str | int | float)]
+    given = list(filter(None, given))
+    return " ".join([*given[:1], *(_ends(each, _LONGEST_ASIDE) for each in given[1:4])])
 
 
 def _files(arguments: Mapping[str, Any]) -> Iterator[str]:
