@@ -220,5 +220,5 @@ async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str
         assert summary.metadata["request"] == MOVED
         [record] = [each for each in await session.records() if each.get("kind") == "summary"]
         notices = [each.partition(":")[0] for each in record["notices"]]
-        assert notices == ["the summary made by rule stands"] * (behaviour != "takes-facts")
+        assert notices == ["the summary made by rule is kept"] * (behaviour != "takes-facts")
         assert len(record["calls"]) == (behaviour != "fails")
