@@ -102,7 +102,7 @@ def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Dialo
 
 
 def reply_lines(replies: Mapping[int, Sequence[DialogueLine]], current: int) -> list[DialogueLine]:
-    """Return the entries that hold these replies, one of which is current."""
+    """Return the entries that hold these replies, of which `current` is the current one."""
     others = [(number, line) for number, lines in replies.items() if number != current for line in lines]
     return [
         *((f"reply-{number}-{role}"[:32], content) for number, (role, content) in others),
