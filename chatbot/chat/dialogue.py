@@ -219,7 +219,7 @@ class Rules(Struct, frozen=True):
 class TurnTranscript:
     """The transcript of a session during one turn: the entries that the model is shown, and those that the turn adds.
 
-    Entries that cannot be saved last for this turn alone. `receipt` gets the time of the user's entry, and `notice`
+    Entries that cannot be saved are kept for this turn only. `receipt` gets the time of the user's entry, and `notice`
     each failure. Without a session, or a store for transcripts, nothing is read or saved. `shows_window` is false if a
     client shows the model the whole conversation, and the transcript only this turn.
     """
@@ -294,7 +294,7 @@ class TurnTranscript:
         return self._window.cut(entries, max(self.written - 1, 0))
 
     async def write(self, *said: DialogueLine, events: Sequence[Event] = ()) -> WriteResult:
-        """Add entries, or keep them for this turn alone if that fails; `events` of memory are written with them."""
+        """Add entries, or keep them for this turn only if that fails; `events` of memory are written with them."""
         self._read = None
         if self._session is None or not self.is_kept or self._has_gap:
             self._unsaved.extend(said)

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from chatbot.errors import MissingModel
 from chatbot.models.local_encoder import ENGLISH as DIMENSION
-from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder, MultilingualEncoder, is_english
+from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
+from chatbot.models.multilingual import MultilingualEncoder
 from chatbot.models.weights import MINILM
 from chatbot.stores.vectors import Vector
 from tests.patience import PATIENCE_S
