@@ -127,10 +127,9 @@ HARMLESS: Forms = {
     "hooks": {
         **{
             name: _all(_HOOK)
-            for name in ("inject", "exchange", "consolidation", "compression", "extraction", "episode")
+            for name in ("inject", "exchange", "capture", "consolidation", "compression", "extraction", "episode")
         },
-        "memorability": {**_all(f"{_HOOK} threshold"), "type_weights": {"*": _any}},
-        "capture": _all(f"{_HOOK} checkpoints"),
+        "memorability": _all(f"{_HOOK} threshold"),
         "boundaries": _all(f"{_HOOK} window threshold"),
         "temporal": _all(f"{_HOOK} places margin"),
         "summarize": _all(f"{_HOOK} every least"),

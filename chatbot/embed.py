@@ -180,7 +180,7 @@ class AgentMemory(Memory, AsyncResource):
             await session.transcript_extend(_entries(at, user, assistant, results))
         await turn.note_use(recalled)
         gate = self._gate
-        kept = None if gate is None else await turn.keep(at, user, assistant, recalled, memorability=gate)
+        kept = None if gate is None else await turn.remember(at, user, assistant, recalled, memorability=gate)
         captured = tuple(await self._capture(session.memory if session else self._placed, results, gate))
         return RecordResult(None, captured) if kept is None else RecordResult(kept.id, captured, kept.redacted)
 
@@ -206,7 +206,7 @@ class AgentMemory(Memory, AsyncResource):
                 continue
             if each.number in known:
                 await turn.take_back(each.at)
-            kept.append(await turn.keep(each.at, each.text, each.reply, memorability=gate))
+            kept.append(await turn.remember(each.at, each.text, each.reply, memorability=gate))
         return [each.id for each in kept if each is not None]
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:
@@ -268,10 +268,9 @@ class AgentMemory(Memory, AsyncResource):
         plan = plan_hook("capture", self._setup.config.hooks.get("capture"), beside=self._setup.settings.plugins_beside)
         kept: list[str] = []
         before: dict[str, str] = {}
-        checkpoints = bool(plan.all_settings()["checkpoints"])
         for result in results if plan.enabled else ():
             run = ToolRun.of(result)
-            found = await keep_run(memory, run, gate=gate, before=before, checkpoints=checkpoints)
+            found = await keep_run(memory, run, gate=gate, before=before)
             kept += [found] if found else []
         return kept
 

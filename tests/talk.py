@@ -55,3 +55,8 @@ async def talking(
     """Open a runtime, with a model of these replies, with a new session and its chat."""
     async with Runtime(model=model or ScriptedModel(replies), **given) as runtime:
         yield runtime, *await begun(runtime)
+
+
+def sent(model: ScriptedModel) -> str:
+    """Return all that the last prompt of a model says."""
+    return "\n".join(message.content for message in model.prompts[-1])

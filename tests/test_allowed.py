@@ -92,7 +92,7 @@ HARMLESS_FILES = [
     '[model]\nname = "local/smollm2-135m"\n[embedding]\nmodel = "local/minilm"',
     '[agents.chat]\nmemory = ["basic_session"]\ntools = ["memory"]\n[agents.other]\nrecall_rows = 3',
     '[telemetry]\nprometheus = true\nendpoint = ""\n[server]\nhost = "::1"\nallowed_origins = []',
-    "[memory.basic_session]\nkv_cap = 7\n[hooks.memorability.type_weights]\nchange = 1",
+    "[memory.basic_session]\nkv_cap = 7\n[hooks.memorability]\nthreshold = 1",
     'identities = "people"\nidentity = "grace"',
     '[[maintenance.rules]]\ntypes = ["exchange"]\narchive_after_days = 90',
 ]
@@ -127,7 +127,7 @@ def places(kind: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     if len(place) == 1 and place[0] in PLUGINS:
         for name, known in PLUGINS[place[0]].items():
             for key in known:
-                yield (*place, name, key, FREE) if key == "type_weights" else (*place, name, key)
+                yield (*place, name, key)
     elif isinstance(kind, type) and issubclass(kind, Section):
         for each in fields(kind):
             yield from places(each.type, (*place, each.name))
@@ -169,7 +169,7 @@ def test_nothing_is_declared_that_is_no_setting() -> None:
 def test_a_setting_that_is_not_declared_needs_trust_at_every_depth() -> None:
     tables = {place[:depth] for place in KNOWN for depth in range(len(place))}
     assert ("maintenance", "rules") in tables
-    free = {("hooks", "memorability", "type_weights"), ("agents",), ("aliases",)}
+    free = {("agents",), ("aliases",)}
     for table in tables - free:  # whose keys are free
         for value in ("x", 1, True, [], {}, {"api_base": "x"}, [{"x": 1}]):
             assert needing_trust(nested((*table, "not_declared"), value)), (table, value)

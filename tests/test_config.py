@@ -5,7 +5,6 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +158,7 @@ def in_force(config: Config) -> dict[tuple[str, ...], Any]:
     table = to_builtins(config)
     table["hooks"] = {
         each.name: {"enabled": each.enabled, "priority": each.priority, "timeout_s": each.timeout_s}
-        | {key: dict(value) if isinstance(value, Mapping) else value for key, value in each.all_settings().items()}
+        | each.all_settings()
         for each in planned_hooks(config.hooks)
     }
     table["memory"] = {

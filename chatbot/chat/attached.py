@@ -38,11 +38,11 @@ class Attachments:
         self._notice = notice
         self._here: Blobs = MemoryBlobs()
 
-    async def keep(self, attachments: Sequence[Attachment]) -> list[tuple[Link, dict[str, Any]]]:
+    async def store(self, attachments: Sequence[Attachment]) -> list[tuple[Link, dict[str, Any]]]:
         """Store the attachments; return the link of each, and its line in the receipt."""
-        return [await self._keep(each) for each in attachments]
+        return [await self._store(each) for each in attachments]
 
-    async def _keep(self, attachment: Attachment) -> tuple[Link, dict[str, Any]]:
+    async def _store(self, attachment: Attachment) -> tuple[Link, dict[str, Any]]:
         if self._session is None:
             names = [self._here.put(data, suffix) for data, suffix in attachment.blobs]
         else:

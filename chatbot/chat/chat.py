@@ -16,7 +16,7 @@ from chatbot.chat.dialogue import (
     NO_CLIENT,
     USER,
     ClientRequest,
-    Line,
+    DialogueLine,
     Rules,
     Window,
     last_exchange,
@@ -202,7 +202,7 @@ class Chat:
         await self._write_replies(session, entries, reply_lines(replies, following))
 
     async def _write_replies(
-        self, session: SessionHandle, entries: Sequence[TranscriptEntry], lines: Sequence[Line]
+        self, session: SessionHandle, entries: Sequence[TranscriptEntry], lines: Sequence[DialogueLine]
     ) -> None:
         await self._forget_reply(session, entries)
         replies = [TranscriptEntry(role, content, self.clock()) for role, content in lines]
@@ -228,7 +228,7 @@ class Chat:
                     await self._note_choice(session, entries[0], number, replies[number])
 
     async def _note_choice(
-        self, session: SessionHandle, asked: TranscriptEntry, number: int, reply: Sequence[Line]
+        self, session: SessionHandle, asked: TranscriptEntry, number: int, reply: Sequence[DialogueLine]
     ) -> None:
         """Append the receipt of the chosen reply again as the last one, and remember the exchange with that reply."""
         receipts = [each for each in await session.receipts_since(asked.at) if each["at"] == format_time(asked.at)]
@@ -237,9 +237,9 @@ class Chat:
         if memory is not None and any(each.get("remembered") for each in receipts):
             said = "\n\n".join(content for role, content in reply if role == ASSISTANT)
             gate = Memorability(gate=0)  # it was judged when the message came
-            words = await memory.keep(asked.at, readable(asked.content), memorability=gate)
+            words = await memory.remember(asked.at, readable(asked.content), memorability=gate)
             if words is not None:
-                ended = await session.write_together(events=memory.end_events(PromptMemory(), words.id, said)[0])
+                ended = await session.write_turn(events=memory.end_events(PromptMemory(), words.id, said)[0])
                 for error in ended.failed.values():
                     raise error
                 kept = await memory.completed(words.id, ended.outcomes[-1])

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chatbot.attachments import Link, with_links
 from chatbot.chat.ledger import UNBILLED, Payer
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.handle import WriteResult
@@ -46,22 +47,22 @@ _WITHHELD = '{"withheld": "this answer is not sent to this provider"}'
 
 _ASIDE = re.compile(r"reply-([1-9]\d{0,5})-(.+)")
 
-Line = tuple[str, str]
+DialogueLine = tuple[str, str]
 """A role and a content, as a transcript entry holds them."""
 
 
-def tool_call_line(calls: Iterable[ToolCall]) -> Line:
+def tool_call_line(calls: Iterable[ToolCall]) -> DialogueLine:
     """Return the entry that records the tool calls of a model."""
     listed = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
     return TOOL_CALL, json.dumps(listed, ensure_ascii=False, indent=2)
 
 
-def tool_result_line(call_id: str, content: str) -> Line:
+def tool_result_line(call_id: str, content: str) -> DialogueLine:
     """Return the entry that records the answer of a tool."""
     return TOOL, json.dumps({"id": call_id, "content": content}, ensure_ascii=False, indent=2)
 
 
-def messages_of(said: Sequence[Line]) -> list[Message]:
+def messages_of(said: Sequence[DialogueLine]) -> list[Message]:
     """Return the messages for a model: from the first user entry on, tool calls only with their results."""
     messages: list[Message] = []
     for role, text in said:
@@ -87,10 +88,10 @@ async def last_exchange(session: SessionHandle | None) -> list[TranscriptEntry]:
     return []
 
 
-def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Line]], int]:
+def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[DialogueLine]], int]:
     """Return every reply among the entries after a message, by its number from 1, and the number of the current one."""
-    found: dict[int, list[Line]] = {}
-    current: list[Line] = []
+    found: dict[int, list[DialogueLine]] = {}
+    current: list[DialogueLine] = []
     for entry in entries:
         if aside := _ASIDE.fullmatch(entry.role):
             found.setdefault(int(aside[1]), []).append((aside[2], entry.content))
@@ -100,7 +101,7 @@ def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Line]
     return dict(sorted((found | {number: current}).items())), number
 
 
-def reply_lines(replies: Mapping[int, Sequence[Line]], current: int) -> list[Line]:
+def reply_lines(replies: Mapping[int, Sequence[DialogueLine]], current: int) -> list[DialogueLine]:
     """Return the entries that hold these replies, of which `current` is the current one."""
     others = [(number, line) for number, lines in replies.items() if number != current for line in lines]
     return [
@@ -219,7 +220,8 @@ class TurnTranscript:
     """The transcript of a session during one turn: the entries that the model is shown, and those that the turn adds.
 
     Entries that cannot be saved are kept for this turn only. `receipt` gets the time of the user's entry, and `notice`
-    each failure. Without a session, or a store for transcripts, nothing is read or saved.
+    each failure. Without a session, or a store for transcripts, nothing is read or saved. `shows_window` is false if a
+    client shows the model the whole conversation, and the transcript only this turn.
     """
 
     def __init__(
@@ -229,6 +231,9 @@ class TurnTranscript:
         receipt: Receipt,
         clock: Callable[[], datetime],
         notice: Callable[[str], None],
+        *,
+        asked: str,
+        shows_window: bool,
     ) -> None:
         self._session = session
         self._window = window
@@ -236,17 +241,16 @@ class TurnTranscript:
         self._clock = clock
         self._notice = notice
         self.is_kept = session is not None and session.supports(TranscriptStore)
-        self.asked = ""
+        self._shows_window = shows_window
+        self.asked = asked
         """The user's entry, with the links of attachments."""
         self.reply_before: str | None = None
         """The bot's last reply before this turn; None if it is not known."""
-        self.shows_window = True
-        """False if a client shows the model the whole conversation, and the transcript only this turn."""
         self.written = 0
         """Entries of this turn."""
         self.unbilled: list[Callable[[], object]] = []
         """Lines of the bill to write with the next entries."""
-        self._unsaved: list[Line] = []
+        self._unsaved: list[DialogueLine] = []
         self._has_gap = False
         """True once an entry could not be saved: later ones would follow a gap."""
         self._read: list[TranscriptEntry] | None = None
@@ -257,15 +261,15 @@ class TurnTranscript:
         self.asked, self.written = entries[0].content, len(entries)
         self._receipt.at, self._receipt.reply_number = entries[0].at, replies_of(entries[1:])[1]
 
-    async def ask(self, asked: str, *, dry_run: bool = False) -> None:
-        """Write the user's entry; in a dry run, only show it to the model."""
-        self.asked = asked
+    async def ask(self, links: Iterable[Link] = (), *, dry_run: bool = False) -> None:
+        """Write the user's entry, with the links of its attachments; in a dry run, only show it to the model."""
+        self.asked = with_links(self.asked, links)
         if dry_run:
-            self._unsaved.append((USER, asked))
+            self._unsaved.append((USER, self.asked))
         else:
-            await self.write((USER, asked))
+            await self.write((USER, self.asked))
 
-    async def said(self) -> tuple[list[TranscriptEntry], list[Line]]:
+    async def said(self) -> tuple[list[TranscriptEntry], list[DialogueLine]]:
         """Return the window, read again after a write, and its lines with those that could not be saved."""
         if self._read is None:
             self._read = await self._read_window()
@@ -276,7 +280,7 @@ class TurnTranscript:
         if self._session is None or not self.is_kept:
             return []
         try:
-            if not self.shows_window:
+            if not self._shows_window:
                 self._window.since = self._session.record.created_at
                 return await self._session.transcript_read_last(self.written)
             entries = await self._session.transcript_read_last(self._window.limit + self.written - 1)
@@ -289,7 +293,7 @@ class TurnTranscript:
             self.reply_before = reply_before(entries, self._receipt.at)
         return self._window.cut(entries, max(self.written - 1, 0))
 
-    async def write(self, *said: Line, events: Sequence[Event] = ()) -> WriteResult:
+    async def write(self, *said: DialogueLine, events: Sequence[Event] = ()) -> WriteResult:
         """Add entries, or keep them for this turn only if that fails; `events` of memory are written with them."""
         self._read = None
         if self._session is None or not self.is_kept or self._has_gap:
@@ -312,7 +316,7 @@ class TurnTranscript:
         if self._session is None or not (bills or any(parts.values())):
             return WriteResult()
         try:
-            ended = await self._session.write_together(bills=bills, **parts)
+            ended = await self._session.write_turn(bills=bills, **parts)
         except StoreError as error:
             ended = WriteResult({name: error for name, part in {"bill": bills, **parts}.items() if part})
         if "bill" in ended.failed:
@@ -353,11 +357,6 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     payers: tuple[Payer, ...] = ()
     """Payers of the calls of the turn, besides the identity."""
 
-    @property
-    def is_forced(self) -> bool:
-        """Return whether the reply has a required form, to which nothing may be added."""
-        return self.options is not None and self.options.is_forced
-
     def own(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Return the calls that the client runs."""
         names = {tool.name for tool in self.tools}
@@ -366,7 +365,8 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     def beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
         """Return those of these tools that are offered along with the client's."""
         names = {tool.name for tool in self.tools}
-        return () if self.is_forced else tuple(each for each in specs if each.name not in names)
+        is_forced = self.options is not None and self.options.is_forced  # then nothing may be added to the reply
+        return () if is_forced else tuple(each for each in specs if each.name not in names)
 
     def dialogue(self, said: Sequence[Message], *, has_resumed: bool) -> list[Message]:
         """Return the messages for the model: the client's history, then these, with the last message's images.

@@ -1,6 +1,6 @@
 """Events of a turn, for its caller, and events of a conversation, for its publisher.
 
-A turn emits each `Event` as it happens. Outside of the process, events have the form of `event_as_json`.
+A turn emits each `TurnEvent` as it happens. Outside of the process, events have the form of `event_as_json`.
 
 A turn itself recalls and keeps; listeners observe and add. Each turn has one `Publisher`, such as the hooks of a
 runtime. Events are about sessions: a chat without stores publishes none.
@@ -69,11 +69,11 @@ class ClientCall(Struct, frozen=True):
     call: ToolCall
 
 
-Event = TextDelta | ReasoningDelta | Phase | ToolStarted | ToolFinished | ClientCall | Notice
-Emit = Callable[[Event], None]
+TurnEvent = TextDelta | ReasoningDelta | Phase | ToolStarted | ToolFinished | ClientCall | Notice
+Emit = Callable[[TurnEvent], None]
 
 
-def event_as_json(event: Event) -> tuple[str, dict[str, Any]]:  # noqa: PLR0911 - one for each kind
+def event_as_json(event: TurnEvent) -> tuple[str, dict[str, Any]]:  # noqa: PLR0911 - one for each kind
     """Return the kind of an event and its data. What the model thinks is left out: only the asking client gets it."""
     match event:
         case ReasoningDelta():
@@ -115,7 +115,7 @@ class PromptSubmit(Struct, frozen=True, kw_only=True):
     """Tokens that the model's window leaves for memory."""
     dry_run: bool
     """True if only the prompt is wanted: nothing may be written."""
-    remembrance: TurnMemory | None
+    memory: TurnMemory | None
     """The memory of the conversation; None if nothing is remembered."""
     notice: Callable[[str], None]
     """Reports something to the user and in the receipt."""
@@ -154,7 +154,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolResult, ...]
     recalled: PromptMemory
     """The memory block of the prompt."""
-    remembrance: TurnMemory | None
+    memory: TurnMemory | None
     notice: Callable[[str], None]
     answers: tuple[object, ...] = ()
     """The answers of the listeners that were waited for; set for those in the background."""

@@ -37,7 +37,7 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.tools import Effect, Tool
-from chatbot.tools.toolbox import meant, text_of
+from chatbot.tools.toolbox import meant, shortened, text_of
 
 if TYPE_CHECKING:
     from chatbot.tools.function import Arguments
@@ -297,7 +297,11 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             place = {"session_id": record.id, "title": record.title, "used_at": format_time(record.used_at)}
             return {**place, "line": item.line}
         case TranscriptEntry():
-            return {"role": item.role, "at": format_time(item.at), "content": shortened(redact(item.content)[0])}
+            return {
+                "role": item.role,
+                "at": format_time(item.at),
+                "content": shortened(redact(item.content)[0], LONGEST_TEXT),
+            }
         case Task() | AddResult():
             return {name: value for name, value in asdict(item).items() if value}
         case _:
@@ -323,11 +327,6 @@ def listed(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Answer
     return framed(**{name: kept}, **parts, **({"notes": notes} if notes else {}))
 
 
-def shortened(text: str, limit: int = LONGEST_TEXT) -> str:
-    """Return the text; if it is too long, cut with a note."""
-    return text if len(text) <= limit else f"{text[:limit]}… [cut: {len(text) - limit:,} characters more]"
-
-
 def in_full(row: Observation) -> Answer:
     """Return the fields of an observation except those that are empty."""
     said = _fields(row, *_IN_FULL) | {"files": [*row.files_read, *row.files_modified]}
@@ -350,7 +349,7 @@ def _plain(value: Any) -> Any:
         return format_time(value)
     if isinstance(value, tuple):
         return [shortened(each, _LONGEST_PART) for each in value]
-    return shortened(value) if isinstance(value, str) else value
+    return shortened(value, LONGEST_TEXT) if isinstance(value, str) else value
 
 
 def _version(version: Version, seen: Collection[str]) -> Answer:

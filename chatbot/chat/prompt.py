@@ -13,8 +13,6 @@ in the passages next to it a little.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import math
 import re
 from collections import Counter
@@ -282,11 +280,6 @@ class PromptBundle(Struct, frozen=True):
     def tokens(self) -> int:
         """The whole prompt."""
         return sum(self.parts.values())
-
-    def sha256(self) -> str:
-        """Return a digest of the messages."""
-        sent = json.dumps([message.as_openai() for message in self.messages], sort_keys=True)
-        return hashlib.sha256(sent.encode()).hexdigest()
 
 
 async def build_prompt(

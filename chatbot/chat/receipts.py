@@ -63,7 +63,6 @@ class Receipt(Struct):
     """The files of the user's message: names, kinds, sizes, and the blobs that keep them."""
     window: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
-    prompt_sha256: str = ""
     memory: dict[str, Any] = field(default_factory=dict)
     """The rows that were considered, with scores, those injected, and why the others were not."""
     remembered: str | None = None
@@ -75,7 +74,6 @@ class Receipt(Struct):
 
     def note_prompt(self, prompt: PromptBundle, entries: list[TranscriptEntry]) -> None:
         """Record the prompt; of several prompts in a turn the last one counts."""
-        self.prompt_sha256 = prompt.sha256()
         self.tokens = {**prompt.parts, "reply_reserve": prompt.reply_tokens}
         self.window = {
             "entries": len(entries),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from chatbot.attachments import readable, split, with_links
+from chatbot.attachments import readable, split
 from chatbot.attachments.read import Attachment
 from chatbot.chat.attached import Attachments, inlined
 from chatbot.chat.calls import Calls, Reply
@@ -26,7 +26,7 @@ from chatbot.chat.dialogue import (
     STOPPED,
     USER,
     ClientRequest,
-    Line,
+    DialogueLine,
     TurnTranscript,
     last_exchange,
     messages_of,
@@ -110,9 +110,15 @@ class Turn:
         self._emit = emit
         self._reply_tokens = min(most or self._rules.max_output_tokens, self._rules.max_output_tokens)
         self._client = client
-        self._transcript = TurnTranscript(self._session, self._window, receipt, self._clock, self._notice)
-        self._transcript.asked = text
-        self._transcript.shows_window = client.history is None
+        self._transcript = TurnTranscript(
+            self._session,
+            self._window,
+            receipt,
+            self._clock,
+            self._notice,
+            asked=text,
+            shows_window=client.history is None,
+        )
         self._title = SessionTitle(self._session, self._window, receipt)
         self._calls = Calls(
             self._model,
@@ -127,7 +133,7 @@ class Turn:
         )
         receipt.calls = self._calls.made
         self._started = time.monotonic()
-        self._reply: list[Line] = []
+        self._reply: list[DialogueLine] = []
         """The last reply, written at the end of the turn."""
         self._results: list[ToolResult] = []
         self._is_dry_run = False
@@ -181,9 +187,9 @@ class Turn:
             self.receipt.resumed_at = self._clock()
             self._transcript.resume(await last_exchange(self._session))
         else:
-            kept = await self._attached.keep(self._files)
+            kept = await self._attached.store(self._files)
             self.receipt.attachments = [record for _, record in kept]
-            await self._transcript.ask(with_links(self._transcript.asked, [link for link, _ in kept]))
+            await self._transcript.ask([link for link, _ in kept])
         try:
             await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
         except StoreError as error:
@@ -198,7 +204,7 @@ class Turn:
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
                 raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
-            await self._transcript.ask(self._transcript.asked)
+            await self._transcript.ask()
             return
         self._has_resumed = True
         self._transcript.resume(entries)
@@ -211,7 +217,7 @@ class Turn:
     async def prompt(self) -> PromptBundle:
         """Return the prompt that would be sent to the model. Writes nothing and calls no model."""
         self._is_dry_run = True
-        await self._transcript.ask(self._transcript.asked, dry_run=True)
+        await self._transcript.ask(dry_run=True)
         await self._recall()
         return await self._prompt()
 
@@ -361,7 +367,7 @@ class Turn:
             since=self._window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
             dry_run=self._is_dry_run,
-            remembrance=self._memory if self._client.keeps else None,
+            memory=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
 
@@ -401,7 +407,7 @@ class Turn:
         at, text, before = self.receipt.at, self._text, self._transcript.reply_before
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
         try:
-            kept = await self._memory.keep(at, text, reply, self._recalled, memorability=gate, before=before)
+            kept = await self._memory.remember(at, text, reply, self._recalled, memorability=gate, before=before)
         except StoreError as error:
             self._unremembered = error
             return
@@ -435,7 +441,7 @@ class Turn:
             reply=self.receipt.reply,
             tools=tuple(self._results),
             recalled=self._recalled,
-            remembrance=self._memory if self._client.keeps else None,
+            memory=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
 

@@ -116,17 +116,17 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
 
 
 class TurnMemory:
-    """The memory of one conversation, with its transcript if it has one. `earlier` is the block of the last turn."""
+    """The memory of one conversation, with its session if it has one. `earlier` is the block of the last turn."""
 
     def __init__(
         self,
         memory: Memory,
         settings: AgentSettings,
         clock: Callable[[], datetime],
-        transcript: SessionHandle | None = None,
+        session: SessionHandle | None = None,
     ) -> None:
         self._memory = memory
-        self._transcript = transcript
+        self._session = session
         self._settings = settings
         self._clock = clock
         self.earlier = PromptMemory()
@@ -144,8 +144,8 @@ class TurnMemory:
 
     def _look_again(self) -> None:
         """See memory as the session does now: it may have been moved to another project, or marked, meanwhile."""
-        if self._transcript is not None:
-            self._memory = self._transcript.memory
+        if self._session is not None:
+            self._memory = self._session.memory
 
     async def recall(
         self,
@@ -174,7 +174,7 @@ class TurnMemory:
         await self._drop_outdated()
         in_window = await self._shown(since)
         exclude = {*in_window, *await self._own_summaries(), *self.earlier.whole}
-        most, kept = self._settings.recall_rows, self._transcript
+        most, kept = self._settings.recall_rows, self._session
         places = most if choose is None else 2 * most
         recollection = await self._recollected(said, judged, places, exclude)
         sent = disclosure.sent
@@ -282,7 +282,7 @@ class TurnMemory:
         self.earlier = recalled
         await self._memory.note_use(recalled.injected)
 
-    async def keep(
+    async def remember(
         self,
         asked_at: datetime,
         text: str,
@@ -348,9 +348,9 @@ class TurnMemory:
 
     async def _said_before(self, asked_at: datetime) -> str:
         """Return the bot's last reply before that moment, if no other entry is between."""
-        if self._transcript is None or not self._transcript.supports(TranscriptStore):
+        if self._session is None or not self._session.supports(TranscriptStore):
             return ""
-        return reply_before(await self._transcript.transcript_read_last(_NEAR), asked_at) or ""
+        return reply_before(await self._session.transcript_read_last(_NEAR), asked_at) or ""
 
     async def take_back(self, since: datetime) -> None:
         """Erase the rows of the turn that began then, with the facts and summaries derived from them.
@@ -377,7 +377,7 @@ class TurnMemory:
 
     async def _take_back_reply(self, since: datetime) -> None:
         """Remove the reply of that turn from a row whose message an earlier turn left without one."""
-        for receipt in await self._transcript.receipts_since(since) if self._transcript is not None else []:
+        for receipt in await self._session.receipts_since(since) if self._session is not None else []:
             life = await self._life(str(receipt.get("remembered") or ""))
             if (
                 life

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from chatbot.attachments.read import uploaded
-from chatbot.chat.events import Event, Notice
+from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, is_new_session, options_of
@@ -85,7 +85,7 @@ class _Printer:
         self._streams = streams
         self.has_written = False
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: TurnEvent) -> None:
         if isinstance(event, TextDelta) and self._streams:
             self.has_written = True
             _write(printable(event.text))

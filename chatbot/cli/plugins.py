@@ -112,9 +112,7 @@ def _describe_hook(plan: HookPlan, failure: Failure | None) -> dict[str, Any]:
         "timeout_s": plan.timeout_s,
         "enabled": plan.enabled,
         "background": plan.hook.background,
-        "settings": {
-            key: dict(value) if hasattr(value, "keys") else value for key, value in plan.all_settings().items()
-        },
+        "settings": plan.all_settings(),
         "source": HOOKS.own.get(plan.name) or f"{plan.hook.__module__}:{plan.hook.__qualname__}",
         "last_failure": failure and {"at": failure.at, "topic": failure.topic, "message": failure.message},
         "about": (inspect.getdoc(plan.hook) or "").partition("\n")[0],

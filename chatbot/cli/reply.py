@@ -22,7 +22,7 @@ from rich.spinner import Spinner
 from rich.table import Column, Table
 from rich.text import Text
 
-from chatbot.chat.events import Event, Notice, Phase, ToolFinished, ToolStarted
+from chatbot.chat.events import Notice, Phase, ToolFinished, ToolStarted, TurnEvent
 from chatbot.chat.prompt import PromptBundle
 from chatbot.cli.output import printable, terminal_without
 from chatbot.messages import TextDelta
@@ -59,7 +59,7 @@ class LiveReply:
         self._end()
         self._flush()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: TurnEvent) -> None:
         """Show an event of the turn."""
         if isinstance(event, TextDelta):
             self._pending += event.text

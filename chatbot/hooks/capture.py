@@ -8,7 +8,6 @@ remembered as new.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +19,7 @@ from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_P
 from chatbot.chat.prompt import is_memory_tool
 from chatbot.chat.turn_memory import AUTO
 from chatbot.config import Config
-from chatbot.hooks.hook import Hook, HookContext, per_session, plan_hook
+from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan_hook
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.memorability import GATE, OTHER_TYPE, TYPE_WEIGHTS, Memorability
 from chatbot.memory.policy import MaintenanceReport, Part
@@ -28,9 +27,8 @@ from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import is_observation_id
-from chatbot.stores.observation import TYPES, Type
+from chatbot.stores.observation import Type
 from chatbot.tools import ToolResult
 
 _COMPARED = 5
@@ -44,29 +42,25 @@ class Capture(Hook):
     priority = 100
     background = True
 
-    def __init__(self, context: HookContext, *, checkpoints: bool = True) -> None:
+    def __init__(self, context: HookContext) -> None:
         super().__init__(context)
-        self._checkpoints = checkpoints
         self._captured = per_session(dict[str, str])
 
     async def handle(self, event: ToolPost) -> None:
-        """Keep the run, then the milestones that it reaches."""
+        """Keep the run, then the milestone that it reaches."""
         session = event.session
         if not (session.supports(ObservationStore) and can_write(session)):
             return
         run = ToolRun.of(event.result)
         if not is_memory_tool(run.tool):
             gate: Memorability | None = self.context.capabilities.find(MEMORABILITY)
-            before, checkpoints = self._captured(session.id), self._checkpoints
-            await keep_run(session.memory, run, gate=gate, before=before, checkpoints=checkpoints)
-        elif self._checkpoints:
-            await _mark_milestones(session.memory, run, await _tasks(session, run))
+            await keep_run(session.memory, run, gate=gate, before=self._captured(session.id))
+        else:
+            await _mark_milestone(session.memory, run, await _tasks(session, run))
 
 
-async def keep_run(
-    memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str], checkpoints: bool
-) -> str | None:
-    """Remember a run if it is worth it, and its milestones with `checkpoints`; return its id.
+async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str]) -> str | None:
+    """Remember a run if it is worth it, and its milestone; return its id.
 
     Without a gate every run is remembered. `before` has the texts of the last kept runs by id; this one is added.
     """
@@ -89,8 +83,7 @@ async def keep_run(
         before[kept] = run.substance
         while len(before) > _COMPARED:
             before.pop(next(iter(before)))
-    if checkpoints:
-        await _mark_milestones(memory, run, [kept] if kept else [])
+    await _mark_milestone(memory, run, [kept] if kept else [])
     return kept
 
 
@@ -100,9 +93,10 @@ async def _is_new(memory: Memory, run: ToolRun, gate: Memorability, before: dict
     return gate.score(run.substance, run.type, known=known) >= gate.gate
 
 
-async def _mark_milestones(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
-    """Remember each milestone that a run reaches, derived from `sources`."""
-    for kind, what in run.milestones():
+async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
+    """Remember the milestone that a run reaches, derived from `sources`."""
+    if run.milestone is not None:
+        kind, what = run.milestone
         await memory.remember(
             type="event",
             title=f"Checkpoint: {kind}: {what}"[:200],
@@ -126,22 +120,12 @@ def can_write(session: SessionHandle) -> bool:
     return session.caller.clearance != "public"
 
 
-Share = Annotated[float, Meta(ge=0, le=1)]
-
-
-class Memorable(Hook):
+class Memorable(PassiveHook):
     """Decides what is worth remembering: `memory.memorability`. Without it, everything is."""
 
-    topics = ()
-
-    def __init__(
-        self, context: HookContext, *, threshold: Share = GATE, type_weights: Mapping[str, Share] = TYPE_WEIGHTS
-    ) -> None:
+    def __init__(self, context: HookContext, *, threshold: Annotated[float, Meta(ge=0, le=1)] = GATE) -> None:
         super().__init__(context)
-        context.capabilities.provide(MEMORABILITY, _gate(threshold, type_weights))
-
-    async def handle(self, event: Any) -> None:
-        """Do nothing: this hook only provides a capability."""
+        context.capabilities.provide(MEMORABILITY, Memorability(threshold))
 
 
 def exchange_gate(config: Config, agent: str, *, beside: Path | None = None) -> Memorability | None:
@@ -149,14 +133,7 @@ def exchange_gate(config: Config, agent: str, *, beside: Path | None = None) -> 
     keeps, judges = [plan_hook(name, config.hooks.get(name), beside=beside) for name in ("exchange", "memorability")]
     if not (keeps.enabled and config.agents[agent].remember_exchanges):
         return None
-    return _gate(**judges.all_settings()) if judges.enabled else Memorability(gate=0)
-
-
-def _gate(threshold: float, type_weights: Mapping[str, float]) -> Memorability:
-    for name in type_weights:
-        if name not in TYPES:
-            raise InvalidValue(f"type_weights: no type of memory is called {name!r}{did_you_mean(name, TYPES)}")
-    return Memorability(threshold, {**TYPE_WEIGHTS, **type_weights})
+    return Memorability(judges.all_settings()["threshold"] if judges.enabled else 0)
 
 
 class Maintenance(Hook):
@@ -211,24 +188,9 @@ _READ = 2 * LONGEST_OUTPUT
 _LONGEST_ARGUMENTS = 2_000
 _LONGEST_TITLE = 120
 _LONGEST_SUBTITLE = 160
-_LONGEST_OUTCOME = 40
 _LONGEST_ASIDE = 24
 _MOST_FILES = 20
 _FILE_KEYS = frozenset({"path", "file", "target", "from", "to"})
-_DISTINCTIVE_KEYS = ("command", "query", "path", "file", "url", "target", "name", "from", "to")
-"""Arguments that distinguish two runs, the most distinctive first."""
-
-_WRITES = re.compile(r"(?:^|_)(?:write|edit|save|create|append|patch|update|move|rename|delete|remove|replace)(?:$|_)")
-_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-.\s]+")
-_PASSED = re.compile(r"\b[1-9]\d* (?:tests? )?pass(?:ed|ing)\b|\bOK \(\d+ tests?\)", re.IGNORECASE)
-_FAILED = re.compile(
-    r"\b[1-9]\d* (?:tests? )?(?:fail(?:ed|ures?|ing)|errors?)\b|\b(?:failed|failures?|errors?) ?[:=] ?[1-9]"
-    r"|^(?:FAIL(?:ED)?|not ok|Traceback)\b|\bexit code [1-9]",
-    re.IGNORECASE | re.MULTILINE,
-)
-_COUNT = re.compile(r"\b\d+ (?:tests? )?(?:passed|passing|fail(?:ed|ures?|ing)|errors?|skipped)\b", re.IGNORECASE)
-"""Patterns of the reports of test runners: passed, failed, and counts."""
-_DONE = frozenset({"done", "completed", "complete", "closed", "finished"})
 
 
 class ToolRun(Struct, frozen=True):
@@ -238,6 +200,8 @@ class ToolRun(Struct, frozen=True):
     arguments: Mapping[str, Any]
     output: str
     is_error: bool
+    writes: bool
+    """True if the tool declares that it changes something."""
 
     @classmethod
     def of(cls, result: ToolResult) -> ToolRun:
@@ -248,21 +212,16 @@ class ToolRun(Struct, frozen=True):
         except (ValueError, RecursionError):
             arguments = {"arguments": given}
         table = arguments if isinstance(arguments, dict) else {"arguments": arguments}
-        return cls(" ".join(result.call.name.split())[:80], table, output[:LONGEST_OUTPUT], result.is_error)
+        name = " ".join(result.call.name.split())[:80]
+        return cls(name, table, output[:LONGEST_OUTPUT], result.is_error, result.writes)
 
     @property
     def title(self) -> str:
-        """`Tool run: <tool>`, its arguments or else its answer, which distinguish it, and how it ended."""
+        """`Tool run: <tool>`, its arguments or else its answer, which distinguish it, and whether it failed."""
+        begin, end = f"Tool run: {self.tool}", " · failed" if self.is_error else ""
         subject = _main_argument(self.arguments) or _first_line(self.output)
-        ended = self.outcome if self.outcome not in subject else ""
-        room = _LONGEST_TITLE - len(f"Tool run: {self.tool} · ") - len(f" · {ended}" if ended else "")
-        return _short(" · ".join(filter(None, (f"Tool run: {self.tool}", _ends(subject, room), ended))), _LONGEST_TITLE)
-
-    @property
-    def outcome(self) -> str:
-        """Return how it ended, if that is known: the counts of a test report, or failure."""
-        counted = next(filter(None, map(_COUNT.findall, reversed(self.output.splitlines()))), [])
-        return _short(", ".join(counted) or ("failed" if self.is_error else ""), _LONGEST_OUTCOME)
+        room = _LONGEST_TITLE - len(f"{begin} · {end}")
+        return f"{begin} · {_ends(subject, room)}{end}" if subject else f"{begin}{end}"
 
     @property
     def subtitle(self) -> str:
@@ -287,11 +246,6 @@ class ToolRun(Struct, frozen=True):
         return "change" if self.writes and not self.is_error else "technical"
 
     @property
-    def writes(self) -> bool:
-        """True if the tool's name says that it changes files."""
-        return _WRITES.search(_WORD_END.sub("_", self.tool).lower()) is not None
-
-    @property
     def concepts(self) -> tuple[str, ...]:
         """The concepts of its outcome: a change, or a warning."""
         return ("gotcha",) if self.is_error else ("what-changed",) if self.writes else ()
@@ -313,16 +267,14 @@ class ToolRun(Struct, frozen=True):
         lines = [line for line in self.output.splitlines() if len(line.split()) > 1]
         return "\n".join([*_texts(self.arguments), *lines])
 
-    def milestones(self) -> Iterator[tuple[str, str]]:
-        """Yield the kind and the object of each milestone: a task is done, a file is saved, tests pass."""
+    @property
+    def milestone(self) -> tuple[str, str] | None:
+        """The kind and the object of the milestone that it reaches: a task is done, or a file is saved."""
         if self.is_error:
-            return
-        if self.tool.endswith("task_update") and str(self.arguments.get("status", "")).lower() in _DONE:
-            yield "task done", _task(self)
-        if _PASSED.search(self.output) and not _FAILED.search(self.output):
-            yield "tests pass", _main_argument(self.arguments) or self.tool
-        if self.writes and self.files:
-            yield "file saved", self.files[-1]
+            return None
+        if self.tool.endswith("task_update") and self.arguments.get("status") == "completed":
+            return "task done", _task(self)
+        return ("file saved", self.files[-1]) if self.writes and self.files else None
 
 
 def _cleaned(text: str) -> str:
@@ -337,24 +289,16 @@ def _cleaned(text: str) -> str:
 
 def _task(run: ToolRun) -> str:
     try:
-        answer = json.loads(run.output)
-        return str(answer.get("title") or answer["task"]["title"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return str(json.loads(run.output)["task"]["title"])
+    except (ValueError, KeyError, TypeError, RecursionError):
         return _main_argument(run.arguments) or "a task"
 
 
 def _main_argument(arguments: Mapping[str, Any]) -> str:
-    """Return the two most distinctive arguments, and the ends of two others."""
-    given = {
-        key.lower(): " ".join(str(each).split())
-        for key, each in arguments.items()
-        if isinstance(each, str | int | float)
-    }
-    distinctive = [given.pop(key) for key in _DISTINCTIVE_KEYS if given.get(key)][:2]
-    others = list(filter(None, given.values()))
-    if not distinctive:
-        distinctive, others = others[:2], others[2:]
-    return " ".join([*distinctive, *(_ends(each, _LONGEST_ASIDE) for each in others[:2])])
+    """Return the first argument that is no list or table, and the ends of three more."""
+    given = [" ".join(str(each).split()) for each in arguments.values() if isinstance(each, str | int | float)]
+    given = list(filter(None, given))
+    return " ".join([*given[:1], *(_ends(each, _LONGEST_ASIDE) for each in given[1:4])])
 
 
 def _files(arguments: Mapping[str, Any]) -> Iterator[str]:

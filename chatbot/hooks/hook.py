@@ -91,8 +91,6 @@ class Hook(ABC):
     timeout_s: ClassVar[float] = 10.0
     background: ClassVar[bool] = False
     """True for a hook that runs in the background, after the others, one event of a session after another."""
-    enabled: ClassVar[bool] = True
-    """True if it is on by default; a plug-in is off until `[hooks.<name>]` names it."""
 
     def __init__(self, context: HookContext) -> None:
         self.context = context
@@ -113,27 +111,29 @@ def per_session(begin: Callable[[], State]) -> Callable[[str], State]:
     return lru_cache(maxsize=1_000)(lambda _: begin())
 
 
-class TurnStep(Hook):
-    """A place in the order of hooks for a step of the turn."""
+class PassiveHook(Hook):
+    """A hook that provides a capability, or is a place in the order of hooks for a step of the turn."""
 
-    timeout_s = 60.0
+    topics = ()
 
     async def handle(self, event: Any) -> None:
-        """Do nothing: an event that no turn publishes has no step."""
+        """Do nothing."""
 
 
-class InjectStep(TurnStep):
+class InjectStep(PassiveHook):
     """Puts the memories about a message into its prompt."""
 
     topics = (PROMPT_SUBMIT,)
     priority = 50
+    timeout_s = 60.0
 
 
-class ExchangeStep(TurnStep):
+class ExchangeStep(PassiveHook):
     """Remembers each exchange, word for word: the user's words before the model is asked, the reply at the end."""
 
     topics = (TURN_END,)
     priority = 50
+    timeout_s = 60.0
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
@@ -215,9 +215,8 @@ class HookPlan(Struct, frozen=True):
     settings: Mapping[str, Any]
 
     def all_settings(self) -> dict[str, Any]:
-        """Return all of its own settings; a table that sets some keys keeps the defaults of the others."""
-        defaults = {name: found.default for name, found in settings_of(self.hook).items()}
-        return {name: _over(default, self.settings.get(name, default)) for name, default in defaults.items()}
+        """Return all of its own settings, defaults included."""
+        return {name: self.settings.get(name, found.default) for name, found in settings_of(self.hook).items()}
 
     def make(self, context: HookContext) -> Hook:
         """Make the hook. Raises `ConfigError`."""
@@ -257,15 +256,11 @@ def _planned(name: str, hook: object, table: Table | None) -> HookPlan:
     return HookPlan(
         name,
         hook,
-        enabled=chosen.get("enabled", hook.enabled if name in HOOKS.own else table is not None),
+        enabled=chosen.get("enabled", name in HOOKS.own or table is not None),
         priority=chosen.get("priority", hook.priority),
         timeout_s=chosen.get("timeout_s", hook.timeout_s),
         settings=checked(hook, given) if given else {},
     )
-
-
-def _over(default: Any, value: Any) -> Any:
-    return {**default, **value} if isinstance(default, Mapping) and isinstance(value, Mapping) else value
 
 
 class _Common:

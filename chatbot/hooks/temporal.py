@@ -26,13 +26,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
 from chatbot.chat.events import CHOOSE, TOOL_POST, TURN_END, ToolPost, TurnEnd
 from chatbot.hooks.capture import ToolRun, can_write
-from chatbot.hooks.hook import Hook, HookContext, per_session
+from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session
 from chatbot.memory import SessionHandle
 from chatbot.memory.recall import RankedMemory
 from chatbot.messages import without_blocks
@@ -174,10 +174,9 @@ MARGIN = 0.02
 Places = Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)]
 
 
-class Temporal(Hook):
+class Temporal(PassiveHook):
     """Gives each scale of time its places among injected rows, as a tie-break: `memory.temporal`."""
 
-    topics = ()
     priority = 110
 
     def __init__(
@@ -191,9 +190,6 @@ class Temporal(Hook):
         self._places = dict(zip(SCALES, places, strict=True))
         self._margin = margin
         context.capabilities.provide(CHOOSE, self.choose)
-
-    async def handle(self, event: Any) -> None:
-        """Do nothing: this hook only provides a capability."""
 
     async def choose(
         self, session: SessionHandle, hits: Sequence[RankedMemory], most: int, now: datetime

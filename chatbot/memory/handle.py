@@ -44,7 +44,7 @@ Write = Callable[[], Any]
 
 
 class WriteResult(Struct):
-    """Result of `SessionHandle.write_together`: failures by the name of the part, and the outcomes of the events."""
+    """Result of `SessionHandle.write_turn`: failures by the name of the part, and the outcomes of the events."""
 
     failed: dict[str, StoreError] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -164,10 +164,10 @@ class SessionHandle:
 
     @property
     def saves_trips(self) -> bool:
-        """Return whether `write_together` saves round trips."""
+        """Return whether `write_turn` saves round trips."""
         return self._catalog.backend.saves_trips
 
-    async def write_together(
+    async def write_turn(
         self,
         *,
         entries: Sequence[TranscriptEntry] = (),

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from chatbot.embedding import Judgement
 from chatbot.messages import asks
@@ -43,16 +43,15 @@ _MOST_COMPARED = 2_000
 
 
 class Memorability(Struct, frozen=True):
-    """The gate, and how much each type counts."""
+    """The gate: the least score to be remembered."""
 
     gate: float = GATE
-    type_weights: Mapping[str, float] = field(default_factory=lambda: TYPE_WEIGHTS)
 
     def score(self, text: str, type_: str, *, known: Iterable[str] = ()) -> float:
         """Return the memorability of a text of that type, from 0 to 1."""
         words = content(text)
         new = min((_share_unknown(words, [each]) for each in known), default=1.0)
-        weight = self.type_weights.get(type_, OTHER_TYPE)
+        weight = TYPE_WEIGHTS.get(type_, OTHER_TYPE)
         return saturated(len(words) / _WORDS) * math.sqrt(new) * (1.5 + weight) / 3
 
 

@@ -12,13 +12,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any
 
 from msgspec import Struct
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.stores.access import NO_PROJECT
-from chatbot.stores.backend import Backend, Lease, Lines, Place
+from chatbot.stores.backend import Backend, Lease, Lines, Place, Record
 from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.loops import LoopsLock, in_thread, to_its_end
@@ -150,7 +149,7 @@ class SessionCatalog(Closable):
         """
         given: set[str] = set()
 
-        def kept(receipt: Receipt) -> Receipt:
+        def kept(receipt: Record) -> Record:
             if receipt.get("at") != format_time(at) or "kind" in receipt:
                 return receipt
             given.add(str(receipt.get("title", "")))
@@ -175,7 +174,7 @@ class SessionCatalog(Closable):
 
         A deleted session is no error. Durable on return.
         """
-        said: list[Receipt] = []
+        said: list[Record] = []
         kept: list[SessionRef] = []
         for session in sessions:
             with suppress(MissingFolder):
@@ -239,7 +238,6 @@ def _translated() -> Iterator[None]:
 
 
 RECEIPTS = "receipts"
-Receipt = dict[str, Any]
 
 
 class QuotedTexts(Struct, frozen=True):
@@ -248,7 +246,7 @@ class QuotedTexts(Struct, frozen=True):
     said: frozenset[str]
     titles: frozenset[str]
 
-    def taken_from(self, receipt: Receipt) -> Receipt:
+    def taken_from(self, receipt: Record) -> Record:
         """Return a receipt without these texts; receipts of later turns may quote them too."""
         if receipt.get("title") in self.titles:
             receipt = {**receipt, "title": ""}
@@ -258,7 +256,7 @@ class QuotedTexts(Struct, frozen=True):
         return {**receipt, "memory": {**receipt["memory"], "query": [each for each in asked if each not in self.said]}}
 
 
-def withdrawn(receipt: Receipt) -> Receipt:
+def withdrawn(receipt: Record) -> Record:
     """Return a receipt without what the user said, attached and allowed."""
     receipt = {name: value for name, value in receipt.items() if name != "attachments"}
     if any("arguments" in tool for tool in receipt.get("tools") or ()):
@@ -268,13 +266,13 @@ def withdrawn(receipt: Receipt) -> Receipt:
     return {**receipt, "memory": memory, "taken_back": True} | ({"title": ""} if "title" in receipt else {})
 
 
-def since(moment: datetime) -> Callable[[Receipt], bool]:
+def since(moment: datetime) -> Callable[[Record], bool]:
     """Return a test for receipts from `moment` on; times in UTC sort as text."""
     earliest = format_time(moment)
     return lambda receipt: str(receipt.get("at", "")) >= earliest
 
 
-def _asked(receipt: Receipt) -> list[str]:
+def _asked(receipt: Record) -> list[str]:
     """Return the queries to memory: recent messages, with that of the turn itself last."""
     return list((receipt.get("memory") or {}).get("query") or ())
 

@@ -30,7 +30,7 @@ from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities
 from chatbot.server.native import routers
 from chatbot.server.open_runtimes import IdentityUse
-from chatbot.server.openai import completions, embeddings, models, responses
+from chatbot.server.openai import completions, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
 from chatbot.server.page.sheets import told
@@ -94,7 +94,7 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
 def _routes(operations: tuple[Operation, ...]) -> tuple[BaseRoute, ...]:
     """The routes of every server with these operations."""
     every = APIRouter()
-    for router in (models.router, completions.router, responses.router, embeddings.router, *routers(operations)):
+    for router in (models.router, completions.router, responses.router, *routers(operations)):
         every.include_router(router, dependencies=[Depends(known_parameters_only)])
     add_page(every)
     every.include_router(readiness.router)

@@ -29,6 +29,11 @@ def event(data: Any, name: str | None = None) -> bytes:
     return head.encode() + (_lines(data) if isinstance(data, str) else b"data: " + _encoded(data) + b"\n") + b"\n"
 
 
+def documented(description: str) -> dict[str, Any]:
+    """Return the entry of the OpenAPI document for a response that may be a stream."""
+    return {"content": {EventStream.media_type: {"itemSchema": {"type": "object"}}}, "description": description}
+
+
 def _lines(text: str) -> bytes:
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return "".join(f"data: {line}\n" for line in lines).encode("utf-8", "replace")

@@ -13,7 +13,7 @@ from typing import Any
 from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import ASSISTANT, NO_CLIENT, USER, ClientRequest, unanswered
-from chatbot.chat.events import ClientCall, Event
+from chatbot.chat.events import ClientCall, TurnEvent
 from chatbot.chat.receipts import Receipt
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
@@ -40,7 +40,7 @@ _REMEMBERED = 64
 SessionKey = tuple[str, str]
 """An identity and the id of a session."""
 
-Then = Callable[[Sequence[Event]], Awaitable[None]]
+Then = Callable[[Sequence[TurnEvent]], Awaitable[None]]
 """Called with all events after a turn has succeeded, before its waiters resume."""
 
 
@@ -75,13 +75,13 @@ class RunningTurn:
         self.begun_at = utc_now()
         self.is_again = saying.client.again
         """True if it answers a message that is in the transcript already."""
-        self._feed: Feed[Event] = Feed()
+        self._feed: Feed[TurnEvent] = Feed()
         self._receipt: Receipt | None = None
         self._error: BaseException | None = None
         self._then = then
         self.task = asyncio.create_task(self._run(chat, saying))
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
         async for event in self._feed.read():
             yield event
@@ -137,7 +137,7 @@ class KeptTurn:
                 return cls(TurnResult(reply, receipt), calls)
         raise TurnGone(_GONE)
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the reply in one piece, then the calls for its client to run."""
         if self._ended.reply:
             yield TextDelta(self._ended.reply)
@@ -190,7 +190,7 @@ class RemoteTurn:
         last = parse_time(receipts[-1]["at"]) if receipts else session.record.created_at
         return cls(session, lease, last, len(await session.receipts_since(last)))
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the events of `KeptTurn` at the turn's end; none if its server died."""
         while not await asyncio.to_thread(is_free, self._lease):
             if await self._ended():  # and another one runs

@@ -39,6 +39,11 @@ class Effect(Struct, frozen=True):
     reaches_out: bool = True
     """Accesses the outside world, such as the web, not only data kept here."""
 
+    @property
+    def writes(self) -> bool:
+        """Return whether a tool declares that it changes something; one that declares nothing may only read."""
+        return not self.reads_only and self != Effect()
+
 
 class Tool(ABC):
     """Tool that a model can call; `spec` is its description for the model."""
@@ -79,6 +84,8 @@ class ToolResult(Struct, frozen=True):
     """The user's answer, if the tool asks first."""
     refusal: str = ""
     """How the user could allow the call, if nobody could be asked."""
+    writes: bool = False
+    """True if the tool declares that it changes something."""
 
 
 ToolSource = Callable[[], Awaitable[tuple[Sequence[Tool], Sequence[str]]]]
@@ -175,7 +182,7 @@ class Toolbox:
             limit = tool.timeout_s or self._timeout_s
             try:
                 async with asyncio.timeout(limit):
-                    return ToolResult(call, await tool.run(arguments), asked=answer)
+                    return ToolResult(call, await tool.run(arguments), asked=answer, writes=tool.effect.writes)
             except TimeoutError:
                 why = f"the tool {call.name!r} did not finish within {limit:g} s"
         except ChatbotError as error:
@@ -238,6 +245,12 @@ def meant(value: Any, kind: object) -> Any:
 def text_of(answer: Any) -> str:
     """Return the text for the model: text as it is, anything else as JSON."""
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return the text; if it is too long, cut with a note."""
+    left = len(text) - limit
+    return text if left <= 0 else f"{text[:limit]}… [cut: {left:,} characters more]"
 
 
 TOOLS = PluginPoint(

@@ -19,7 +19,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 from chatbot.attachments import DOCX, ODT, Link, extract, named, readable, split, with_links
 from chatbot.attachments.read import LARGEST, Upload, media_type, read
 from chatbot.chat.dialogue import ClientRequest
-from chatbot.chat.events import Event, Notice
+from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.governor import FILE, TOKEN
 from chatbot.memory import MemorySystem
 from chatbot.messages import FENCE, File, Message, ToolCallDelta
@@ -178,7 +178,7 @@ async def test_a_picture_and_a_document_are_kept_named_and_shown(memory: MemoryS
 
 async def test_a_secret_is_neither_kept_nor_sent(memory: MemorySystem) -> None:
     session = await memory.create_session(["basic_session", "observations"], "chat")
-    model, events = ScriptedModel(["ok"]), list[Event]()
+    model, events = ScriptedModel(["ok"]), list[TurnEvent]()
     files = [Upload("keys.pdf", pdf(f"the key is {KEY}")), Upload("keys.env", f"AWS_KEY={KEY}\n".encode())]
     receipt = await chat_of(model, session).turn("what is this?", events.append, attachments=files)
     assert memory.home is not None

@@ -74,21 +74,11 @@ def shown(turns: int, limit: int) -> list[tuple[str, int]]:
     return said
 
 
-def test_a_short_conversation_is_shown_whole() -> None:
+def test_the_window_keeps_its_limit_begins_with_the_user_and_stays_for_several_turns() -> None:
     assert shown(6, 20) == [("0", 2 * turn) for turn in range(6)]
-
-
-def test_the_window_never_exceeds_its_limit() -> None:
-    assert max(count for _, count in shown(200, 20)) <= 20
-
-
-def test_the_beginning_stays_the_same_for_several_turns() -> None:
-    begins = [first for first, _ in shown(200, 20)]
-    changes = sum(before != after for before, after in pairwise(begins))
-    assert changes <= 200 / 4
-
-
-def test_the_window_begins_with_what_the_user_said() -> None:
+    begins, counts = zip(*shown(200, 20), strict=True)
+    assert max(counts) <= 20
+    assert sum(before != after for before, after in pairwise(begins)) <= 200 / 4
     assert all(int(first) % 2 == 0 for first, _ in shown(100, 7))
 
 

@@ -22,7 +22,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
 from chatbot.tools import Tool, Toolbox
 from tests.command import run
-from tests.talk import chat_of
+from tests.talk import chat_of, sent
 
 STORES = ("basic_session", "observations")
 NOTHING = Disclosure("box", memory=False)
@@ -63,10 +63,6 @@ def model_of(disclosure: Disclosure, *replies: str | Sequence[Delta]) -> Scripte
     model = ScriptedModel(replies or ["Fine."])
     model.disclosure = disclosure
     return model
-
-
-def sent(model: ScriptedModel) -> str:
-    return "\n".join(message.content for message in model.prompts[-1])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from chatbot.models import ScriptedModel
 from chatbot.stores.observation import Observation, estimate_tokens
 from tests.clock import Clock
 from tests.poisoning.suite import NONCE, VIEW, note_of, read_block, row_with
-from tests.talk import chat_of
+from tests.talk import chat_of, sent
 
 _FILLER = [
     "The committee met on Tuesday and went through the minutes.", "Rain is expected in the valley.",
@@ -138,7 +138,7 @@ async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Pat
         questions = (QUESTION, "And the barometer of the shed?")
         for question in questions[: 1 + (characters > 400)]:  # an excerpt is chosen anew for each
             receipt = await chat.turn(question)
-            assert NEEDLE in "\n".join(message.content for message in model.prompts[-1])
+            assert NEEDLE in sent(model)
             assert note.id in receipt.memory["injected"]
             assert receipt.memory.get("excerpts", []) == [note.id] * (characters > 400)
             assert receipt.tokens["memory"] <= 2_000

@@ -238,17 +238,6 @@ async def test_a_model_finds_writes_corrects_and_forgets_by_what_prompts_describ
     }
 
 
-async def test_arguments_are_taken_as_they_are_meant(use: Use) -> None:
-    for title in ("tea", "green tea"):
-        await use("memory_write", title=title, more={"tags": "drink", "type": "note"})
-    assert len((await use("memory_search", query="tea", limit="1"))["hits"]) == 1
-    assert len((await use("memory_search", query="tea", types="note", tags='["drink"]'))["hits"]) == 2
-    found = await use("memory_search", query="tea", more='{"tags": ["other"], "limit": "50"}')
-    assert found["hits"] == []
-    first = (await use("memory_search", query="tea"))["hits"][0]["id"]
-    assert _ids((await use("memory_get", ids=first))["observations"]) == [first]
-
-
 async def test_without_observations_there_are_no_tools_and_without_the_system_none_over_sessions(
     memory: MemorySystem, session: SessionHandle
 ) -> None:

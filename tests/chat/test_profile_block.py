@@ -120,20 +120,6 @@ async def test_an_instruction_in_a_line_is_shown_only_where_the_person_stated_it
         assert (block.profile, bool(block.text)) == (shown, bool(shown))
 
 
-async def test_an_exchange_is_recalled_for_a_provider_until_it_is_marked_private(
-    session: SessionHandle, clock: Clock
-) -> None:
-    await say(session, "I have asthma, so no peanuts for the picnic at the lake.")
-    await say(session, "The picnic at the lake begins at noon on the jetty.")
-    [told, _] = sorted(await session.memory.every(types=("exchange",)), key=lambda row: row.user_text)
-    assert "asthma" in told.user_text, "what was said to a provider may be recalled for it"
-    assert "asthma" in (await asked(session, clock, "What about the picnic at the lake?")).text
-    await session.memory.update(told.id, sensitivity="private")
-    recalled = await asked(session, clock, "What about the picnic at the lake?")
-    assert "asthma" not in recalled.text
-    assert "on the jetty" in recalled.text
-
-
 async def test_a_line_concerns_a_question_that_shares_a_word_with_it_or_with_what_it_was_taken_from(
     session: SessionHandle, clock: Clock
 ) -> None:

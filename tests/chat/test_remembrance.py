@@ -12,7 +12,7 @@ from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
 from chatbot.stores.access import Clearance
 from tests.clock import Clock
-from tests.talk import chat_of
+from tests.talk import chat_of, sent
 
 STORES = ("basic_session", "observations")
 
@@ -32,10 +32,6 @@ async def memory(memory_home: Path, clock: Clock) -> AsyncIterator[MemorySystem]
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def sent(model: ScriptedModel) -> str:
-    return "\n".join(message.content for message in model.prompts[-1])
 
 
 async def told_in_one_asked_in_another(
@@ -69,14 +65,6 @@ async def test_a_caller_of_less_clearance_is_told_nothing(memory: MemorySystem, 
     assert "Castor" not in sent(model)
     assert receipt.memory["injected"] == []
     assert receipt.memory["considered"] == []
-
-
-async def test_each_exchange_is_kept_word_for_word_and_the_receipt_names_it(memory: MemorySystem, clock: Clock) -> None:
-    session = await memory.create_session(STORES, "chat")
-    receipt = await chat_of(ScriptedModel(["Green, then."]), session, clock=clock).turn("I like green tea best.")
-    [row] = await session.memory.get([str(receipt.remembered)])
-    assert (row.type, row.user_text, row.assistant_text) == ("exchange", "I like green tea best.", "Green, then.")
-    assert (row.session_id, row.visibility, row.sensitivity) == (session.id, "private", "public")
 
 
 async def test_what_the_window_shows_is_not_injected_again(memory: MemorySystem, clock: Clock) -> None:

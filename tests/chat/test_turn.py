@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import STOPPED
-from chatbot.chat.events import Event, Notice, Phase, ToolFinished, ToolStarted
-from chatbot.chat.ledger import Bill, Ledger
+from chatbot.chat.events import Notice, Phase, ToolFinished, ToolStarted, TurnEvent
+from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ProviderFailed, RateLimited, ToolError
 from chatbot.memory import MemorySystem, SessionHandle
@@ -70,7 +70,7 @@ async def test_what_was_said_is_written_down_and_shown_to_the_model_next_time(
 ) -> None:
     model = ScriptedModel(["hello Sam", "you are Sam"])
     chat = chat_of(model, session, memory_home)
-    seen: list[Event] = []
+    seen: list[TurnEvent] = []
     receipt = await chat.turn("I am Sam", seen.append)
     assert receipt.reply == "".join(event.text for event in seen if isinstance(event, TextDelta)) == "hello Sam"
     await chat.turn("who am I?")
@@ -169,7 +169,7 @@ async def test_an_empty_reply_is_told_and_does_not_poison_later_prompts(
 ) -> None:
     model = ScriptedModel([[Finished("stop", Usage(5, 0, cost_usd=0.0), "m")], "better"])
     chat = chat_of(model, session, memory_home)
-    seen: list[Event] = []
+    seen: list[TurnEvent] = []
     assert (await chat.turn("hello?", seen.append)).finish == "empty"
     assert [event.text for event in seen if isinstance(event, Notice)] == ["the model returned an empty reply"]
     await chat.turn("hello again")
@@ -282,7 +282,7 @@ class LoadingModel(ScriptedModel):
 
 
 async def test_the_phase_says_what_is_still_loaded(session: SessionHandle, memory_home: Path) -> None:
-    seen: list[Event] = []
+    seen: list[TurnEvent] = []
     await chat_of(LoadingModel(), session, memory_home).turn("hello", seen.append)
     phases = [event.text for event in seen if isinstance(event, Phase)]
     assert phases == ["recalling", "loading LiteLLM", "waiting for scripted"]
@@ -298,7 +298,7 @@ async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
     ]
     model = ScriptedModel([asked, "3 and 7", "yes"])
     chat = chat_of(model, session, memory_home, tools=ADD)
-    seen: list[Event] = []
+    seen: list[TurnEvent] = []
     receipt = await chat.turn("add", seen.append)
     assert receipt.reply == "3 and 7"
     assert receipt.tools == [{"name": "add", "error": False}] * 2
@@ -393,7 +393,7 @@ async def test_an_agent_without_stores_chats_without_a_memory(memory_home: Path)
 async def test_a_broken_memory_degrades_to_a_plain_chat_and_says_so(session: SessionHandle, memory_home: Path) -> None:
     (memory_home / "sessions" / session.id / "transcript.md").mkdir()
     model = ScriptedModel(["still here"])
-    seen: list[Event] = []
+    seen: list[TurnEvent] = []
     receipt = await chat_of(model, session, memory_home).turn("hello", seen.append)
     assert receipt.reply == "still here"
     assert [_sent(message) for message in model.prompts[0]] == [("system", PERSONA), ("user", "hello")]
@@ -453,16 +453,6 @@ async def test_a_budget_in_dollars_shortens_replies_then_refuses(session: Sessio
     assert (await chat.bill()).cost_usd <= 0.5
 
 
-async def test_a_day_budget_counts_other_sessions_of_the_day(memory_home: Path) -> None:
-    model = ScriptedModel(["a reply"], price=Price(0.01, 0.0))
-    async with MemorySystem(memory_home) as memory:
-        one = await memory.create_session(["basic_session"], "chat")
-        two = await memory.create_session(["basic_session"], "chat")
-        await chat_of(model, one, memory_home).turn("hello " * 40)
-        with pytest.raises(BudgetExceeded, match="day_usd"):
-            await chat_of(model, two, memory_home, budget=BudgetSettings(day_usd=0.2)).turn("hello")
-
-
 async def test_a_budget_in_dollars_needs_a_price(session: SessionHandle, memory_home: Path) -> None:
     class Priceless(ScriptedModel):
         async def price(self) -> None:  # type: ignore[override]
@@ -504,7 +494,6 @@ async def test_the_receipt_tells_what_was_sent(session: SessionHandle, memory_ho
     (receipt,) = await session.receipts()
     assert receipt["window"]["entries"] == receipt["window"]["messages"] == 1
     assert receipt["tokens"].keys() == {"persona", "tools", "summary", "window", "memory", "reply_reserve"}
-    assert len(receipt["prompt_sha256"]) == 64
     assert receipt["session"] == session.id
     assert receipt["calls"][0]["purpose"] == "chat"
 
@@ -556,13 +545,3 @@ async def test_an_answer_that_reads_like_an_instruction_is_told_in_the_receipt(
     assert receipt.notices == [
         "the answer of the tool web reads like an instruction (order); the model gets it as data"
     ]
-
-
-async def test_a_bill_survives_a_damaged_line(session: SessionHandle, memory_home: Path) -> None:
-    chat = chat_of(ScriptedModel(["hi"]), session, memory_home)
-    await chat.turn("hello")
-    with (memory_home / "usage.jsonl").open("ab") as ledger:
-        ledger.write(b'{"at": "yesterday"}\nnot json\n')
-    await chat.turn("hello")
-    assert (await Ledger(memory_home).total()).calls == 2
-    assert await Ledger(memory_home / "nowhere").total() == Bill()

@@ -148,10 +148,8 @@ async def test_tools_that_were_used_are_kept_as_the_chat_captures_them(memory: A
     listing = ToolUse("shell", {"command": "ls -la"}, "a b c")
     recorded = await memory.record(user="ok", assistant="ok", tools=[run, listing])
     [row] = await memory.get(recorded.tools)
-    assert row.title.startswith("Tool run: run_tests · pytest · 12 passed")
+    assert row.title.startswith("Tool run: run_tests · pytest")
     assert row.source == "auto"
-    [milestone] = await memory.every(types=["event"])
-    assert milestone.title.startswith("Checkpoint: ")
 
 
 async def test_a_context_keeps_to_its_budget_and_says_what_was_left_out(tmp_path: Path) -> None:

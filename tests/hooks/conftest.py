@@ -7,17 +7,10 @@ from msgspec import convert
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
-from chatbot.config import BudgetSettings, Config, ExtractionSettings, ModelSettings
+from chatbot.config import BudgetSettings, Config, ExtractionSettings
 from chatbot.hooks.extraction.structured import calls_for_extraction
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.model import Model
-from tests.servers.providers import providers_at
-
-
-def model_at(url: str, behaviour: str, **settings: object) -> LiteLLMModel:
-    given = {"name": f"openai/{behaviour}", "retries": 0} | settings
-    return LiteLLMModel(convert(given, ModelSettings), providers_at(url), first_pause_s=0.01)
 
 
 def settings_of(**settings: object) -> ExtractionSettings:

@@ -15,7 +15,8 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.observation import Observation
 from tests.patience import PATIENCE_S
-from tests.servers.extraction_replies import REPLIES
+from tests.servers.providers import requests_at
+from tests.talk import sent
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = [
@@ -80,8 +81,7 @@ async def test_off_and_for_small_talk_no_model_is_asked(
         await runtime.chat(session).turn(said)
         assert await facts(runtime) == []
         assert list((await runtime.ledger.total()).by_purpose) == ["chat"]
-    async with aiohttp.ClientSession() as http, http.get(f"{openai_url}/requests") as asked:
-        assert await asked.json() == []
+    assert await requests_at(openai_url) == []
 
 
 async def test_a_correction_replaces_the_fact_and_the_bill_says_what_it_cost(configure: Configure) -> None:
@@ -157,38 +157,6 @@ async def test_a_budget_that_is_used_up_stops_extraction_and_not_the_chat(config
         assert list((await chat.bill()).by_purpose) == ["chat"]
 
 
-async def test_the_model_that_chats_is_asked_where_no_other_is_named(configure: Configure) -> None:
-    configure("")
-    model = ScriptedModel([REPLY, REPLIES["fenced"]])
-    async with talking(model) as (runtime, session):
-        await runtime.chat(session).turn(AGAIN)
-        assert [row.title for row in await facts(runtime)] == [
-            "Sam lives in Porto",
-            "Sam's locker has the number 4711",
-            "home: Porto",
-        ]
-        assert await runtime.model.context_window()  # it is still open
-
-
-async def test_taking_back_an_exchange_takes_back_its_facts(configure: Configure) -> None:
-    configure()
-    async with talking() as (runtime, session):
-        chat = runtime.chat(session)
-        await chat.turn(MOVED)
-        assert len(await facts(runtime)) == 1
-        await chat.take_back()
-        assert await facts(runtime, statuses=["active", "deleted"]) == []
-
-
-async def test_what_a_guest_says_stays_as_strict_as_their_session(configure: Configure) -> None:
-    configure()
-    async with talking() as (runtime, _):
-        guest = await runtime.memory.cleared_for("familiar").create_session(["basic_session", "observations"], "chat")
-        await runtime.chat(guest).turn(MOVED)
-        [row] = await facts(runtime, visibilities=["social"])
-        assert (row.visibility, row.sensitivity, row.derived_from != ()) == ("social", "public", True)
-
-
 async def test_an_ephemeral_chat_leaves_its_cost_and_nothing_else(configure: Configure) -> None:
     configure()
     async with Runtime(Options(ephemeral=True), model=ScriptedModel([REPLY])) as runtime:
@@ -230,7 +198,7 @@ async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behavio
         for n in range(12):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
             await runtime.hooks.settle()
-        text = "\n".join(message.content for message in model.prompts[-1])
+        text = sent(model)
         assert "gnore all previous" not in text
         if behaviour != "extracts-deep":  # which is kept as it is
             assert "The house number 0" in text
@@ -239,7 +207,7 @@ async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behavio
             assert 1 <= len(notices) <= 4  # tried again only when the window has moved
 
 
-@pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank"])
+@pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank", "extracts-prose", "fails"])
 async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str, configure: Configure) -> None:
     configure(behaviour, enabled=False, summaries=True, more="[hooks.summarize]\nevery = 2")
     async with talking() as (runtime, session):
@@ -250,4 +218,7 @@ async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str
         [summary] = await session.memory.session_summaries()
         assert (summary.metadata["open_items"] == ["all of it"]) is (behaviour == "takes-facts")
         assert summary.metadata["request"] == MOVED
-        assert (await chat.bill()).by_purpose["summarize"].calls == 1
+        [record] = [each for each in await session.records() if each.get("kind") == "summary"]
+        notices = [each.partition(":")[0] for each in record["notices"]]
+        assert notices == ["the summary made by rule is kept"] * (behaviour != "takes-facts")
+        assert len(record["calls"]) == (behaviour != "fails")

@@ -22,7 +22,7 @@ from tests.clock import Clock
 from tests.command import project
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
-from tests.talk import begun, configure, talking
+from tests.talk import begun, configure, sent, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -195,7 +195,7 @@ async def test_what_the_last_turn_was_shown_is_not_shown_once_more_when_it_is_go
         kept = await runtime.memory.memory("chat").remember("Ellen keeps two alpacas called Castor and Pollux")
         session, chat = await begun(runtime)
         await chat.turn("Which alpacas does Ellen keep?")
-        assert "Castor" in "".join(message.content for message in model.prompts[-1])
+        assert "Castor" in sent(model)
         if how == "update":
             await session.memory.update(kept.id, title="Ellen keeps no alpacas any more")
         elif how == "hide":
@@ -203,7 +203,7 @@ async def test_what_the_last_turn_was_shown_is_not_shown_once_more_when_it_is_go
         else:
             await getattr(session.memory, how)(kept.id)
         await chat.turn("And is the harbour deep?")
-        assert "Castor" not in "".join(message.content for message in model.prompts[-1])
+        assert "Castor" not in sent(model)
 
 
 SITTING = """
@@ -250,44 +250,6 @@ async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> No
         rows = (await again.memory.list_observations(types=["exchange"], limit=50)).rows
         assert sorted(row.user_text.split()[5] for row in rows) == sorted(words)
         assert Failures(runtime.memory.home).read() == []
-
-
-async def _live(clock: Clock, days: float) -> dict[str, int]:
-    """Talk once, that many days later; how many rows there are of each status."""
-    clock.now += timedelta(days=days)
-    async with talking("ok", clock=clock) as (runtime, session, chat):
-        await chat.turn("ok")
-        await runtime.leave(session)
-        await runtime.hooks.settle()
-        return dict((await runtime.memory.memory().stats()).by_status)
-
-
-async def _remember(clock: Clock) -> None:
-    async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
-        for number in range(3):
-            await runtime.memory.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
-
-
-async def test_memory_is_maintained_as_sessions_go_by() -> None:
-    configure()
-    clock = Clock()
-    await _remember(clock)
-    assert await _live(clock, 1) == {"active": 3}
-    assert await _live(clock, 8) == {"active": 1, "compressed": 3}
-    async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
-        page = await runtime.memory.memory().list_observations(statuses=STATUSES)
-    assert any(row.strength is not None for row in page.rows)
-
-
-async def test_each_part_of_maintenance_can_be_switched_off() -> None:
-    configure()
-    clock = Clock()
-    await _remember(clock)
-    configure("[hooks.compression]\nenabled = false\n")
-    assert await _live(clock, 30) == {"active": 3}
-    async with Runtime(model=ScriptedModel(["ok"]), clock=clock) as runtime:
-        rows = (await runtime.memory.memory().list_observations()).rows
-    assert {row.strength for row in rows} == {0.1}
 
 
 async def test_sessions_without_observations_leave_nothing_behind() -> None:

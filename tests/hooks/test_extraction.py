@@ -13,9 +13,10 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
-from tests.hooks.conftest import calls_of, model_at, settings_of
+from tests.hooks.conftest import calls_of, settings_of
 from tests.patience import PATIENCE_S
 from tests.servers.extraction_replies import FACT, LOCKER, REPLIES, SECRET
+from tests.servers.providers import model_at, requests_at
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
@@ -38,15 +39,6 @@ async def facts_in(session: SessionHandle, **wanted: Any) -> list[Observation]:
         limit=100, ask=SENSITIVITIES, order="created", ascending=True, **wanted
     )
     return [row for row in page.rows if row.type != "exchange" and row.category != "profile"]
-
-
-async def requests_at(url: str) -> list[dict[str, Any]]:
-    async with (
-        asyncio.timeout(PATIENCE_S),
-        aiohttp.ClientSession() as client,
-        client.get(f"{url}/requests") as response,
-    ):
-        return [each["body"] for each in await response.json()]
 
 
 async def test_facts_are_remembered_as_derived_from_the_exchange(
@@ -96,7 +88,7 @@ async def test_the_model_is_held_to_json_as_far_as_litellm_says_that_it_can_be(
         assert await model.json_mode() == mode
         await extract(calls_of(model, memory_home), [("text", SAID)], at=utc_now())
     [asked] = await requests_at(openai_url)
-    assert asked["response_format"]["type"] == f"json_{mode}"
+    assert asked["body"]["response_format"]["type"] == f"json_{mode}"
 
 
 async def test_the_text_is_fenced_and_its_secrets_are_not_sent(openai_url: str, memory_home: Path) -> None:
@@ -104,7 +96,7 @@ async def test_the_text_is_fenced_and_its_secrets_are_not_sent(openai_url: str, 
     async with model_at(openai_url, "extracts-valid") as model:
         await extract(calls_of(model, memory_home), [("person said", said)], at=utc_now())
     [asked] = await requests_at(openai_url)
-    text = asked["messages"][-1]["content"]
+    text = asked["body"]["messages"][-1]["content"]
     assert SECRET not in text
     assert "\u202e" not in text
     assert text.count("</text") == 1
@@ -115,7 +107,7 @@ async def test_a_long_text_is_cut_to_the_window(openai_url: str, memory_home: Pa
     async with model_at(openai_url, "extracts-valid", context_window=2000) as model:
         found = await extract(calls_of(model, memory_home), [("text", "word " * 50_000)], at=utc_now())
         [asked] = await requests_at(openai_url)
-        assert len(asked["messages"][-1]["content"]) < 8_000
+        assert len(asked["body"]["messages"][-1]["content"]) < 8_000
     assert len(found.facts) == 2
 
 

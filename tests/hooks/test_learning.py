@@ -130,26 +130,6 @@ async def test_without_anything_alike_no_model_is_asked(session: SessionHandle, 
     assert model.prompts == []
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "",
-        "I would update it.",
-        '{"decisions": [{"fact": 0, "action": "DELETE", "memory": 7}]}',
-        '{"decisions": [{"fact": 0, "action": "PURGE", "memory": 0}]}',
-        '{"decisions": [{"fact": 0, "action": "UPDATE", "memory": 0}, {"fact": 0, "action": "DELETE", "memory": 0}]}',
-        '{"decisions": [{"fact": 0, "action": "UPDATE", "memory": "0"}]}',
-        '{"decisions": [{"fact": 0, "action": "UPDATE", "memory": 1e999}]}',
-        "[" * 20_000,
-    ],
-)
-async def test_an_answer_that_makes_no_sense_adds(reply: str, session: SessionHandle, memory_home: Path) -> None:
-    await session.memory.remember("Sam has a dog", subject="Sam")
-    [learned] = await learn(session, ScriptedModel([reply]), memory_home, "Sam has a dog named Rex")
-    assert learned.outcome == "added"
-    assert set((await statuses(session)).values()) == {"active"}
-
-
 async def test_only_facts_of_the_same_agent_visibility_and_namespace_that_are_not_delicate_are_compared(
     memory: MemorySystem,
 ) -> None:

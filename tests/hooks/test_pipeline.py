@@ -18,7 +18,7 @@ from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.tools import ToolResult
+from chatbot.tools import Effect, ToolResult
 from chatbot.tools.function import FunctionTool
 from tests.talk import begun, configure, talking
 
@@ -119,7 +119,7 @@ async def run_tests() -> str:
     return "41 passed"
 
 
-TOOLS = (FunctionTool(read_file), FunctionTool(write_file), FunctionTool(run_tests))
+TOOLS = (FunctionTool(read_file), FunctionTool(write_file, Effect(reaches_out=False)), FunctionTool(run_tests))
 
 
 def calls(name: str, **arguments: Any) -> ToolCall:
@@ -268,8 +268,6 @@ async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
         await chat.turn("Remember Ingrid, then run the tests")
         await runtime.leave(session)
         assert (await session.memory.list_observations(tags=("tool",))).rows == ()
-        [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
-        assert checkpoint.title == "Checkpoint: tests pass: run_tests"
 
 
 async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
@@ -277,7 +275,7 @@ async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
         task = await session.memory.add_task("Renew the passport")
         await session.memory.update(task.id, sensitivity="secret")
         call = calls("task_update", task_id=task.id, status="completed")
-        result = ToolResult(call, '{"title": "Renew the passport"}')
+        result = ToolResult(call, '{"task": {"title": "Renew the passport"}}')
         await runtime.hooks.publish(ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result))
         await runtime.hooks.settle()
         assert (await session.memory.list_observations(tags=("checkpoint",))).rows == ()
@@ -332,26 +330,6 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         assert summary.metadata["request"] == FACTS[0][0]
         assert summary.metadata["decisions"] == ["Learn the cello", "Take the oak cello"]
         assert summary.metadata["open_items"] == []
-
-
-@pytest.mark.parametrize("how", ["taken back", "purged", "forgotten"])
-async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -> None:
-    async with talking(*(reply for _, reply in FACTS), "So plugh is its name.") as (runtime, session, chat):
-        for text, _ in FACTS:
-            await chat.turn(text)
-        said = await chat.turn("We decided to name the cello plugh, after the cave")
-        assert said.remembered is not None
-        if how == "taken back":
-            await chat.take_back()
-        elif how == "purged":
-            await session.memory.purge(said.remembered)
-        else:
-            await session.memory.forget(said.remembered)
-        await runtime.leave(session)
-        await runtime.hooks.settle()
-        [summary] = await session.memory.session_summaries(session_id=session.id)
-        assert summary.metadata["request"] == FACTS[0][0]
-        assert "plugh" not in f"{summary.text()}{summary.metadata}"
 
 
 async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_run() -> None:

@@ -13,7 +13,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
 from tests import talk
-from tests.talk import begun, talking
+from tests.talk import begun, sent, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -56,7 +56,7 @@ async def test_the_summary_of_what_left_the_window_is_made_anew_without_it(away:
     async with talking(model=model) as (_, session, chat):
         await say_all(chat, away)
         await chat.turn("And what else is there to say of the harbour?")
-        shown = "".join(message.content for message in model.prompts[-1])
+        shown = sent(model)
         assert WORD not in shown
         assert "Ingrid" in shown
         assert WORD not in (await session.kv_get(KEY) or "")
@@ -241,7 +241,7 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
                 await fork.memory.purge(summary.id)
             assert (await fork.kv_get(KEY), await fork.memory.session_summaries(session_id=fork.id)) == (None, [])
         await runtime.chat(fork).turn("And what else is there to say of the harbour?")
-        assert WORD not in "".join(message.content for message in model.prompts[-1])
+        assert WORD not in sent(model)
         await runtime.chat(fork).turn("Is the harbour deep?")
         await runtime.hooks.settle()
         [summary] = await fork.memory.session_summaries(session_id=fork.id)

@@ -13,10 +13,7 @@ from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episod
 from chatbot.models import ScriptedModel
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import TranscriptEntry
-from tests.hooks.conftest import calls_of, model_at
-
-pytest_plugins = ["tests.servers.openai_server"]
-pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+from tests.hooks.conftest import calls_of
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
 END = datetime.max.replace(tzinfo=UTC)
@@ -27,18 +24,6 @@ def said(at: int, content: str, role: str = "user") -> TranscriptEntry:
 
 
 ENTRIES = [said(at, f"The colour of house {at} is number {at * 7}.") for at in range(40)]
-
-
-@pytest.mark.parametrize(
-    "behaviour", ["fails", "extracts-blank", "extracts-deep", "extracts-valid", "extracts-prose", "says-nothing"]
-)
-async def test_the_summary_made_by_rule_stands_where_the_model_is_of_no_use(
-    behaviour: str, openai_url: str, memory_home: Path
-) -> None:
-    async with model_at(openai_url, behaviour) as model:
-        summary, notice = await summarize_by_model(ENTRIES[:3], calls_of(model, memory_home))
-    assert summary is None
-    assert notice.startswith("the summary made by rule is kept: ")
 
 
 async def test_an_order_in_a_summary_is_not_kept(memory_home: Path) -> None:

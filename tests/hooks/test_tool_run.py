@@ -11,31 +11,27 @@ from chatbot.chat.prompt import is_memory_tool
 from chatbot.hooks.capture import LONGEST_OUTPUT, ToolRun
 from chatbot.messages import ToolCall
 from chatbot.operations import OPERATIONS
-from chatbot.tools import ToolResult
+from chatbot.tools import Effect, ToolResult
 
 
-def run(tool: str = "shell", output: str = "", /, *, error: bool = False, **arguments: Any) -> ToolRun:
-    return ran(tool, output, arguments, error=error)
+def run(
+    tool: str = "shell", output: str = "", /, *, error: bool = False, writes: bool = False, **given: Any
+) -> ToolRun:
+    return ran(tool, output, given, error=error, writes=writes)
 
 
-def ran(tool: str, output: str, arguments: dict[str, Any], *, error: bool = False) -> ToolRun:
-    return ToolRun.of(ToolResult(ToolCall("c", tool, json.dumps(arguments)), output, is_error=error))
+def ran(tool: str, output: str, arguments: dict[str, Any], *, error: bool = False, writes: bool = False) -> ToolRun:
+    call = ToolCall("c", tool, json.dumps(arguments))
+    return ToolRun.of(ToolResult(call, output, is_error=error, writes=writes))
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "error", "type_"),
-    [
-        ("write_file", {"path": "a.txt"}, False, "change"),
-        ("writeFile", {"path": "a.txt"}, False, "change"),
-        ("write_file", {"path": "a.txt"}, True, "technical"),
-        ("note", {"text": "We decided to use Postgres"}, False, "technical"),  # a tool decides nothing
-        ("prefixed", {}, False, "technical"),
-    ],
+    ("effect", "writes"), [(Effect(), False), (Effect(reads_only=True), False), (Effect(destroys=False), True)]
 )
-def test_the_type_tells_what_changes_files_and_is_never_a_decision(
-    tool: str, arguments: dict[str, Any], *, error: bool, type_: str
-) -> None:
-    assert run(tool, "ok", error=error, **arguments).type == type_
+def test_a_run_changed_something_if_its_tool_declares_it_and_it_worked(effect: Effect, *, writes: bool) -> None:
+    assert effect.writes is writes
+    assert run("write_file", writes=writes, path="a.txt").type == ("change" if writes else "technical")
+    assert run("write_file", error=True, writes=writes, path="a.txt").type == "technical"
 
 
 def test_titles_tell_two_runs_of_one_tool_apart() -> None:
@@ -46,37 +42,24 @@ def test_titles_tell_two_runs_of_one_tool_apart() -> None:
         run("search", "x", query="lock", path="tests").title,
         run("clock", "09:00 in Lisbon").title,
         run("clock", "10:00 in Lisbon").title,
+        run("clock", "no clock", error=True).title,
+        run("clock", "x" * 200, error=True).title,
+        run("clock", error=True).title,
     }
-    assert len(titles) == 6
+    assert len(titles) == 9
     assert "Tool run: read_file · a.py" in titles
-    assert "Tool run: clock · 09:00 in Lisbon" in titles
+    assert {
+        "Tool run: clock · 09:00 in Lisbon",
+        "Tool run: clock · no clock · failed",
+        "Tool run: clock · failed",
+    } < titles
     assert all(len(title) <= 120 for title in titles)
 
 
-def test_titles_tell_how_a_run_ended() -> None:
-    runs = [
-        run("run_tests", "collected 9\n2 failed, 7 passed in 0.3s", suite="api"),
-        run("run_tests", "collected 9\n0 failed, 9 passed in 0.3s", suite="api"),
-        run("shell", "cc x.c\nok", command="make"),
-        run("shell", "cc x.c", command="make", error=True),
-        run("clock", "no clock", error=True),
-        run("clock", "no clock"),
-    ]
-    assert [each.title.removeprefix("Tool run: ") for each in runs] == [
-        "run_tests · api · 2 failed, 7 passed",
-        "run_tests · api · 0 failed, 9 passed",
-        "shell · make",
-        "shell · make · failed",
-        "clock · no clock · failed",
-        "clock · no clock",
-    ]
-
-
 def test_the_shape_of_a_capture() -> None:
-    it = ran("move_file", "moved\nall is well", {"from": "a.py", "to": "b.py"})
+    it = ran("move_file", "moved\nall is well", {"from": "a.py", "to": "b.py"}, writes=True)
     assert it.facts == ("tool: move_file", "error: false")
     assert it.files == ("a.py", "b.py")
-    assert it.writes
     assert it.subtitle == "moved"
     assert it.narrative == 'arguments: {"from": "a.py", "to": "b.py"}\n\noutput: moved\nall is well'
     failed = run("read_file", "no such file", error=True, file="x")
@@ -112,28 +95,19 @@ def test_secrets_go_before_anything_is_cut_and_memory_blocks_are_left_out() -> N
 
 
 @pytest.mark.parametrize(
-    ("it", "kinds"),
+    ("it", "milestone"),
     [
-        (run("shell", "===== 12 passed in 0.3s =====", command="pytest"), ["tests pass"]),
-        (run("shell", "1 failed, 12 passed", command="pytest"), []),
-        (run("shell", "Tests: 12 passed\nexit code 1", command="jest"), []),
-        (run("shell", "5 passed\nERRORS: 2", command="x"), []),
-        (run("shell", "5 passed\nFAIL src/a.test.ts", command="jest"), []),
-        (run("shell", "ok 1 - 3 passed\nnot ok 2 - b", command="tap"), []),
-        (run("shell", "12 passed, 0 FAILED, no errors", command="x"), ["tests pass"]),
-        (run("shell", "test result: ok. 12 passed; 0 failed; failures: 0", command="cargo"), ["tests pass"]),
-        (run("shell", "tests/errors/test_fail.py ....\n4 passed, 1 xfailed, exit code 0", command="x"), ["tests pass"]),
-        (run("shell", "OK (7 tests)", command="x"), ["tests pass"]),
-        (run("shell", "12 passed", error=True, command="pytest"), []),
-        (run("write_file", "ok", path="a.py"), ["file saved"]),
-        (run("write_file", "refused", error=True, path="a.py"), []),
-        (run("read_file", "ok", path="a.py"), []),
-        (run("task_update", '{"title": "Renew the passport"}', task_id="x", status="completed"), ["task done"]),
-        (run("task_update", "{}", task_id="x", status="pending"), []),
+        (run("shell", "===== 12 passed in 0.3s =====", command="pytest"), None),
+        (run("write_file", "ok", writes=True, path="a.py"), ("file saved", "a.py")),
+        (run("write_file", "refused", error=True, writes=True, path="a.py"), None),
+        (run("write_file", "ok", path="a.py"), None),
+        (run("task_update", '{"task": {"title": "Call"}}', task_id="x", status="completed"), ("task done", "Call")),
+        (run("task_update", "ok", task_id="x", status="completed"), ("task done", "x completed")),
+        (run("task_update", "{}", task_id="x", status="pending"), None),
     ],
 )
-def test_milestones(it: ToolRun, kinds: list[str]) -> None:
-    assert [kind for kind, _ in it.milestones()] == kinds
+def test_a_finished_task_and_a_saved_file_are_milestones(it: ToolRun, milestone: tuple[str, str] | None) -> None:
+    assert it.milestone == milestone
 
 
 @given(st.text(max_size=30), st.text(max_size=200), st.text(max_size=500), st.booleans())
@@ -144,7 +118,7 @@ def test_whatever_a_model_and_a_tool_say_is_read(name: str, arguments: str, outp
     assert 0 <= it.importance <= 1
     assert it.narrative
     assert it.type
-    assert list(it.milestones()) is not None
+    assert it.milestone is None
 
 
 def test_memory_tools_are_known_by_name_also_under_a_prefix() -> None:

@@ -21,7 +21,7 @@ from chatbot.stores.observation import STATUSES
 from chatbot.tools.function import FunctionTool
 from tests import talk
 from tests.clock import Clock
-from tests.talk import talking
+from tests.talk import sent, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -62,7 +62,7 @@ async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, mode
     assert not (await session.memory.search(WORD)) or WORD not in str(await session.memory.search(WORD))
     assert holding() == []
     await chat.turn("And what else is there to say about the harbour and its barges?")
-    assert WORD not in "".join(message.content for message in model.prompts[-1]).lower()
+    assert WORD not in sent(model).lower()
     await runtime.hooks.settle()
     assert holding() == []
 
@@ -146,7 +146,7 @@ async def test_what_had_left_the_window_is_taken_back_from_its_summary() -> None
         assert WORD in (await session.kv_get("episode_summary") or "")  # that exchange stands still
         await chat.take_back()
         await assert_gone(runtime, session, chat, model)
-        assert "Ingrid" in "".join(message.content for message in model.prompts[-1])
+        assert "Ingrid" in sent(model)
 
 
 async def test_what_a_model_told_before_stays() -> None:

@@ -150,7 +150,7 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "mark": ("write", "curate", lambda p: p.session.mark("private")),
     "note_history": ("chat", "curate", lambda p: p.session.note_history("last")),
     "receipt_append": ("write", "curate", lambda p: p.session.receipt_append({"turn": "1"})),
-    "write_together": ("write", "curate", lambda p: p.session.write_together(receipt={"turn": "1"})),
+    "write_turn": ("write", "curate", lambda p: p.session.write_turn(receipt={"turn": "1"})),
     "take_back_turn": ("write", "curate", lambda p: p.session.take_back_turn(p.record.created_at)),
     "receipts": ("read", "read", lambda p: p.session.receipts()),
     "records": ("read", "read", lambda p: p.session.records()),

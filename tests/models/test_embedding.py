@@ -3,7 +3,6 @@
 import traceback
 from typing import Any
 
-import aiohttp
 import pytest
 from msgspec import convert
 
@@ -12,7 +11,7 @@ from chatbot.embedding import EmbeddingResult
 from chatbot.errors import KeyRefused, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
-from tests.servers.providers import KEY, providers_at
+from tests.servers.providers import KEY, providers_at, requests_at
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
@@ -31,11 +30,6 @@ async def embedded(url: str, behaviour: str, *texts: str, **settings: Any) -> Em
         return await embedder.embed(texts or ("tea",))
 
 
-async def requests_at(url: str) -> list[Any]:
-    async with aiohttp.ClientSession() as session, session.get(f"{url}/requests") as response:
-        return list(await response.json())
-
-
 async def test_vectors_come_in_the_order_of_the_texts_in_as_many_calls_as_needed(openai_url: str) -> None:
     async with embedder_at(openai_url, "embeds", batch=2) as embedder:
         assert embedder.dimension == 0
@@ -51,7 +45,7 @@ async def test_the_key_may_stand_in_a_variable(openai_url: str, monkeypatch: pyt
     monkeypatch.setenv("MY_EMBEDDING_KEY", KEY)
     await embedded(openai_url, "embeds", key="env:MY_EMBEDDING_KEY")
     [call] = await requests_at(openai_url)
-    assert call["headers"]["Authorization"] == f"Bearer {KEY}"
+    assert call["headers"]["authorization"] == f"Bearer {KEY}"
     with pytest.raises(KeyRefused, match="NO_SUCH_VARIABLE, which is not set"):
         await embedded(openai_url, "embeds", key="env:NO_SUCH_VARIABLE")
 

@@ -1,11 +1,18 @@
-"""The local encoders side by side: which language goes where, and questions across languages."""
+"""The local encoders, with their real weights: what each computes, which language goes where, and what is missing."""
+
+import asyncio
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from chatbot.errors import MissingModel
 from chatbot.models.local_encoder import ENGLISH as DIMENSION
-from chatbot.models.local_encoder import LocalEmbedder
+from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
 from chatbot.models.multilingual import MultilingualEncoder
+from chatbot.models.weights import MINILM
 from chatbot.stores.vectors import Vector
+from tests.patience import PATIENCE_S
 
 ENGLISH = ["I live in Berlin", "Who am I?", "4711", "naïve café in Zürich is nice", "", "ok thx", "See ya, Nate!"]
 OTHERS = [
@@ -71,3 +78,78 @@ async def test_the_cosine_of_a_question_and_its_own_text_is_one_when_scaled_and_
         asked, _ = await embedder.embed_questions(texts)
         for row, vectors, expected in zip(rows, asked, ([1, 0.75], [1]), strict=True):
             assert [embedder.scale * product(each, row) for each in vectors] == pytest.approx(expected, abs=1e-4)
+
+
+EXAMPLES = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
+
+
+async def vectors_of(*texts: str) -> list[Vector]:
+    async with MiniLMEmbedder() as embedder:
+        return (await embedder.embed(texts)).vectors
+
+
+async def test_the_similarities_are_those_that_were_published_but_for_the_rounding_of_the_weights() -> None:
+    weather, sunny, stadium = await vectors_of(*EXAMPLES)
+    found = [product(weather, sunny), product(weather, stadium), product(sunny, stadium)]
+    assert found == pytest.approx([0.6660, 0.1046, 0.1411], abs=5e-3)
+
+
+async def test_each_vector_has_length_one_whatever_the_text() -> None:
+    texts = ["", " ", "🦜", "東京タワー", "x" * 500, "\x00\ud7ff", "tea " * 2000]
+    for found in await vectors_of(*texts):
+        assert (found.typecode, len(found)) == ("f", DIMENSION)
+        assert product(found, found) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.nightly
+async def test_a_text_has_the_same_vector_alone_and_among_others() -> None:
+    [alone] = await vectors_of(EXAMPLES[0])
+    among = await vectors_of("tea " * 300, *EXAMPLES, *["green tea"] * 200)
+    assert product(alone, among[1]) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.nightly
+async def test_cancelling_returns_at_once_and_the_embedder_goes_on_working() -> None:
+    async with MiniLMEmbedder() as embedder:
+        await embedder.embed(["warm"])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await embedder.embed(["tea " * 250] * 64)
+        async with asyncio.timeout(PATIENCE_S):
+            assert len((await embedder.embed(["green tea"])).vectors) == 1
+
+
+def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatbot.models.local_encoder.MINILM", replace(MINILM, module="no_such_package"))
+    with pytest.raises(MissingModel, match=r"not installed: chatbot models get minilm"):
+        asyncio.run(MiniLMEmbedder().check())
+
+
+async def test_weights_that_are_not_the_published_ones_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "other_weights"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "model.onnx").write_bytes(b"\x08\x07")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("chatbot.models.local_encoder.MINILM", replace(MINILM, module="other_weights"))
+    with pytest.raises(MissingModel, match="SHA-256 differs from the published file"):
+        await MiniLMEmbedder().embed(["green tea"])
+
+
+@pytest.mark.parametrize("fault", ["cut short", "not writable"])
+async def test_without_a_whole_unpacked_file_the_vectors_are_the_same(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = await vectors_of(EXAMPLES[0])
+    folder = tmp_path / "chatbot" / "encoders"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if fault == "cut short":
+        await vectors_of(EXAMPLES[0])
+        [unpacked] = folder.iterdir()
+        with unpacked.open("r+b") as file:
+            file.truncate(unpacked.stat().st_size // 2)
+    else:
+        folder.parent.write_text("a file where a folder should be")
+    assert await vectors_of(EXAMPLES[0]) == expected

@@ -1,6 +1,5 @@
 """Keys, addresses and headers of providers: each goes to its own provider, and to no other."""
 
-import asyncio
 import json
 import logging
 import re
@@ -10,7 +9,6 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from msgspec import convert
 from msgspec.structs import replace
@@ -25,6 +23,7 @@ from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.provider import NO_KEY, Provider, check_providers
 from chatbot.providers import OURS, known_providers, provider_of
 from chatbot.runtime import Options
+from tests.servers.providers import requests_at
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
@@ -279,12 +278,6 @@ async def test_a_model_has_the_price_of_its_own_name_else_of_its_provider_and_ne
         assert (price and (price.input_usd * 1e6, price.output_usd * 1e6)) == prices, model
 
 
-async def get_json(url: str) -> list[dict[str, Any]]:
-    async with asyncio.timeout(10), aiohttp.ClientSession() as session, session.get(url) as response:
-        asked: list[dict[str, Any]] = await response.json()
-        return [{**each, "headers": {name.lower(): text for name, text in each["headers"].items()}} for each in asked]
-
-
 async def ask(model: LiteLLMModel) -> None:
     async with model, aclosing(model.stream([Message("user", "hello")])) as deltas:
         async for _ in deltas:
@@ -307,8 +300,8 @@ async def test_a_local_and_a_cloud_provider_work_side_by_side(openai_url: str, s
     await ask(LiteLLMModel(ModelSettings(name="mybox/says"), providers))
     async with LiteLLMEmbedder(EmbeddingSettings(model="mybox/embeds"), providers) as embedder:
         await embedder.embed(["tea"])
-    [cloud] = await get_json(f"{openai_url}/requests")
-    box = await get_json(f"{second_url}/requests")
+    [cloud] = await requests_at(openai_url)
+    box = await requests_at(second_url)
     assert (cloud["headers"]["authorization"], cloud["headers"]["x-team"]) == ("Bearer sk-openai-0123456789", "one")
     assert len(box) == 2
     for request in box:
@@ -324,11 +317,11 @@ async def test_the_key_of_openai_in_the_environment_is_sent_to_no_other_server(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-openai-0123456789")
     elsewhere = {provider: ProviderSettings(api_base=openai_url)}
     await ask(LiteLLMModel(ModelSettings(name=f"{provider}/says"), elsewhere))
-    [request] = await get_json(f"{openai_url}/requests")
+    [request] = await requests_at(openai_url)
     assert request["headers"]["authorization"] == f"Bearer {NO_KEY}"
     named = {provider: ProviderSettings(api_base=openai_url, api_key="env:OPENAI_API_KEY")}
     await ask(LiteLLMModel(ModelSettings(name=f"{provider}/says"), named))
-    assert (await get_json(f"{openai_url}/requests"))[1]["headers"]["authorization"] == "Bearer sk-openai-0123456789"
+    assert (await requests_at(openai_url))[1]["headers"]["authorization"] == "Bearer sk-openai-0123456789"
 
 
 async def test_a_refusal_for_want_of_a_key_tells_why_none_was_sent(
@@ -351,7 +344,7 @@ async def test_a_model_whose_name_is_an_address_is_sent_the_key_that_is_configur
     model = ModelSettings(name=f"{name}/{address}", retries=0)
     given = {"kind": "huggingface", "api_key": "sk-of-this-endpoint"}
     await ask(LiteLLMModel(model, configured({name: given | {"api_base": address}})))
-    [request] = await get_json(f"{openai_url}/requests")
+    [request] = await requests_at(openai_url)
     assert request["headers"]["authorization"] == "Bearer sk-of-this-endpoint"
     without = Provider(model.name, configured({name: given}))
     assert (without.key(), f'set api_key and api_base = "{address}" in [providers.{name}]' in without.hint()) == (
@@ -373,7 +366,7 @@ async def test_a_header_may_come_from_a_variable_and_is_in_no_message(
     told = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(settings)
     assert "any-form-of-header-at-all" not in told
     assert "a+secret/with=signs" not in told
-    [request] = await get_json(f"{openai_url}/requests")
+    [request] = await requests_at(openai_url)
     assert request["headers"]["x-secret"] == "any-form-of-header-at-all"
 
 
@@ -382,7 +375,7 @@ async def test_a_variable_that_is_not_set_is_named_before_anyone_is_called(opena
         providers = configured({"openai": {"api_base": openai_url, **settings}})
         with pytest.raises(KeyRefused, match="NOT_SET, which is not set"):
             await ask(LiteLLMModel(ModelSettings(name="openai/says"), providers))
-    assert await get_json(f"{openai_url}/requests") == []
+    assert await requests_at(openai_url) == []
 
 
 def test_an_embedder_of_a_provider_that_may_get_no_memories_is_an_error() -> None:

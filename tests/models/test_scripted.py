@@ -16,21 +16,12 @@ def text_of(deltas: list[Delta]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
-async def test_replies_come_in_turn_and_then_from_the_start() -> None:
-    async with ScriptedModel(["one", "two"]) as model:
-        assert [text_of(await reply_of(model)) for _ in range(5)] == ["one", "two", "one", "two", "one"]
-
-
 async def test_a_reply_comes_word_by_word_and_whole() -> None:
     text = "  Two  words,\nand a 🎉 "
     deltas = await reply_of(ScriptedModel([text]))
     assert text_of(deltas) == text
     assert len(deltas) > 5
     assert isinstance(deltas[-1], Finished)
-
-
-async def test_without_a_script_it_says_what_it_heard() -> None:
-    assert text_of(await reply_of(ScriptedModel())) == "You said: hello"
 
 
 async def test_the_configuration_may_hold_the_script() -> None:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field
 
 from chatbot.errors import ConfigError, ToolError
-from chatbot.messages import ToolCall, ToolSpec
+from chatbot.messages import ToolSpec
 from chatbot.tools import Tool, Toolbox
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.toolbox import load, tools_of
@@ -167,27 +167,3 @@ async def test_null_stands_for_what_is_left_out_and_bounds_are_part_of_the_schem
     assert await _run(tool, n=1, kind="a", size=2) == '{"n":1,"kind":"a","size":2.0}'
     with pytest.raises(ToolError, match="n: input should be less than or equal to 5"):
         await _run(tool, n=9)
-
-
-async def test_a_method_is_a_tool_of_its_own_object() -> None:
-    class Counter:
-        def __init__(self, start: int) -> None:
-            self.count = start
-
-        async def add(self, n: Annotated[int, Field(description="how many")]) -> int:
-            """Count on."""
-            self.count += n
-            return self.count
-
-    first, second = FunctionTool(Counter(0).add), FunctionTool(Counter(10).add)
-    assert (await _run(first, n=1), await _run(second, n=1), await _run(first, n=1)) == ("1", "11", "2")
-    assert first.spec.parameters["properties"] == {"n": {"type": "integer", "description": "how many"}}
-
-
-async def test_what_a_function_raises_is_told_and_its_own_type_errors_are_not_taken_for_wrong_arguments() -> None:
-    async def breaks(n: int) -> str:
-        """Break."""
-        raise TypeError("inside")
-
-    [result] = await Toolbox([FunctionTool(breaks)]).run([ToolCall("c", "breaks", '{"n": 1}')])
-    assert (result.is_error, result.content) == (True, '{"error": "the tool \'breaks\' failed: inside"}')

@@ -175,7 +175,7 @@ class Extraction(Hook):
 
     async def handle(self, event: TurnEnd) -> None:
         """Extract facts and remember them, and sum up the standing answers; receipts have the outcomes."""
-        if self.context.config.extraction.enabled and event.remembrance is not None:
+        if self.context.config.extraction.enabled and event.memory is not None:
             await self._extract(event)
         if self._standing:
             await self._sum_up(event)

@@ -28,11 +28,10 @@ from chatbot.stores.errors import UnsafePath
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
-_STREAM: dict[str, Any] = {
-    "content": {sse.EventStream.media_type: {"itemSchema": {"type": "object"}}},
-    "description": "The completed turn, or its events: `phase`, `thinking`, `text`, `tool`, `tool_result`, "
-    "`client_call`, `notice`, and at the end `done` or `error`.",
-}
+_STREAM = sse.documented(
+    "The completed turn, or its events: `phase`, `thinking`, `text`, `tool`, `tool_result`, `client_call`, `notice`, "
+    "and at the end `done` or `error`."
+)
 
 
 class SentFile(RequestBody):

@@ -38,10 +38,7 @@ class Completion(Lenient):
     summary="Ask for a reply",
     response_model=Completion,
     responses={
-        200: {
-            "content": {sse.EventStream.media_type: {"itemSchema": {"type": "object"}}},
-            "description": "The reply, or a stream of OpenAI's chunks, with `session_id`; its end is `[DONE]`.",
-        }
+        200: sse.documented("The reply, or a stream of OpenAI's chunks, with `session_id`; its end is `[DONE]`.")
     },
 )
 async def complete(

@@ -1,21 +1,27 @@
-"""`/v1/models`: the identities that the caller may talk to, each as a model."""
+"""`/v1/models`, the identities that the caller may talk to, and `/v1/embeddings`, vectors by the encoder of one."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import base64
+from array import array
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Body, Path
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.errors import EVERYWHERE, OF_IDENTITY, UNSUPPORTED, Problem, invalid
+from chatbot.server.errors import EVERYWHERE, OF_IDENTITY, OF_MEMORY, OF_MODELS, UNSUPPORTED, Problem, invalid
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai.wire import IdentityRequest, Lenient
 from chatbot.server.request_values import named_in
+from chatbot.stores.vectors import Vector
 
 DEFAULT = "default"
-router = APIRouter(prefix="/v1/models", tags=["openai"], responses=EVERYWHERE)
+router = APIRouter(prefix="/v1", tags=["openai"], responses=EVERYWHERE)
+_MOST_TEXTS = 2048
 
 
 class ModelEntry(Lenient):
@@ -36,7 +42,7 @@ class Models(Lenient):
     data: list[ModelEntry]
 
 
-@router.get("", summary="List the identities that you may talk to")
+@router.get("/models", summary="List the identities that you may talk to")
 async def list_models(identities: IdentitiesHere, caller: CallerHere) -> Models:
     """Each identity is a model. The model behind it is not shown."""
     return Models(
@@ -44,7 +50,7 @@ async def list_models(identities: IdentitiesHere, caller: CallerHere) -> Models:
     )
 
 
-@router.get("/{name}", summary="One of them", responses={404: OF_IDENTITY[404]})
+@router.get("/models/{name}", summary="One of them", responses={404: OF_IDENTITY[404]})
 async def get_model(
     name: Annotated[str, Path(description="An identity's name.")], identities: IdentitiesHere, caller: CallerHere
 ) -> ModelEntry:
@@ -75,3 +81,61 @@ async def access_of(identities: Identities, caller: ServerCaller, asked: Identit
 def unsupported(param: str, why: str) -> Problem:
     """Return the error for a parameter of OpenAI's that is not supported."""
     return invalid(why, param, UNSUPPORTED)
+
+
+def _texts(value: object) -> object:
+    """Accept only texts: token numbers are those of another tokenizer than ours."""
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list) or not all(isinstance(each, str) and each for each in given):
+        raise PydanticCustomError(
+            UNSUPPORTED,
+            "it should be a text or a list of texts, none of them empty; if your client sends token numbers, turn that "
+            "off, for example with check_embedding_ctx_length=False",
+        )
+    return given
+
+
+class AskedEmbeddings(IdentityRequest):
+    """Texts to be turned into vectors, by the encoder of the identity's memory."""
+
+    input: Annotated[list[str], BeforeValidator(_texts), Field(min_length=1, max_length=_MOST_TEXTS)]
+    """One text, or several."""
+    encoding_format: Literal["float", "base64"] = "float"
+    """Numbers, or the bytes of 32-bit floats, little-endian, in base64."""
+    dimensions: Annotated[int, Field(strict=True, ge=1)] | None = None
+    """Dimensions of a vector; only those of the encoder are accepted."""
+
+
+class Embeddings(Lenient):
+    """The vectors, in the order of the texts, as OpenAI documents them."""
+
+    object: Literal["list"] = "list"
+    data: list[dict[str, Any]]
+    model: str
+    """The encoder: vectors of different ones cannot be compared."""
+    usage: dict[str, int]
+    """Tokens that were read."""
+
+
+@router.post(
+    "/embeddings", summary="Turn texts into vectors", responses={**OF_IDENTITY, **OF_MODELS, 409: OF_MEMORY[409]}
+)
+async def embed(
+    asked: Annotated[AskedEmbeddings, Body()], identities: IdentitiesHere, caller: CallerHere
+) -> Embeddings:
+    """Compatible with OpenAI's. Nothing is kept but the cost."""
+    access = await access_of(identities, caller, asked)
+    access.check_chat()
+    name, found = await access.runtime.embed(asked.input, payers=access.payers)
+    size = len(found.vectors[0]) if found.vectors else 0
+    if asked.dimensions not in {None, size}:
+        raise unsupported("dimensions", f"{name} makes vectors of {size} numbers")
+    vectors = [_encoded(vector, asked.encoding_format) for vector in found.vectors]
+    data = [{"object": "embedding", "index": at, "embedding": vector} for at, vector in enumerate(vectors)]
+    read = found.usage.input_tokens
+    return Embeddings(data=data, model=name, usage={"prompt_tokens": read, "total_tokens": read})
+
+
+def _encoded(vector: Vector, form: str) -> Any:
+    numbers = array("f", vector)
+    return base64.b64encode(numbers.tobytes()).decode() if form == "base64" else list(numbers)

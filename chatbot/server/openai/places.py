@@ -1,4 +1,4 @@
-"""Place of a request: the session in which it is answered, if any.
+"""Request of an OpenAI client, whatever its route, and its place: the session in which it is answered, if any.
 
 A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
 by the history that it sends: a session keeps a digest of each message of the user, and of the reply. A client that
@@ -13,18 +13,19 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered
+from chatbot.attachments import named, split
+from chatbot.attachments.read import Upload, picture_of, upload_of
+from chatbot.chat.dialogue import USER, messages_of, tool_result_line, unanswered
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
-from chatbot.messages import Message
+from chatbot.messages import CallOptions, Image, Message, ToolSpec
 from chatbot.server.callers import REMEMBERS, Remembers
 from chatbot.server.errors import Problem, invalid
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.openai.asked import NEW, Ask, kept_text, text_of
-from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import MissingRight
 from chatbot.stores.records import TranscriptEntry, parse_time
 
@@ -34,7 +35,115 @@ _RESPONSE = "resp_"
 _ID_LENGTH = 32
 _LONGEST_RUN = 64
 """Number of the user's last messages by which a session is recognized."""
-_MOST_COMPARED = 8
+_SIDE_CALL = re.compile(r"\A\s*#+ .*<chat_history>.*</chat_history>", re.DOTALL)
+"""Form of a message in which a front end quotes a conversation: a heading first, and the conversation as an element."""
+NEW = "new"
+"""Value that begins a new session."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """One request for a reply, with at least one message."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    options: CallOptions = field(default_factory=CallOptions)
+    most_tokens: int | None = None
+    session: str | None = None
+    """The session of the reply, or `new`."""
+    previous: str | None = None
+    """Id of the preceding response."""
+    memory: Remembers | None = None
+    """True to remember the exchange; None leaves it to the caller's token."""
+    recalls_always: bool = False
+    """True to recall even if the reply has a required form."""
+
+    @cached_property
+    def persona(self) -> str:
+        """Text of the system messages; empty if none."""
+        return "\n\n".join(each.content for each in self.messages if each.role == "system" and each.content)
+
+    @cached_property
+    def said(self) -> tuple[Message, ...]:
+        """The conversation without instructions."""
+        return tuple(each for each in self.messages if each.role != "system")
+
+    @cached_property
+    def new(self) -> tuple[Message, ...]:
+        """Messages to answer: the last run of user messages, or of tool results."""
+        last = self.said[-1].role if self.said else "system"
+        at = len(self.said)
+        while last in {"user", "tool"} and at and self.said[at - 1].role == last:
+            at -= 1
+        return self.said[at:]
+
+    @cached_property
+    def history(self) -> tuple[Message, ...]:
+        """Messages before the new ones."""
+        return self.said[: len(self.said) - len(self.new)]
+
+    @cached_property
+    def turn(self) -> tuple[Message, ...]:
+        """The user's last message, and all after it."""
+        at = max((at for at, each in enumerate(self.said) if each.role == "user"), default=len(self.said))
+        return self.said[at:] if self.answers else self.new
+
+    @property
+    def before(self) -> tuple[Message, ...]:
+        """Messages before the user's current turn."""
+        return self.said[: len(self.said) - len(self.turn)] if self.turn else ()
+
+    @cached_property
+    def answers(self) -> tuple[Message, ...]:
+        """Tool results among the new messages."""
+        return tuple(each for each in self.new if each.role == "tool")
+
+    @cached_property
+    def asked(self) -> Message:
+        """User's text as one message, with its images noted in the text; with tool results, the text before them."""
+        users = [each for each in (self.said if self.answers else self.new) if each.role == "user"]
+        users = users[-1:] if self.answers else users
+        parts = tuple(part for each in users for part in (each.parts or (each.content,)))
+        has_more = any(not isinstance(part, str) for part in parts)
+        return Message("user", "\n\n".join(map(text_of, users)), parts=parts if has_more else ())
+
+    @cached_property
+    def attachments(self) -> tuple[Upload, ...]:
+        """The pictures and files of the new user messages. Raises `InvalidValue` for other data."""
+        parts = () if self.answers else self.asked.parts
+        pictures = [part for part in parts if isinstance(part, Image)]
+        return (
+            *(picture_of(number, each.url) for number, each in enumerate(pictures, 1)),
+            *(upload_of(each.name, each.url) for each in self.asked.files if not self.answers),
+        )
+
+    @property
+    def typed(self) -> str:
+        """The text of the user's new messages, without notes of images and files."""
+        return "\n\n".join(each.content for each in self.new if each.role == "user" and each.content)
+
+    @property
+    def is_side_call(self) -> bool:
+        """Return whether a front end asks for itself, such as for the title of a conversation, which it quotes whole.
+
+        Such a request is answered and not remembered: what it quotes is remembered already.
+        """
+        said = [each for each in self.said if each.content]
+        return len(said) == 1 and _SIDE_CALL.match(said[0].content) is not None
+
+
+def text_of(message: Message) -> str:
+    """The text of a message, with a note for each image and file."""
+    notes = [f"[{image.url.partition(':')[2].partition(';')[0]}]" for image in message.images]
+    notes += [f"[{named(file.name)}]" for file in message.files]
+    return "\n".join([text for text in [message.content, *notes] if text])
+
+
+def kept_text(content: str) -> str:
+    """Return the same text of a message in the transcript, which names images and files by links."""
+    text, links = split(content)
+    notes = [f"[{link.media}]" if link.is_image else f"[{link.name}]" for link in links]
+    return "\n".join([part for part in [text, *notes] if part])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +155,6 @@ class ReplyPlace:
     before: tuple[Message, ...] | None = None
     """Earlier messages, as the client sent them or, where nothing is stored, as the session holds them, with the
     answers of tools; None: the session's own transcript continues."""
-    is_whole: bool = False
-    """True if the client holds the whole conversation and may send it again to find the session."""
     is_new: bool = False
     """True if the session was created for this request, unasked."""
 
@@ -58,22 +165,20 @@ async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
     if ask.memory == "off":
         return ReplyPlace(before=None if named is None else await _said_in(named, ask, access))
     if named is not None:
-        return await _at(named, ask, access)
+        named.session.check("chat")
+        return ReplyPlace(await _continued(named, access))
+    if ask.session == NEW:
+        return ReplyPlace(await access.new_session())
     remembers = (ask.memory or access.caller.memory) == "on"
-    can_be_kept = access.runtime.store_types and ask.new and not _is_side_call(ask.said)
-    if ask.session is None and not (remembers and can_be_kept):
+    if not (remembers and access.runtime.store_types and ask.new) or ask.is_side_call:
         return ReplyPlace()
-    if ask.session is None and ask.history:
-        session = await _session_of(ask.history, access.placed)
-        if session is not None:
-            return ReplyPlace(session, ask.before, is_whole=True)
-    before = ask.before if ask.session is None else None
-    return ReplyPlace(
-        await access.new_session(), before, is_whole=before is not None or not ask.history, is_new=before is not None
-    )
+    session = await _session_of(ask.history, access.placed)
+    if session is not None:
+        return ReplyPlace(session, ask.before)
+    return ReplyPlace(await access.new_session(), ask.before, is_new=True)
 
 
-def named_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
+def session_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
     """Return the session that the headers name, and whether they ask for memory. Raises `Problem`."""
     wanted = headers.get(MEMORY_HEADER)
     if wanted is not None and wanted not in REMEMBERS:
@@ -151,28 +256,11 @@ async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) ->
     return sum(entry.at < begin for entry in await session.transcript_read_all())
 
 
-async def _at(named: _Continuation, ask: Ask, access: IdentityAccess) -> ReplyPlace:
-    """Return the named session, or a fork of it if it has continued since."""
-    named.session.check("chat")
-    session = await _continued(named, access)
-    return ReplyPlace(session, is_whole=await _is_history_of(session, ask))
-
-
 async def _continued(place: _Continuation, access: IdentityAccess) -> SessionHandle:
+    """Return the session, or a fork of it if it has continued since."""
     if place.entries is None:
         return place.session
     return await access.fork(place.session.id, at=place.entries)
-
-
-async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
-    """Return whether the client sent the whole conversation; False for a caller who may not read it."""
-    (noted, known), run = _noted(session.record), _run(ask.history)
-    if not (run and known and session.supports(TranscriptStore)):
-        return False
-    try:
-        return _end_of(run, known) == len(known) and noted == await session.transcript_count()
-    except MissingRight:
-        return False
 
 
 async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tuple[Message, ...]:
@@ -208,74 +296,56 @@ async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None
 async def _session_of(history: Sequence[Message], access: IdentityAccess) -> SessionHandle | None:
     """Return the one session of this caller that holds this history at its end, or a fork of one that holds it within.
 
-    If several fit equally, it is a fork of one of them, or None. None also if there is none, and for a caller who may
-    not read.
+    If several fit equally, it is a fork of the one used last, or None if their replies are others. None also if there
+    is none, and for a caller who may not read.
     """
+    run, own = _run(history), access.memory.caller.principal
+    if not run:
+        return None
     try:
-        runs = await _with_run(access, history)
-        found = await _by_run(access, runs, history) if runs else None
-        return await _continued(found, access) if found is not None else None
+        found = await access.memory.list_sessions(
+            access.runtime.agent,
+            wanted=lambda record: (
+                run[-1].user in record.history  # a quick check that excludes most sessions
+                and record.principal == own
+                and _end_of(run, _noted(record)[1]) > 0
+            ),
+        )
+        alike = [record for record in found if _may_have_replies(run, _noted(record)[1])]
+        if len(found) > 1 and not alike:
+            return None
+        return await _from(alike or found, run, access) if found else None
     except MissingRight:
         return None  # a new session will do
 
 
-async def _with_run(access: IdentityAccess, history: Sequence[Message]) -> list[SessionRecord]:
-    """Return the sessions that contain the user's messages of the history as one run; last used first.
-
-    If one of them also has these replies, those with known other replies are left out.
-    """
-    run, own = _run(history), access.memory.caller.principal
-    if not run:
-        return []
-    found = await access.memory.list_sessions(
-        access.runtime.agent,
-        wanted=lambda record: (
-            run[-1].user in record.history  # a quick check that excludes most sessions
-            and record.principal == own
-            and _end_of(run, _noted(record)[1]) > 0
-        ),
-    )
-    possible = [record for record in found if _replies_fit(run, _noted(record)[1]) is not False]
-    return possible if any(_replies_fit(run, _noted(record)[1]) for record in possible) else found
+async def _from(
+    records: Sequence[SessionRecord], run: Sequence[_Exchange], access: IdentityAccess
+) -> SessionHandle | None:
+    """Return the session if it is the only one and ends with the run, else a fork of the first up to the run's end."""
+    session = await access.session(records[0].id)
+    noted, known = _noted(records[0])
+    entries, end = await session.transcript_read_all(), _end_of(run, known)
+    if len(records) == 1 and end == len(known) and noted == len(entries) and not access.is_answered(session.id):
+        return session
+    kept = list(_kept(entries[:noted]))  # it may have gone on elsewhere
+    kept = kept[: max(0, end - len(known) + len(kept))]  # those of the run from before the session are not in it
+    if not kept or _digest_of(kept[-1][1]) != run[-1].user:
+        return None
+    return await access.fork(session.id, at=sum(size for size, _ in kept))
 
 
-async def _by_run(
-    access: IdentityAccess, records: Sequence[SessionRecord], history: Sequence[Message]
-) -> _Continuation | None:
-    """Return the one session that holds the run, at its end or within it.
-
-    If several do, return one with the last reply up to the end of the run, to be forked.
-    """
-    run, [*_, (_, answered)] = _run(history), _sent(history)
-    for record in records[:_MOST_COMPARED]:
-        session = await access.session(record.id)
-        noted, known = _noted(record)
-        entries, end = await session.transcript_read_all(), _end_of(run, known)
-        is_whole = end == len(known) and noted == len(entries) and not access.is_answered(session.id)
-        if len(records) == 1 and is_whole:
-            return _Continuation(session)
-        kept = list(_kept(entries[:noted]))  # it may have continued elsewhere
-        kept = kept[: max(0, end - len(known) + len(kept))]  # the session lacks those from before it began
-        if not kept or _digest_of(kept[-1][1]) != run[-1].user:
-            continue
-        reply = kept[-1][2]
-        if len(records) == 1 or (answered and reply and (answered in reply or reply in answered)):
-            return _Continuation(session, sum(size for size, *_ in kept))
-    return None
-
-
-def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
-    """Yield the exchanges of a transcript: the number of entries, the user's text, and the reply."""
+def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str]]:
+    """Yield the exchanges of a transcript: how many entries, and what the user said."""
     begins = [at for at, entry in enumerate(entries) if entry.role == USER]
     if begins and begins[0]:
         return
     for begin, end in zip(begins, [*begins[1:], len(entries)], strict=True):
-        said = [entry.content for entry in entries[begin:end] if entry.role == ASSISTANT]
-        yield end - begin, kept_text(entries[begin].content).strip(), "\n\n".join(said).strip()
+        yield end - begin, kept_text(entries[begin].content).strip()
 
 
 def _sent(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
-    """Yield the exchanges of a client's history in the same form."""
+    """Yield the exchanges of a client's history: what the user said, and what was answered."""
     asked: list[str] = []
     answered: list[str] = []
     for message in history:
@@ -314,13 +384,10 @@ def _end_of(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> int:
     return next((end for end in ends if users[end - len(wanted) : end] == wanted), 0)
 
 
-def _replies_fit(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> bool | None:
-    """Return whether the replies are those of the run; None if none differs but some are unknown."""
+def _may_have_replies(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> bool:
+    """Return whether no known reply differs from that of the run."""
     end = _end_of(run, known)
-    pairs = [(one.reply, other.reply) for one, other in zip(run, known[end - len(run) : end], strict=True)]
-    if any(other not in {"", one} for one, other in pairs):
-        return False
-    return True if all(other for _, other in pairs) else None
+    return all(other.reply in {"", one.reply} for one, other in zip(run, known[end - len(run) : end], strict=True))
 
 
 def _noted(record: SessionRecord) -> tuple[int, list[_Exchange]]:
@@ -329,29 +396,3 @@ def _noted(record: SessionRecord) -> tuple[int, list[_Exchange]]:
     if not entries.isdecimal():  # none, or edited by hand: the next reply notes it anew
         return 0, []
     return int(entries), [_Exchange(each[:8], each[8:]) for each in run.split(".") if each]
-
-
-_SIDE_CALLS = tuple(
-    re.compile(rf"\A\s*{begin}", re.DOTALL)
-    for begin in (
-        # Open WebUI: titles, tags, follow-ups, queries, image prompts and completions of what is typed
-        r"### Task:\s*\S.*<chat_history>.*</chat_history>",
-        r"Your task is to reflect the speaker's likely facial expression through a fitting",
-        r"You have been provided with a set of responses from various models to the latest",
-        # LibreChat: titles, by agents, by completions and in older versions
-        r"Analyze this conversation and provide:\s*1\. The detected language of the conversation\s*2\. A concise title",
-        r"(?:Provide|Please generate) a concise, 5-word-or-less title for the conversation,.*title case",
-        r"Write a concise title for this conversation in the detected language\. Title in 5 Words or Less\.",
-    )
-)
-
-
-def _is_side_call(messages: Sequence[Message]) -> bool:
-    """Return whether this is a front end's own call, for a chat's title, tags, follow-up questions or a search query.
-
-    Such calls quote a conversation that is remembered already, so they are answered and not remembered. The only user
-    message of such a call must begin like the front end's published prompt and have its other marks: a user's own
-    request for a title is remembered.
-    """
-    said = [each for each in messages if each.content]
-    return len(said) == 1 and any(shape.match(said[0].content) for shape in _SIDE_CALLS)

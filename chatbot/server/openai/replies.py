@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,7 +13,7 @@ from starlette.datastructures import Headers
 from chatbot.chat.attached import inlined
 from chatbot.chat.calls import Reply
 from chatbot.chat.dialogue import ClientRequest
-from chatbot.chat.events import ClientCall, Event, ToolFinished
+from chatbot.chat.events import ClientCall, ToolFinished, TurnEvent
 from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import new_id
@@ -26,9 +25,8 @@ from chatbot.server.idempotency import IdempotentWrite
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai import places
-from chatbot.server.openai.asked import Ask
 from chatbot.server.openai.models import access_of, unsupported
-from chatbot.server.openai.places import ReplyPlace
+from chatbot.server.openai.places import Ask, ReplyPlace
 from chatbot.server.openai.wire import ReplyRequest
 from chatbot.server.turns import KeptTurn, RunningTurn
 
@@ -106,7 +104,7 @@ async def answer_to(
 
     `keeps` is the default for whether it is remembered.
     """
-    session, memory = places.named_in_headers(headers)
+    session, memory = places.session_in_headers(headers)
     access = await access_of(identities, caller, asked)
     ask = asked.as_ask(session, memory)
     if keeps and ask.memory is None:
@@ -120,7 +118,7 @@ async def answer_to(
     place = await places.place_of(ask, access)
     turn, created = str(new_id()), int(time.time())
     if place.session is None:
-        return PendingReply(access, turn, created, None, _answered(access, ask, place.before))
+        return PendingReply(access, turn, created, None, await _answered(access, ask, place.before))
     writing.may_be_erased = True
     running = await _begin(access, ask, place, place.session, turn)
     deltas = _said(running, partial(writing.note, session=place.session.id, created=str(created)))
@@ -158,24 +156,21 @@ async def _check_options(access: IdentityAccess, ask: Ask) -> None:
 
 
 async def _answered(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Delta, None]:
-    """Yield the reply to just these messages; `before`, if given, replaces all but the user's last message.
+    """Return the reply to just these messages; `before`, if given, replaces all but the user's last message.
 
-    Leaving the iterator stops the model.
+    Closing the generator stops the model.
     """
     messages = ask.messages
     if before is not None:
         said = () if ask.answers else ask.new
         messages = (*(each for each in ask.messages if each.role == "system"), *before, *said)
-    stream = access.runtime.answer(
+    return access.runtime.answer(
         await inlined(messages),
         tools=ask.tools,
         max_output_tokens=ask.most_tokens,
         options=ask.options,
         payers=access.payers,
     )
-    async with aclosing(stream) as deltas:
-        async for delta in deltas:
-            yield delta
 
 
 async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: SessionHandle, turn: str) -> RunningTurn:
@@ -200,18 +195,15 @@ async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: S
         attachments=ask.attachments,
         max_output_tokens=ask.most_tokens,
         client=client,
-        then=partial(_note, session, ask) if place.is_whole else None,
+        then=None if place.before is None else partial(_note, session, ask),
     )
 
 
-async def _note(session: SessionHandle, ask: Ask, events: Sequence[Event]) -> None:
+async def _note(session: SessionHandle, ask: Ask, events: Sequence[TurnEvent]) -> None:
     """Store digests of the conversation as the client has it after these events."""
-    shown, whole = _ClientDeltas(), Reply()
-    for event in events:
-        if (delta := shown.take(event)) is not None:
-            whole.take(delta)
-    reply = Message("assistant", whole.text, tool_calls=tuple(whole.calls()))
-    await places.note_history(session, ask, reply)
+    deltas = map(_ClientDeltas().take, events)
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    await places.note_history(session, ask, Message("assistant", text))
 
 
 class _ClientDeltas:
@@ -221,7 +213,7 @@ class _ClientDeltas:
         self._has_run_tools = self._has_said = False
         self._calls = 0
 
-    def take(self, event: Event) -> Delta | None:
+    def take(self, event: TurnEvent) -> Delta | None:
         """Return the client's delta for an event; texts before and after our own tools become paragraphs."""
         if isinstance(event, ToolFinished):
             self._has_run_tools = self._has_said

@@ -154,13 +154,7 @@ class ResponseObject(wire.Lenient):
     "",
     summary="Ask for a response",
     response_model=ResponseObject,
-    responses={
-        **OF_MODELS,
-        200: {
-            "content": {sse.EventStream.media_type: {"itemSchema": {"type": "object"}}},
-            "description": "The response, or a stream of OpenAI's events.",
-        },
-    },
+    responses={**OF_MODELS, 200: sse.documented("The response, or a stream of OpenAI's events.")},
 )
 async def respond(
     asked: Annotated[AskedResponse, Body()],

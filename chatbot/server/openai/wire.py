@@ -30,8 +30,7 @@ from chatbot.memory.scope import LONGEST_LABEL
 from chatbot.messages import CallOptions, File, Image, Message, ToolCall, ToolSpec
 from chatbot.server.callers import Remembers
 from chatbot.server.errors import UNSUPPORTED
-from chatbot.server.openai.asked import Ask
-from chatbot.server.openai.places import one_of
+from chatbot.server.openai.places import Ask, one_of
 from chatbot.server.request_values import Flag, Tokens
 
 _OURS = ("session_id", "identity", "conversation", "previous_response_id", "safety_identifier", "user", "store")
@@ -230,23 +229,10 @@ class FunctionSpec(Lenient):
 
 
 class AskedTool(Lenient):
-    """A tool that the model is offered."""
+    """A tool that the model is offered, or by its name the tool to call."""
 
     type: Literal["function"]
     function: FunctionSpec
-
-
-class NamedFunction(Lenient):
-    """The function to call."""
-
-    name: FunctionName
-
-
-class NamedTool(Lenient):
-    """The tool to call."""
-
-    type: Literal["function"]
-    function: NamedFunction
 
 
 class AllowedTools(Lenient):
@@ -254,7 +240,7 @@ class AllowedTools(Lenient):
 
     mode: Literal["auto", "required"]
     """`required` forces a call."""
-    tools: list[NamedTool] = Field(min_length=1)
+    tools: list[AskedTool] = Field(min_length=1)
 
 
 class AllowedChoice(Lenient):
@@ -370,7 +356,7 @@ class ReplyRequest(Asking):
         None
     )
     """Functions that the model may call and that you run."""
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | AskedTool | AllowedChoice | None = None
     """Tool choice: none, auto, required, or one of `tools`."""
     max_tokens: Tokens | None = None
     """Longest reply in tokens; the identity's settings may allow less."""
@@ -414,13 +400,13 @@ class ReplyRequest(Asking):
         tools = tuple(tool.function.as_spec() for tool in self.tools or ())
         choice = self.tool_choice
         allowed = choice.allowed_tools.tools if isinstance(choice, AllowedChoice) else []
-        names = [each.function.name for each in ([choice] if isinstance(choice, NamedTool) else allowed)]
+        names = [each.function.name for each in ([choice] if isinstance(choice, AskedTool) else allowed)]
         if missing := [name for name in names if name not in {tool.name for tool in tools}]:
             raise PydanticCustomError("tool_choice", "no tool is called {name}", {"name": repr(missing[0])})
         if isinstance(choice, AllowedChoice):
             return tuple(tool for tool in tools if tool.name in names), choice.allowed_tools.mode
-        if isinstance(choice, NamedTool):
-            return tools, choice.model_dump()
+        if isinstance(choice, AskedTool):
+            return tools, {"type": "function", "function": {"name": choice.function.name}}
         if choice == "required" and not tools:
             raise PydanticCustomError("tool_choice", "needs tools to choose from")
         return (() if choice == "none" else tools), choice
@@ -429,12 +415,7 @@ class ReplyRequest(Asking):
         """The request, with its header values."""
         tools, choice = self.chosen()
         options = CallOptions(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            seed=self.seed,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            reasoning_effort=self.reasoning_effort,
+            **{name: getattr(self, name) for name in CallOptions.HARMLESS},
             stop=tuple(self.stop) if self.stop else None,
             logit_bias=self.logit_bias or None,
             logprobs=self.logprobs or None,

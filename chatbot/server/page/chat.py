@@ -14,7 +14,7 @@ from msgspec import structs
 
 from chatbot import operations
 from chatbot.attachments import split
-from chatbot.chat.events import Event, Notice, ToolFinished, ToolStarted
+from chatbot.chat.events import Notice, ToolFinished, ToolStarted, TurnEvent
 from chatbot.chat.titles import title_from
 from chatbot.messages import TextDelta
 from chatbot.server import sse
@@ -221,7 +221,7 @@ def _grown(text: Growing, more: str) -> list[bytes]:
     return [*([sse.event(complete, "complete")] if complete else []), sse.event(growing, "growing")]
 
 
-def _happening(event: Event) -> Markup:
+def _happening(event: TurnEvent) -> Markup:
     match event:
         case ToolStarted(call):
             shown = f"uses {call.name}"

@@ -212,14 +212,15 @@ def test_answers_of_tools_reach_the_model_also_where_no_session_waits_for_them(h
         said = [_user("How is Oslo?")]
         first, _ = _chat(client, *said, tools=[TOOL]), _chat(client, *said, tools=[TOOL])
         answers = [_reply(first), {"role": "tool", "tool_call_id": "c1", "content": "rain"}]
-        answer = _chat(client, *said, *answers, tools=[TOOL])  # two sessions hold the same: a third begins
+        answer = _chat(client, *said, *answers, tools=[TOOL])  # two sessions hold the same: the last is forked
         prompt = served.models["ada"].prompts[-1]
         assert [(each.role, each.content) for each in prompt[-3:]] == [
             ("user", "How is Oslo?"),
             ("assistant", ""),
             ("tool", "rain"),
         ]
-        assert _transcript(client, answer["session_id"]) == [("user", "How is Oslo?"), ("assistant", "It rains.")]
+        roles = [role for role, _ in _transcript(client, answer["session_id"])]
+        assert (len(_sessions(client)), roles) == (3, ["user", "tool_call", "tool", "assistant"])
         named = _chat(client, _user("And Rome?"), tools=[TOOL], session_id="new")
         body: dict[str, Any] = {"model": "ada", "messages": [{"role": "tool", "tool_call_id": "x", "content": "x"}]}
         refused = client.post("/v1/chat/completions", json={**body, "session_id": named["session_id"]})
@@ -318,20 +319,6 @@ _OPEN_WEBUI = (
     ("Analyze the chat history to determine the necessity of generating search queries.", '{ "queries": ["a"] }'),
 )
 SIDE_CALLS = [
-    *(
-        f"### Task:\n{task}\n\n### Guidelines:\n- Be brief.\n\n### Output:\nJSON format: {form}\n\n{_HISTORY}"
-        for task, form in _OPEN_WEBUI
-    ),
-    (
-        "Analyze this conversation and provide:\n1. The detected language of the conversation\n2. A concise title in "
-        "the detected language (5 words or less, no punctuation or quotation)\n\nUser: I play chess.\nAI: So do I."
-    ),
-    (
-        "Provide a concise, 5-word-or-less title for the conversation, using title case conventions. Only return the "
-        "title itself.\n\nConversation:\nUser: I play chess.\nAI: So do I."
-    ),
-    (
-        "Write a concise title for this conversation in the detected language. Title in 5 Words or Less. No "
-        "Punctuation or Quotation.\nUser: I play chess.\nAI: So do I."
-    ),
+    f"### Task:\n{task}\n\n### Guidelines:\n- Be brief.\n\n### Output:\nJSON format: {form}\n\n{_HISTORY}"
+    for task, form in _OPEN_WEBUI
 ]
