@@ -318,7 +318,8 @@ def test_the_profile_is_shown_set_and_looked_back_at() -> None:
     assert "No profile yet" in ok("profile")
     ok("profile", "set", "home", "Berlin", "--since", "2020-01-01")
     ok("profile", "set", "home", "Lisbon", "--since", "2024-06-01")
-    ok("profile", "pin", "home")
+    told = ok("profile", "pin", "home"), ok("profile", "pin", "home", "--undo"), ok("profile", "pin", "home")
+    assert told == ("pinned home\n", "unpinned home\n", "pinned home\n")
     [line] = from_json("profile")["profile"]
     assert (line["key"], line["value"], line["pinned"]) == ("home", "Lisbon", True)
     assert from_json("profile", "--known-at", "2022-05-01")["profile"] == []
