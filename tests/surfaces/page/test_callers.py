@@ -1,13 +1,9 @@
 """Who sees what: tokens typed in at a form, two people side by side, and less clearance."""
 
-from collections.abc import Callable
-
 from playwright.sync_api import Page, expect
 
 from tests.servers.http_server import Serve
-from tests.surfaces.page.actions import remember, say
-
-Tab = Callable[..., Page]
+from tests.surfaces.page.actions import Tab, remember, say
 
 
 def _log_in(page: Page, token: str) -> None:

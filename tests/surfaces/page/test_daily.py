@@ -1,7 +1,6 @@
 """A day with the page by clicks and keys: on a computer, and in the dark on a phone with a slow network."""
 
 import base64
-from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -10,17 +9,8 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from chatbot.models.provider import stored_key
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import answers, go, say, slow
+from tests.surfaces.page.actions import DESKTOP, PHONE, Tab, answers, go, say, slow
 
-Tab = Callable[..., Page]
-
-COMPUTER: dict[str, object] = {"viewport": {"width": 1200, "height": 800}}
-PHONE: dict[str, object] = {
-    "viewport": {"width": 390, "height": 844},
-    "has_touch": True,
-    "is_mobile": True,
-    "color_scheme": "dark",
-}
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -40,10 +30,10 @@ def served(http: Serve) -> Served:
 @pytest.fixture(params=["computer", "slow phone"])
 def page(request: pytest.FixtureRequest, served: Served, tab: Tab) -> Page:
     """The first page, as a user opens it."""
-    is_phone = request.param == "slow phone"
-    page = tab(served.url, **(PHONE if is_phone else COMPUTER))
-    if is_phone:
-        slow(page)
+    if request.param == "computer":
+        return tab(served.url, **DESKTOP, at="/i/ada")
+    page = tab(served.url, **PHONE, color_scheme="dark")
+    slow(page)
     page.goto("/i/ada")
     return page
 

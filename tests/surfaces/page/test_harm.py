@@ -5,16 +5,13 @@ Content-Security-Policy, or opens a dialog.
 """
 
 import re
-from collections.abc import Callable
 
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import done, remember, say
-
-Tab = Callable[..., Page]
+from tests.surfaces.page.actions import Tab, done, remember, say
 
 BAD = (
     "<script>window.bad=1</script><img src=x onerror='window.bad=1'><svg onload=window.bad=1>"
