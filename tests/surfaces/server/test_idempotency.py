@@ -78,13 +78,6 @@ def test_what_failed_can_be_tried_again_with_the_same_key(http: Serve) -> None:
         assert _post(client, path, "a", text="hello", stream=False).json()["reply"] == "up again"
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """As many keys as are kept for a caller, for a test that makes more."""
-    monkeypatch.setattr(earlier_requests, "MOST", 20)
-    return 20
-
-
 MESSAGE = {"role": "user", "content": "The ferry leaves at nine"}
 WRITES: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/v1/sessions", {"title": "A ferry"}),
@@ -236,14 +229,17 @@ def test_a_key_that_another_caller_used_tells_nothing(http: Serve) -> None:
         assert _post(grace, "/v1/sessions", "shared", title="plugh").json()["id"] != session
 
 
-def test_records_of_requests_are_bounded_expire_and_survive_damage(tmp_path: Path, few: int) -> None:
+def test_records_of_requests_are_bounded_expire_and_survive_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(earlier_requests, "MOST", 20)
     now = [utc_now()]
     requests = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
     for n in range(100):
         assert requests.begin("me", str(n), "r") is None
         requests.end("me", str(n), 200, {"id": str(n)})
     [file] = (tmp_path / "s").glob("requests-*")
-    assert len(json.loads(file.read_bytes())) == few
+    assert len(json.loads(file.read_bytes())) == 20
     other = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
     known = other.begin("me", "99", "r")
     assert known is not None

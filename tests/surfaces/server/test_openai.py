@@ -173,15 +173,25 @@ def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, cl
         ({"messages": [{"role": "assistant", "content": "x"}], "session_id": "new"}, 400, "unsupported_value"),
         ({"session_id": "new", "previous_response_id": "resp_1"}, 400, "invalid_value"),
         ({"previous_response_id": "resp_1"}, 404, "previous_response_not_found"),
+        ({"input": ""}, 400, "invalid_value"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "unsupported_value"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, 400, "invalid_value"),
+        ({"input": "hi", "tools": [{"type": "web_search"}]}, 400, "unsupported_value"),
+        ({"input": "hi", "background": True}, 400, "unsupported_value"),
+        ({"input": "hi", "prompt": {"id": "x"}}, 400, "unsupported_value"),
+        ({"input": "hi", "conversation": "0196d5e4-0000-7000-8000-000000000000"}, 404, "session_not_found"),
+        ({"input": "hi", "previous_response_id": "resp_0"}, 404, "previous_response_not_found"),
+        ({"input": "hi", "conversation": "new", "previous_response_id": "resp_0"}, 400, "invalid_value"),
+        ({"input": "hi", "temperature": 5}, 400, "invalid_value"),
     ],
 )
 def test_what_cannot_be_done_is_a_clear_error(
-    refusing: openai.OpenAI, body: dict[str, object], status: int, code: str | None
+    refusing: openai.OpenAI, body: dict[str, object], status: int, code: str
 ) -> None:
+    path, asked = ("/responses", {}) if "input" in body else ("/chat/completions", {"messages": HELLO})
     with pytest.raises(openai.APIStatusError) as raised:
-        refusing.chat.completions.create(model="ada", messages=HELLO, extra_body=body)
-    assert raised.value.status_code == status
-    assert code in {None, raised.value.code}
+        refusing.post(path, cast_to=object, body={"model": "ada", **asked, **body})
+    assert (raised.value.status_code, raised.value.code) == (status, code)
     assert raised.value.type
     assert "{" not in raised.value.message.partition("{'error'")[0]
 
