@@ -2,7 +2,7 @@
 
 import httpx
 import pytest
-from playwright.sync_api import FilePayload, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.servers.http_server import Serve, Served, wait_until
 from tests.surfaces.page.actions import DESKTOP, PHONE, Gate, Tab, answers, done, go, remember, say, slow
@@ -219,33 +219,6 @@ def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Memory")
     page.reload()
     expect(page.locator("#recent a")).to_have_text("Renamed in place")
-
-
-def test_files_are_chosen_taken_off_dropped_and_shown(page: Page) -> None:
-    chosen: list[FilePayload] = [
-        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"The locker has the number 4711."},
-        {"name": "other.txt", "mimeType": "text/plain", "buffer": b"Not this one."},
-    ]
-    page.locator("#files").set_input_files(chosen)
-    expect(page.locator("#attached li")).to_have_count(2)
-    page.get_by_role("button", name="Remove other.txt").click()
-    say(page, "What is in it?")
-    expect(page.locator(".files li")).to_have_text(["notes.txt"])
-    with page.expect_download() as download:
-        page.locator(".files a").click()
-    assert download.value.path().read_bytes() == b"The locker has the number 4711."
-    page.evaluate(
-        """() => {
-            const data = new DataTransfer();
-            data.items.add(new File(["dropped text"], "dropped.md", {type: "text/markdown"}));
-            const drop = new DragEvent("drop", {dataTransfer: data, bubbles: true});
-            document.querySelector("#composer").dispatchEvent(drop);
-        }"""
-    )
-    expect(page.locator("#attached li")).to_have_count(1)
-    page.get_by_role("button", name="Send", exact=True).click()
-    expect(page.locator(".files li")).to_have_text(["notes.txt", "dropped.md"])
-    done(page)
 
 
 def test_a_message_sent_in_one_browser_appears_in_another_while_its_reply_comes(

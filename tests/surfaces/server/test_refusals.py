@@ -20,7 +20,7 @@ import pytest
 from chatbot.stores import group_commit
 from chatbot.stores.files import stamp
 from tests.servers.http_server import Served, serving, wait_until
-from tests.surfaces.server.test_doors import ASKED, NAMING, QUERIES, address
+from tests.surfaces.server.test_doors import ASKED, NAMING, address, filled
 
 MISSING = "0196d5e4-0000-7000-8000-000000000000"
 TITLE = "for the owner alone"
@@ -119,14 +119,9 @@ def _fill(owner: httpx.Client) -> dict[str, str]:
 
 
 def _asking(route: tuple[str, str]) -> Ask:
-    method, path = route
-
     def ask(client: httpx.Client, named: str) -> httpx.Response:
-        body = ASKED[route]
-        body = {**body, "by": MISSING} if body and "by" in body else body
-        ids = dict.fromkeys(_NAMED.findall(path), named) | {"name": "session.json"}
-        query = dict.fromkeys(QUERIES.get(route, {}), named)
-        return client.request(method, address(path, ids), json=body, params=query)
+        ids = dict.fromkeys(_NAMED.findall(route[1]), named) | {"name": "session.json", "other_id": MISSING}
+        return client.request(route[0], address(route[1], ids), json=filled(ASKED[route], ids))
 
     return ask
 
