@@ -206,8 +206,10 @@ class World:
         *,
         query: Json | None = None,
         headers: Mapping[str, str] | None = None,
+        body: Json | None = None,
+        form: Json | None = None,
     ) -> httpx.Response:
-        """Ask a route as it wants to be asked."""
+        """Ask a route as it wants to be asked, with more in its body, or with a form."""
         method, path = route
         headers = dict(headers or {})
         if token is not None:
@@ -215,7 +217,8 @@ class World:
         return self.client.request(
             method,
             address(path, ids),
-            json=filled(ASKED.get(route), ids),
+            json={**filled(ASKED[route], ids), **body} if body else filled(ASKED.get(route), ids),
+            data=form,
             params={key: each.format(**ids) for key, each in QUERIES.get(route, {}).items()} | (query or {}),
             headers=headers,
         )

@@ -17,9 +17,7 @@ from tests.surfaces.server.test_doors import (
     ASKED,
     NEEDS,
     OWNERS_ALONE,
-    QUERIES,
     Route,
-    filled,
     named,
     routes_in,
     served_in,
@@ -105,19 +103,14 @@ class World(Doors):
 
     def ask_as_actor(self, route: Route, ids: dict[str, str]) -> httpx.Response:
         method, path = route
-        headers = {"Authorization": f"Bearer {self.actor}"}
-        address = path.format(**ids)
-        if path.startswith("/i/") or path in {"/login", "/logout"}:
-            chosen: Json = {f"id:{ids['id']}": "on"} if "id" in ids else {}
-            edited: Json = {"at": ids["at"], "reply": "1"} if path.endswith(("/edit", "/choose")) else {}
-            data = BODIES.get(route, {}) | chosen | edited if method == "POST" else None
-            query = {key: each.format(**ids) for key, each in PAGE_QUERIES.get(path.rpartition("/")[2], {}).items()}
-            return self.client.request(method, address, data=data, params=query, headers=headers)
-        body = filled(ASKED.get(route), ids)
-        if path in IN_A_SESSION:
-            body |= {"session_id": ids["session_id"]}
-        query = {key: each.format(**ids) for key, each in QUERIES.get(route, {}).items()}
-        return self.client.request(method, address, json=body, params=query, headers=headers)
+        if route in ASKED:
+            body = {"session_id": ids["session_id"]} if path in IN_A_SESSION else None
+            return self.ask(route, ids, self.actor, body=body)
+        chosen: Json = {f"id:{ids['id']}": "on"} if "id" in ids else {}
+        edited: Json = {"at": ids["at"], "reply": "1"} if path.endswith(("/edit", "/choose")) else {}
+        form = BODIES.get(route, {}) | chosen | edited if method == "POST" else None
+        query = {key: each.format(**ids) for key, each in PAGE_QUERIES.get(path.rpartition("/")[2], {}).items()}
+        return self.ask(route, ids, self.actor, query=query, form=form)
 
 
 def _is_of_ones_own(route: Route) -> bool:
