@@ -12,20 +12,14 @@ from pydantic import BaseModel, TypeAdapter
 
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall
 from tests.servers.http_server import Serve, Served, events
-from tests.surfaces.server.test_openai import official
+from tests.surfaces.server.test_openai import PIXEL, Point, official
 
-PIXEL = "data:image/png;base64,iVBORw0KGgo="
 WEATHER: Any = {
     "type": "function",
     "name": "weather",
     "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
     "strict": False,
 }
-
-
-class Point(BaseModel):
-    x: int
-    y: int
 
 
 @pytest.fixture
