@@ -4,7 +4,7 @@ import base64
 import json
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,15 @@ from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, Served, wait_until
 
 
-def _raw(served: Served, data: bytes) -> bytes:
-    """Send bytes, and read what comes until the server hangs up."""
-    with socket.create_connection(served.address, timeout=PATIENCE_S) as connection:
-        with suppress(ConnectionError):  # it may hang up before all is sent
-            connection.sendall(data)
-        return _rest(connection)
+def _raw(served: Served, *sent: bytes) -> list[bytes]:
+    """Send bytes, each of these over a connection of its own, and read what comes until the server hangs up."""
+    with ExitStack() as stack:
+        connections = []
+        for data in sent:
+            connections.append(stack.enter_context(socket.create_connection(served.address, timeout=PATIENCE_S)))
+            with suppress(ConnectionError):  # it may hang up before all is sent
+                connections[-1].sendall(data)
+        return [_rest(each) for each in connections]
 
 
 def _rest(connection: socket.socket) -> bytes:
@@ -83,29 +86,29 @@ def test_a_head_of_more_than_32_kib_is_refused_however_it_is_made_up(small: Serv
         for headers in (1, 50):
             filling = "".join(f"X-{number}: {'x' * (size // headers - 8)}\r\n" for number in range(headers))
             requests.append(head.format("v1/models", filling))
-        for request in requests:
-            assert _raw(small, request.encode()).split(b" ")[1] == (b"400" if size > 32 * 1024 else b"200")
+        for answer in _raw(small, *(request.encode() for request in requests)):
+            assert answer.split(b" ")[1] == (b"400" if size > 32 * 1024 else b"200")
     with small.client() as client:
         assert client.get("/health").is_success
 
 
 def test_a_length_that_is_none_is_refused(small: Served) -> None:
-    for length in ("-1", "1e9", "99999999999999999999", "x"):
-        head = f"POST /v1/memories HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{{}}"
-        assert _raw(small, head.encode()).split(b"\r\n")[0].split()[1] in {b"400", b"413"}
+    head = "POST /v1/memories HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{{}}"
+    for answer in _raw(small, *(head.format(each).encode() for each in ("-1", "1e9", "99999999999999999999", "x"))):
+        assert answer.split(b"\r\n")[0].split()[1] in {b"400", b"413"}
 
 
 def test_a_client_that_sends_its_body_too_slowly_is_told_so(small: Served) -> None:
     head = b"POST /v1/memories HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += b"Content-Length: 99\r\n\r\n{"
     started = time.monotonic()
-    assert b"408 " in _raw(small, head).split(b"\r\n")[0]
+    assert b"408 " in _raw(small, head)[0].split(b"\r\n")[0]
     assert time.monotonic() - started < PATIENCE_S / 2
 
 
 def test_a_client_that_never_says_what_it_wants_is_left_also_after_an_answer(small: Served) -> None:
-    for begun in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "):
-        assert _raw(small, begun) == b""
+    begun = (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+    assert _raw(small, *begun) == [b""] * 3
     with socket.create_connection(small.address, timeout=PATIENCE_S) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         received = b""
@@ -116,7 +119,7 @@ def test_a_client_that_never_says_what_it_wants_is_left_also_after_an_answer(sma
 
 
 def test_a_client_that_takes_nothing_of_a_stream_is_left_and_the_turn_goes_on(http: Serve) -> None:
-    served = http([("w" * 4096 + " ") * 1200], config="[server]\nrequest_timeout_s = 0.5\n")
+    served = http([("w" * 65_536 + " ") * 75], config="[server]\nrequest_timeout_s = 0.5\n")
     with served.client() as client, socket.socket() as connection:
         session = client.post("/v1/sessions", json={}).json()["id"]
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -145,8 +148,7 @@ NO_REQUESTS = [
 
 def test_what_is_no_request_harms_nobody(http: Serve) -> None:
     served = http(config="[server]\nrequest_timeout_s = 0.5\n", tokens=True)
-    for data in NO_REQUESTS:
-        answer = _raw(served, data)
+    for answer in _raw(served, *NO_REQUESTS):
         assert answer == b"" or answer.split()[1] in {b"400", b"401", b"421"}
     with served.client() as client:
         assert client.get("/health").is_success

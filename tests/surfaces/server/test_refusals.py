@@ -83,10 +83,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("world"))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(group_commit, "_pool", [ThreadPoolExecutor()])  # one that began before would not be heard
-        threading.setprofile(road)
         with serving(tokens=True) as served, served.client(served.token("ada", "grace")) as owner:
             closed = _fill(owner)
+        patch.setattr(group_commit, "_pool", [ThreadPoolExecutor()])  # one that began before would not be heard
+        threading.setprofile(road)
         with serving(tokens=True) as served, served.client(served.token("ada", clearance="familiar")) as guest:
             tokens = Path("identities", ".server", "tokens.json")
             wait_until(lambda: (known := stamp(tokens)) is not None and known.is_settled())
