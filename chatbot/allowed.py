@@ -20,7 +20,7 @@ from platformdirs import user_data_path
 
 from chatbot.errors import ConfigError
 from chatbot.providers import provider_of
-from chatbot.stores.errors import did_you_mean
+from chatbot.stores.errors import did_you_mean, nearest_of
 from chatbot.stores.files import locked, make_folder, opened
 
 NAME = "trusted.json"
@@ -93,9 +93,13 @@ def _is_apart(value: Any) -> bool:
     return bool(value == "apart")
 
 
-def _among(*names: str) -> Form:
-    """Return True for a list of plug-ins that ship with chatbot."""
-    return lambda value: isinstance(value, list) and all(each in names for each in value)
+class _Among(tuple[str, ...]):
+    """Names of plug-ins that ship with chatbot: a form that is True for a list of these."""
+
+    __slots__ = ()
+
+    def __call__(self, value: Any) -> bool:
+        return isinstance(value, list) and all(each in self for each in value)
 
 
 def _all(names: str, form: Form = _any) -> Forms:
@@ -113,8 +117,8 @@ HARMLESS: Forms = {
     },
     "agents": {
         "*": {
-            "memory": _among("basic_session", "observations", "in_memory"),
-            "tools": _among("memory"),
+            "memory": _Among(("basic_session", "observations", "in_memory")),
+            "tools": _Among(("memory",)),
             **_all("window_entries remember_exchanges recall_rows recall_tokens index_rows tool_steps title_by_model"),
             **_all("project"),
         }
@@ -204,7 +208,7 @@ def check(
         return
     names = list(found)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    hint = next(filter(None, (_hint(place) for name, place, _ in leaves(table) if name in found)), ".")
+    hint = next(filter(None, (_hint(place, value) for name, place, value in leaves(table) if name in found)), ".")
     raise ConfigError(f"{path} is not trusted: it sets {', '.join(names[:_SHOWN])}{more}{hint} {remedy}", at=path)
 
 
@@ -260,14 +264,20 @@ def _is_harmless(place: Place, value: Any, *, is_weakest: bool, providers: froze
     return form(value) and (is_weakest or form is not _nothing)
 
 
-def _hint(place: Place) -> str:
-    """Return the known name most similar to an unknown one; empty if none is."""
+def _hint(place: Place, value: Any) -> str:
+    """Return the known name most similar to an unknown one, of a setting or a plug-in; empty if none is."""
+    if isinstance(known := _form(place), _Among):
+        unknown = (each for each in value if each not in known) if isinstance(value, list) else ()
+        return next(filter(None, (_near(str(each), known) for each in unknown)), "")
     for depth, part in enumerate(place):
         known = _form(place[:depth])
         if isinstance(known, dict) and part not in known and "*" not in known:
-            hint = did_you_mean(part, known)
-            return hint if "did you mean" in hint else ""
+            return _near(part, known)
     return ""
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    return did_you_mean(name, known) if nearest_of(name, sorted(known)) else ""
 
 
 def _form(place: Place) -> Form | Forms | None:

@@ -818,7 +818,7 @@ async def set_profile(
     return await context.memories.profile_set(key, value, since=since, sensitivity=sensitivity, also=also)
 
 
-@changes(cli="memory profile pin", http="PUT /v1/profile/{key}/pin", gives="changed")
+@changes(cli="memory profile pin", http="PUT /v1/profile/{key}/pin", gives="pinned")
 async def pin_profile(context: Context, key: OneKey, *, undo: Annotated[bool, About("unpin it")] = False) -> None:
     """Show a key of the profile in every prompt.
 

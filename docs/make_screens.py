@@ -130,7 +130,7 @@ SCRIPT = (
     ("I moved: I live in Oslo now.", "Oslo it is.*scripted ·", 4.0),
     ("/memory profile", "I moved: I live in Oslo now.*Where do I live.*I moved", 11.0),
     ("/memory profile set allergy peanuts", "added 0", 3.0),
-    ("/memory profile pin allergy", "changed allergy", 6.0),
+    ("/memory profile pin allergy", "pinned allergy", 6.0),
 )
 """Input of the recording, the output to wait for, and how long it is shown."""
 SAID = ["Noted.", "You live in Bergen.", "Oslo it is."]

@@ -310,6 +310,7 @@ def test_a_mistake_in_a_found_file_is_named_as_one() -> None:
     for text, words in (
         ("[memory.basic_sesion]\nkv_cap = 1", r"memory.basic_sesion.kv_cap: did you mean 'basic_session'\?"),
         ("[hooks.inject]\npriorty = 1", "did you mean 'priority'"),
+        ('[agents.chat]\nmemory = ["observatons"]', "agents.chat.memory: did you mean 'observations'"),
         ("[hooks.injct]\nenabled = true", r"it sets hooks.injct.enabled: did you mean 'inject'\? review it"),
     ):
         Path("config.toml").write_text(text, encoding="utf-8")

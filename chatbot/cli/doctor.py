@@ -217,24 +217,23 @@ def _around(path: Path, mode: int) -> Iterator[Finding]:
         )
 
 
-_STORE = "observations"
 _REINDEX = "chatbot memory reindex"
 
 
 async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     """Check the memories, the bill, the hooks and the caches."""
-    is_ours = any(_STORE in agent.memory for agent in setup.config.agents.values())
+    is_ours = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())
     if not open_backend(setup.home).is_there():
         if is_ours:
             yield Finding("memory", "ok", "no memories yet")
         return
-    store = open_store(_STORE, setup.home, setup.config.memory.get(_STORE, {}))
+    store = open_store(_OBSERVATIONS, setup.home, setup.config.memory.get(_OBSERVATIONS, {}))
     async with store:
         flaws = await store.examine(verify=verify)
         if is_ours and not flaws:
             yield Finding("memory", "ok", "no memories yet")
         for flaw in flaws:
-            if flaw.subject != "index" or _STORE in setup.agent_settings.memory:
+            if flaw.subject != "index" or _OBSERVATIONS in setup.agent_settings.memory:
                 yield Finding.of(flaw)
     with suppress(StoreError):  # damage is reported by others
         async with Storage.opened(setup.home) as storage:

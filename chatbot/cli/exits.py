@@ -1,10 +1,9 @@
-"""A command's run: its errors and their exit codes, and ends by Ctrl-C and SIGTERM."""
+"""Ends of a command: exit codes, errors, Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Coroutine
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from chatbot.cli.arguments import COMMANDS, named
+from chatbot.cli.arguments import run_command
 from chatbot.cli.output import complain, printable
 from chatbot.errors import (
     BudgetExceeded,
@@ -150,12 +149,3 @@ def _leave_to_notices(name: str) -> None:
     logger = logging.getLogger(name)
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
-
-
-async def run_command(args: argparse.Namespace) -> Any:
-    """Run the parsed command and return its `Exit`, or None if all went well. Errors are raised."""
-    command = named(COMMANDS[args.command].runs if args.command else "repl.loop:run")
-    if not gc.isenabled():
-        gc.freeze()
-        gc.enable()
-    return await command(args)

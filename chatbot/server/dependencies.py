@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Depends, Path, Query, Request
+from fastapi.dependencies.models import Dependant
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot.memory import SessionHandle
 from chatbot.server import request_values
 from chatbot.server.callers import ServerCaller
-from chatbot.server.document import parameters_of
 from chatbot.server.errors import invalid
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
@@ -33,13 +33,18 @@ async def _caller(request: Request) -> ServerCaller:
 
 
 async def known_parameters_only(request: Request) -> None:
-    """Refuse a parameter that the document does not know: a misspelt filter must not return everything."""
+    """Refuse a parameter that the route does not know: a misspelt filter must not return everything."""
     if not request.query_params:
         return
-    known = await parameters_of(request.app, request.scope["route"].path, request.method)
+    known = _parameters_of(request.scope["route"].dependant)
     for name in request.query_params:
         if name not in known:
             raise invalid(f"unknown parameter{did_you_mean(name[:80], known)}", name[:80])
+
+
+def _parameters_of(dependant: Dependant) -> set[str]:
+    """The names of the query parameters of a route and of all that it depends on."""
+    return {each.alias for each in dependant.query_params}.union(*map(_parameters_of, dependant.dependencies))
 
 
 IdentitiesHere = Annotated[Identities, Depends(_identities)]

@@ -80,12 +80,6 @@ class DocumentedApi(FastAPI):
             return self.openapi_schema
 
 
-async def parameters_of(app: FastAPI, path: str, method: str) -> frozenset[str]:
-    """Return the names of the documented query parameters of a route."""
-    operation = (await asyncio.to_thread(app.openapi))["paths"][path][method.lower()]
-    return frozenset(each["name"] for each in operation.get("parameters", ()) if each.get("in") == "query")
-
-
 async def methods_of(app: FastAPI, path: str) -> list[str]:
     """Return the operations of a path; empty for an unknown one."""
     return sorted(map(str.upper, (await asyncio.to_thread(app.openapi))["paths"].get(path, ())))

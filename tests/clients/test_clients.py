@@ -17,6 +17,7 @@ import openai
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.servers.http_server import server_process
 
 pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[2]
@@ -31,24 +32,18 @@ def _served(folder: Path) -> Iterator[dict[str, str]]:
     (folder / "identities" / "ada").mkdir(parents=True)
     (folder / "identities" / "ada" / "identity.toml").write_text('persona = "You are ada."\n', encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CHATBOT_EMBEDDING__MODEL": "local/minilm"}
-    command = [sys.executable, str(Path(__file__).parent / "serve.py")]
-    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            url, key = server.stdout.readline().split()
-            with openai.OpenAI(base_url=url, api_key=key) as client:
-                said = "My locker at the gym has the number 4711, remember that."
-                client.chat.completions.create(model="ada", messages=[{"role": "user", "content": said}])
-            yield {
-                **{name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "PYTHONPATH"))},
-                "OPENAI_BASE_URL": url,
-                "OPENAI_API_BASE": url,
-                "OPENAI_API_KEY": key,
-                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-                "UV_CACHE_DIR": UV_CACHE,
-            }
-        finally:
-            server.terminate()
+    with server_process(str(Path(__file__).parent / "serve.py"), cwd=folder, env=environment) as (_, [url, key]):
+        with openai.OpenAI(base_url=url, api_key=key) as client:
+            said = "My locker at the gym has the number 4711, remember that."
+            client.chat.completions.create(model="ada", messages=[{"role": "user", "content": said}])
+        yield {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "PYTHONPATH"))},
+            "OPENAI_BASE_URL": url,
+            "OPENAI_API_BASE": url,
+            "OPENAI_API_KEY": key,
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "UV_CACHE_DIR": UV_CACHE,
+        }
 
 
 def _run(script: Path, environment: dict[str, str]) -> None:

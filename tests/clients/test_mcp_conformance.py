@@ -6,12 +6,12 @@ logging, subscriptions, progress, sampling and elicitation.
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.patience import PATIENCE_S
+from tests.servers.http_server import server_process
 
 SUITE = "@modelcontextprotocol/conformance@0.1.16"
 APPLIES = {
@@ -35,18 +35,11 @@ def test_the_official_suite_passes_where_it_applies(tmp_path: Path) -> None:
     (folder / "identity.toml").write_text("", encoding="utf-8")
     config = tmp_path / "config.toml"
     config.write_text('[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8")
-    command = [sys.executable, "-m", "chatbot", "mcp", "--http", "--port", "0", "-i", "ada", "--config", str(config)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr is not None
-            url = server.stderr.readline().split()[-1]
-            packages = [f"--package={each}" for each in ("node@22", SUITE)]
-            suite = ["npx", "--yes", *packages, "--", "conformance", "server", "--url", url]
-            done = subprocess.run(
-                suite, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S
-            )
-        finally:
-            server.terminate()
+    arguments = ("-m", "chatbot", "mcp", "--http", "--port", "0", "-i", "ada", "--config", str(config))
+    with server_process(*arguments, told="stderr") as (_, words):
+        packages = [f"--package={each}" for each in ("node@22", SUITE)]
+        suite = ["npx", "--yes", *packages, "--", "conformance", "server", "--url", words[-1]]
+        done = subprocess.run(suite, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S)
     summary = done.stdout.partition("=== SUMMARY ===")[2]
     passed = {line.split()[1].rstrip(":") for line in summary.splitlines() if line.startswith("✓")}
     assert passed >= APPLIES, summary

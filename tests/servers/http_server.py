@@ -1,17 +1,20 @@
-"""Our own HTTP server, for real: uvicorn on a port of loopback, in a thread of its own.
+"""Our own HTTP server, for real: uvicorn on a port of loopback, in a thread or a process of its own.
 
 The fixture `http` serves the identities `ada` and `grace` from the test's own folder.
 """
 
 import asyncio
 import json
+import os
 import ssl
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import httpx
@@ -121,6 +124,23 @@ def serving(
             server.should_exit = True
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
+
+
+@contextmanager
+def server_process(
+    *arguments: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] = os.environ,
+    told: Literal["stdout", "stderr"] = "stdout",
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """Python with these arguments, and the words of the line that says where it listens; it is killed at the end."""
+    out, err = (subprocess.PIPE if told == each else None for each in ("stdout", "stderr"))
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(command, cwd=cwd, env=env, stdout=out, stderr=err, text=True) as process:
+        try:
+            yield process, getattr(process, told).readline().split()
+        finally:
+            process.kill()
 
 
 def wait_until(is_true: Callable[[], Any]) -> None:

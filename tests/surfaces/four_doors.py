@@ -5,7 +5,6 @@ What a door is asked stands in the table of operations: one driver a door sends 
 
 import json
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -63,56 +62,26 @@ class Door(ABC):
         kept = await self.run("remember", title=title, **fields)
         return kept["outcome"], kept["id"], kept.get("warning", "")
 
-    async def recall(self, text: str, **wanted: Any) -> list[str]:
-        """The ids of what a message recalls."""
-        return [_row(hit)["id"] for hit in _rows(await self.run("recall_memories", query=text, **wanted))]
+    async def each(self, name: str, /, *fields: str, **given: Any) -> list[Any]:
+        """The value of a field in each row that an operation answers, or those of several."""
+        rows = [_row(hit) for hit in _rows(await self.run(name, **given))]
+        told = [tuple(row.get(field, _USUAL.get(field)) for field in fields) for row in rows]
+        return told if len(fields) > 1 else [value for (value,) in told]
 
-    async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
-        """Ids and scores; `wanted` may be a `type`, and a time `after`."""
-        types = {"types": [wanted.pop("type")]} if "type" in wanted else {}
-        hits = _rows(await self.run("search_memories", query=text, limit=limit, **types, **wanted))
-        return [(_row(hit)["id"], hit["score"]) for hit in hits]
+    async def made(self, name: str, /, **given: Any) -> str:
+        """The id of what an operation makes."""
+        answer = await self.run(name, **given)
+        return str((answer.get("task") or answer.get("fact") or answer)["id"])
 
-    async def listed(self) -> list[str]:
-        """Ids, the one changed last first."""
-        return [row["id"] for row in _rows(await self.run("list_memories"))]
+    async def search(self, text: str, **wanted: Any) -> list[str]:
+        """The ids of what is found."""
+        return await self.each("search_memories", "id", query=text, **wanted)
 
     async def get(self, observation_id: str) -> tuple[str, str]:
         """The title and the type."""
         answer = await self.run("get_memory", ids=[observation_id])
         [row] = answer if isinstance(answer, list) else [answer]
         return row["title"], row.get("type", "note")
-
-    async def timeline(self, observation_id: str) -> list[str]:
-        """Ids."""
-        return [row["id"] for row in _rows(await self.run("get_timeline", anchor=observation_id))]
-
-    async def history(self, observation_id: str) -> list[tuple[str, str]]:
-        """Ids and statuses."""
-        line = map(_row, _rows(await self.run("get_history", observation_id=observation_id)))
-        return [(row["id"], row.get("status", "active")) for row in line]
-
-    async def people(self) -> list[tuple[str, int]]:
-        """Names and mentions."""
-        return [(person["name"], person["mention_count"]) for person in _rows(await self.run("list_people"))]
-
-    async def add_task(self, title: str) -> str:
-        """Its id."""
-        answer = await self.run("add_task", title=title)
-        return str(answer.get("task", answer)["id"])
-
-    async def tasks(self) -> list[str]:
-        """Titles of those that are open."""
-        return [task["title"] for task in _rows(await self.run("list_tasks"))]
-
-    async def facts(self, subject: str, **wanted: str) -> list[str]:
-        found = _rows(await self.run("list_facts", subject=subject, **wanted))
-        return [f"{fact['subject']} {fact['predicate']} {fact['object']}" for fact in found]
-
-    async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
-        """Its id."""
-        answer = await self.run("state_fact", subject=subject, predicate=predicate, object=object_)
-        return str(answer.get("fact", answer)["id"])
 
     async def propose(self, key: str, value: str) -> str:
         """The outcome of a proposal for the profile, which a caller makes who may not chat, such as a tool."""
@@ -121,16 +90,11 @@ class Door(ABC):
 
     async def state_of_me(self, key: str, value: str) -> None:
         """Give a key of the profile a value, as only a person may."""
-        async with _owner() as owner:
-            await owner.run("set_profile", key=key, value=value)
-
-    async def profile(self, **wanted: str) -> list[tuple[str, str]]:
-        """Keys and values."""
-        return _lines(await self.run("show_profile", **wanted))
+        await self.run("set_profile", key=key, value=value)
 
     async def profile_history(self, key: str) -> list[tuple[str, str]]:
         """Keys and values, oldest first."""
-        return _lines(await self.run("show_profile", key=key, history=True))
+        return await self.each("get_profile_history", "key", "value", key=key)
 
     async def proposals(self) -> list[tuple[str, str]]:
         """Ids and titles, newest first."""
@@ -138,26 +102,16 @@ class Door(ABC):
 
     async def sessions(self) -> list[str]:
         """Titles, the one used last first."""
-        return [session["title"] for session in _rows(await self.run("list_sessions"))]
-
-    async def search_sessions(self, text: str) -> list[tuple[str, str]]:
-        """Titles, and the lines that were found."""
-        hits = _rows(await self.run("search_sessions", query=text))
-        return [(hit.get("session", hit)["title"], hit["line"]) for hit in hits]
+        return await self.each("list_sessions", "title")
 
     async def read_session(self, session_id: str) -> list[tuple[str, str]]:
         """Roles and contents."""
         entries = (await self.run("read_session", session_id=session_id))["entries"]
         return [(entry["role"], entry["content"]) for entry in entries]
 
-    async def fork(self, session_id: str, title: str) -> str:
-        """The copy's id."""
-        return str((await self.run("fork_session", session_id=session_id, title=title))["id"])
 
-    async def projects(self, **wanted: str) -> list[tuple[str, int, int]]:
-        """Names, sessions and memories."""
-        found = _rows(await self.run("list_projects", **wanted))
-        return [(each["name"], each["sessions"], each["memories"]) for each in found]
+_USUAL = {"status": "active", "type": "note"}
+"""Values that a tool leaves out."""
 
 
 def _rows(answer: Any) -> list[dict[str, Any]]:
@@ -165,15 +119,9 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
     return answer if isinstance(answer, list) else next(each for each in answer.values() if isinstance(each, list))
 
 
-def _lines(answer: Any) -> list[tuple[str, str]]:
-    """Keys and values of lines of the profile."""
-    return [(line["key"], line["value"]) for line in _rows(answer)]
-
-
 def _row(hit: dict[str, Any]) -> dict[str, Any]:
-    """The memory in a hit or a version."""
-    row: dict[str, Any] = hit.get("memory") or hit.get("observation") or hit
-    return row
+    """A row, and of a hit or a version what it is about as well."""
+    return hit | (hit.get("memory") or hit.get("observation") or hit.get("session") or {})
 
 
 class Library(Door):
@@ -188,11 +136,6 @@ class Library(Door):
         with _refusals():
             timed = {each: read_time(given[each]) for each in times if each in given}
             return as_json(await operation.run(self._context, "cli", given | timed))
-
-    async def read_session(self, session_id: str) -> list[tuple[str, str]]:
-        with _refusals():
-            session = await self._context.session(session_id)
-        return [(entry.role, entry.content) for entry in await session.transcript_read_all()]
 
 
 _OWN_VERBS = {
@@ -219,21 +162,6 @@ class Cli(Door):
                 for part in ([] if each.is_positional else [f"--{called.replace('_', '-')}"]) + [str(value)]
             ]
         return self._ask(*operation.cli.split(), *words, *(["--yes"] if operation.effect == "destroys" else []))
-
-    async def state_of_me(self, key: str, value: str) -> None:
-        self._ask("memory", "profile", "set", key, value)
-
-    async def profile(self, **wanted: str) -> list[tuple[str, str]]:
-        options = [part for name, value in wanted.items() for part in (f"--{name.replace('_', '-')}", value)]
-        return _lines(self._ask("memory", "profile", *options))
-
-    async def profile_history(self, key: str) -> list[tuple[str, str]]:
-        return _lines(self._ask("memory", "profile", "history", key))
-
-    async def proposals(self) -> list[tuple[str, str]]:
-        shown = run("memory", "profile").stdout  # which names them for a person to judge
-        found = re.findall(r"^(.*) \(memory profile accept ([0-9a-f-]+), or reject\)$", shown, re.MULTILINE)
-        return [(proposal_id, title) for title, proposal_id in found]
 
     def _ask(self, *arguments: str) -> Any:
         done = run(*arguments, "--json")
@@ -273,15 +201,6 @@ class Http(Door):
             path = path.replace(f"{{{called}}}", value[0] if isinstance(value, list) else value)
         has_body = method in {"POST", "PATCH", "PUT"} and bool(sent)
         return await self._ask(method, path, json=sent if has_body else None, params=None if has_body else sent)
-
-    async def state_of_me(self, key: str, value: str) -> None:
-        await self._ask("PUT", f"/v1/profile/{key}", json={"value": value})
-
-    async def profile(self, **wanted: str) -> list[tuple[str, str]]:
-        return _lines(await self._ask("GET", "/v1/profile", params=wanted))
-
-    async def profile_history(self, key: str) -> list[tuple[str, str]]:
-        return _lines(await self._ask("GET", f"/v1/profile/{key}/history"))
 
     async def read_session(self, session_id: str) -> list[tuple[str, str]]:
         entries = await self._ask("GET", f"/v1/sessions/{session_id}/messages")
@@ -330,6 +249,13 @@ class Mcp(Door):
 
     async def propose(self, key: str, value: str) -> str:
         return str((await self.run("set_profile", key=key, value=value))["outcome"])
+
+    async def state_of_me(self, key: str, value: str) -> None:
+        async with _owner() as owner:
+            await owner.state_of_me(key, value)
+
+    async def profile_history(self, key: str) -> list[tuple[str, str]]:
+        return await self.each("show_profile", "key", "value", key=key, history=True)
 
     async def sessions(self) -> list[str]:
         listed = (await self._client.list_resources()).resources

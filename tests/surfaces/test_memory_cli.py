@@ -9,15 +9,18 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.cli.grammar import future, pair, past
 from chatbot.cli.output import printable
 from chatbot.config import STANDING
 from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
-from tests import command
+from chatbot.models.weights import MINILM
+from tests import command, process
 from tests.terminal import Terminal
 
+pytest_plugins = ["tests.servers.openai_server"]
 CONFIG = """
 identity = "ada"
 [model]
@@ -318,7 +321,8 @@ def test_the_profile_is_shown_set_and_looked_back_at() -> None:
     assert "No profile yet" in ok("profile")
     ok("profile", "set", "home", "Berlin", "--since", "2020-01-01")
     ok("profile", "set", "home", "Lisbon", "--since", "2024-06-01")
-    ok("profile", "pin", "home")
+    told = ok("profile", "pin", "home"), ok("profile", "pin", "home", "--undo"), ok("profile", "pin", "home")
+    assert told == ("pinned home\n", "unpinned home\n", "pinned home\n")
     [line] = from_json("profile")["profile"]
     assert (line["key"], line["value"], line["pinned"]) == ("home", "Lisbon", True)
     assert from_json("profile", "--known-at", "2022-05-01")["profile"] == []
@@ -471,3 +475,41 @@ def test_a_time_is_written_as_people_write_it() -> None:
     for text in ("2025-02-29", "2025-13", "02/03/2025", "tomorrow", "0000"):
         with pytest.raises(ArgumentTypeError):
             past(text)
+
+
+@pytest.mark.usefixtures("with_encoders")
+def test_what_is_added_by_one_command_is_found_in_other_words_by_the_next_unless_one_line_turns_that_off() -> None:
+    ok("add", "Peanuts make my throat swell up")
+    assert "Peanuts" in ok("search", "what am I allergic to?")
+    command.project(f'{CONFIG}[embedding]\nmodel = ""\n')
+    assert "Peanuts" not in ok("search", "what am I allergic to?")
+
+
+@pytest.mark.usefixtures("with_encoders")
+def test_without_the_encoders_words_alone_count_and_doctor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatbot.models.local_encoder.PARTS", (replace(MINILM, module="no_such_package"),))
+    ok("add", "Peanuts make my throat swell up")
+    assert "Peanuts" in ok("search", "peanuts")
+    told = command.ok("doctor")
+    assert "search uses words only" in told
+    assert "reindex --embed" not in told
+
+
+@pytest.mark.nightly
+def test_a_slow_import_of_litellm_does_not_turn_one_shot_commands_to_words(openai_url: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'litellm':\n"
+        "            time.sleep(6)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+    )
+    Path("asked.toml").write_text(
+        'identity = "ada"\n[model]\nname = "scripted"\n[embedding]\nmodel = "mine/embeds"\n'
+        f'[providers.mine]\nkind = "openai"\napi_key = "k"\napi_base = "{openai_url}"\n'
+    )
+    ok("add", "Peanuts make my throat swell up", "--config", "asked.toml")
+    for arguments in (("memory", "search", "tea"), ("ask", "tea"), ("prompt", "--dry-run", "--new", "tea")):
+        done = process.run(*arguments, "--config", "asked.toml", PYTHONPATH=str(tmp_path))
+        assert (done.returncode, done.stderr) == (0, "")

@@ -1,10 +1,10 @@
-"""A real model in a minute: keys, models, aliases, settings, personas and setup, each by one command."""
+"""The first hour: an identity, a model, keys, settings and personas by one command each, and a fact that is kept."""
 
 import json
 import re
 import socketserver
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -22,9 +22,11 @@ from chatbot.models.provider import NO_KEY, Provider, keys_in_file
 from chatbot.runtime import Runtime
 from tests.command import fails, from_json, ok, run
 from tests.servers.in_thread import answering
+from tests.servers.wire_shapes import WireShapes, wire_shapes
 from tests.terminal import Terminal
 
 CONFIG = Path(".config/chatbot/config.toml")
+IDENTITY = Path(".local/share/chatbot/identities/sam/identity.toml")
 KEYS = Path(".local/share/chatbot/keys.json")
 KEY = "sk-plugh-0123456789"
 
@@ -348,3 +350,92 @@ def test_nothing_is_looked_for_without_a_yes_and_never_beyond_this_machine(serve
     ok("models")
     assert _Server.asked == []
     fails(3, "not an address on this machine", "setup", "--at", "http://192.0.2.1:8000", "--json")
+
+
+def test_flags_say_everything_and_what_follows_works() -> None:
+    told = ok("init", "--name", "sam", "--model", "scripted", "--persona", 'Says "hm" \\ 你好')
+    assert told.endswith("now run: chatbot\n")
+    home = Path.home()
+    assert tomllib.loads((home / CONFIG).read_text(encoding="utf-8"))["model"] == {"name": "scripted"}
+    persona = tomllib.loads((home / IDENTITY).read_text(encoding="utf-8"))["persona"]
+    assert persona == 'Says "hm" \\ 你好'
+    assert (home / IDENTITY).stat().st_mode & 0o777 == 0o600
+    assert ok("ask", "hello") == "You said: hello\n"
+    assert (home / IDENTITY.parent / "memory").is_dir()
+    assert "sam" in ok("doctor")
+
+
+def test_what_is_there_is_left_as_it_is() -> None:
+    ok("init", "--name", "sam", "--model", "scripted")
+    before = (Path.home() / CONFIG).read_bytes()
+    told = from_json("init", "--name", "sam", "--model", "other")
+    assert (told["wrote"], len(told["kept"])) == ([], 2)
+    assert (Path.home() / CONFIG).read_bytes() == before
+    assert "the model is still scripted" in ok("init", "--model", "other")
+    other = from_json("init", "--name", "kim")
+    assert other["run"] == "chatbot -i kim"
+
+
+def test_here_is_the_folder_that_one_is_in() -> None:
+    folder = Path.home() / "project"
+    folder.mkdir()
+    ok("init", "--config", str(folder / "config.toml"), "--model", "scripted")
+    assert (folder / "identities/ada/identity.toml").is_file()
+    ok("init", "--here", "--model", "scripted")
+    assert Path("identities/ada/identity.toml").is_file()
+    assert not (Path.home() / CONFIG).exists()
+
+
+def test_a_name_that_no_identity_can_have_writes_nothing() -> None:
+    fails(4, "cannot be an identity", "init", "--name", "../up", "--model", "scripted")
+    assert not (Path.home() / CONFIG).exists()
+
+
+def _ask(*arguments: str) -> str:
+    done = run("ask", *arguments)
+    assert done.returncode == 0, done.stderr  # where LiteLLM may warn of connections of the test before
+    return done.stdout
+
+
+def _with_key(provider: str, model: str, path: str) -> Callable[[str], None]:
+    def choose(address: str) -> None:
+        # The stored key is for the provider's own address alone; that this one may have it has to be said.
+        ok("config", "set", f"providers.{provider}.api_base", f"{address}{path}")
+        ok("config", "set", f"providers.{provider}.api_key", f"env:{provider.upper()}_API_KEY")
+        ok("setup", "--model", f"{provider}/{model}")
+
+    return choose
+
+
+def _ollama(address: str) -> None:
+    assert "ollama_chat/qwen3:4b" in ok("setup", "--at", address, "--json")
+    ok("setup", "--at", address, "--model", "ollama_chat/qwen3:4b")
+
+
+PROVIDERS = {
+    "openai": _with_key("openai", "gpt-5-mini", "/v1"),
+    "anthropic": _with_key("anthropic", "claude-sonnet-4-5", ""),
+    "gemini": _with_key("gemini", "gemini-2.5-flash", ""),
+    "ollama": _ollama,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+@pytest.mark.usefixtures("with_encoders")
+@pytest.mark.parametrize(
+    "name", ["openai", *(pytest.param(each, marks=pytest.mark.nightly) for each in PROVIDERS if each != "openai")]
+)
+def test_a_fact_is_remembered_corrected_and_explained(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with wire_shapes() as address:
+        for provider in PROVIDERS:
+            monkeypatch.setenv(f"{provider.upper()}_API_KEY", f"{KEY}-of-{provider}")
+        PROVIDERS[name](address)
+        _ask("Hello! I live in Bergen.")
+        assert _ask("--new", "Which city is my home?") == "You live in Bergen.\n"
+        _ask("--new", "I moved: I live in Oslo now.")
+        assert _ask("--new", "Which city is my home?") == "You live in Oslo.\n"
+        assert "Oslo" in ok("why")
+        known = ok("memory", "profile")
+        assert known.index("I live in Oslo") < known.index("I live in Bergen")
+    wanted = "" if name == "ollama" else f"{KEY}-of-{name}"
+    assert [key for key in set(WireShapes.keys) if key not in {"none", ""}] == ([wanted] if wanted else [])

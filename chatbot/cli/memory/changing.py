@@ -18,7 +18,7 @@ from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.memory.results import show, show_changed
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import check_can_ask, is_sure, printable, progress, say, say_json, say_marked, say_table, warn
+from chatbot.cli.output import agree, printable, progress, say, say_json, say_marked, say_table, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.errors import SessionNotFound
 from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
@@ -33,6 +33,8 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.query import status_now
 from chatbot.stores.records import is_session_id
+
+_NOT_PURGED = "nothing was purged"
 
 
 async def remember(run: VerbRun) -> None:
@@ -81,9 +83,9 @@ async def forget_memory(run: VerbRun) -> None:
     args = run.args
     ids = await _those(run, "forget", lambda status: status != "deleted")
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
-        say_observations([await run.memories.row(each, ask=SENSITIVITIES) for each in ids])
-        if not is_sure("forget these? undo with `restore`;"):
-            raise InvalidValue("nothing was forgotten")
+        rows = [await run.memories.row(each, ask=SENSITIVITIES) for each in ids]
+        question = "forget these? undo with `restore`;"
+        agree("forgetting", question, "nothing was forgotten", lambda: say_observations(rows))
     operation = OPERATIONS["forget_memory"]
     if ids and not args.dry_run:
         await operation.run(run.context, "cli", {"ids": ids})
@@ -106,7 +108,7 @@ async def purge_memories(run: VerbRun) -> None:
         return
     going = planned.going or Erasure()
     if not args.yes:
-        _agree(going)
+        agree("purging", "delete permanently?", _NOT_PURGED, lambda: _show_going(going))
     gone: PurgeResult = await operation.run(run.context, "cli", given)
     if args.json:
         run.tell({"purged": gone.ids, "dry_run": False}, "")
@@ -123,9 +125,7 @@ async def retract_fact(run: VerbRun) -> None:
     given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
     is_purge = bool(given.get("purge"))
     if is_purge and not run.args.yes:
-        check_can_ask("purging")
-        if not is_sure(f"delete the fact {given['fact_id']} permanently?"):
-            raise InvalidValue("nothing was purged")
+        agree("purging", f"delete the fact {given['fact_id']} permanently?", _NOT_PURGED)
     await operation.run(run.context, "cli", given)
     show_changed(run, "purged" if is_purge else operation.gives, [given["fact_id"]])
 
@@ -197,17 +197,14 @@ async def _session_id(run: VerbRun, text: str) -> str:
         raise
 
 
-def _agree(going: Erasure) -> None:
-    """Show everything that would be deleted, and ask. Raises `InvalidValue` unless the answer is yes."""
-    check_can_ask("purging")
+def _show_going(going: Erasure) -> None:
+    """Show everything that would be deleted."""
     say_observations(going.observations)
     if going.derived:
         went = "goes too because it was" if going.derived == 1 else "go too because they were"
         say(f"{going.derived} of these {went} derived from the others")
     if going.facts:
         say(f"{how_many(len(going.facts), 'fact')} {'goes' if len(going.facts) == 1 else 'go'} with them")
-    if not is_sure("delete permanently?"):
-        raise InvalidValue("nothing was purged")
 
 
 _LONGEST = 1_000_000

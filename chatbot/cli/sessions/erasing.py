@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from chatbot import operations
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import SESSION_HEAD, check_can_ask, is_sure, say, say_json, say_table, session_rows, warn
+from chatbot.cli.output import SESSION_HEAD, agree, say, say_json, say_table, session_rows, warn
 from chatbot.cli.verbs import chosen
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionRecord
@@ -47,9 +47,7 @@ async def erase_project(run: VerbRun) -> None:
     going = await operations.erase_project(run.context, name, dry_run=True)
     told = f"{how_many(going.sessions, 'session')} and {how_many(going.memories, 'memory')} of {name}"
     if not (args.yes or args.dry_run):
-        check_can_ask(f"deleting {told}")
-        if not is_sure(f"delete {told} permanently?"):
-            raise InvalidValue("nothing was deleted")
+        agree(f"deleting {told}", f"delete {told} permanently?", "nothing was deleted")
     if not args.dry_run:
         going = await operations.erase_project(run.context, name)
     done = "would be deleted permanently" if args.dry_run else "deleted permanently"
@@ -126,12 +124,10 @@ def _counted(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int,
 
 def _agree(records: Sequence[SessionRecord], args: argparse.Namespace, doing: str, question: str) -> None:
     """Show the sessions, and ask. Raises `InvalidValue` unless the answer is yes, or nothing is to be done."""
-    if args.yes or args.dry_run:
-        return
-    check_can_ask(f"{doing} {how_many(len(records), 'session')}")
-    say_table(SESSION_HEAD, session_rows(records), aside=True)
-    if not is_sure(question):
-        raise InvalidValue("nothing was changed")
+    if not (args.yes or args.dry_run):
+        what = f"{doing} {how_many(len(records), 'session')}"
+        shown = session_rows(records)
+        agree(what, question, "nothing was changed", lambda: say_table(SESSION_HEAD, shown, aside=True))
 
 
 def _tell(what: str, records: Sequence[SessionRecord], args: argparse.Namespace, **more: object) -> None:

@@ -9,6 +9,10 @@ from playwright.sync_api import Locator, Page, expect
 
 from chatbot.messages import Delta, TextDelta
 
+Tab = Callable[..., Page]
+DESKTOP: dict[str, object] = {"viewport": {"width": 1280, "height": 800}}
+PHONE: dict[str, object] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
 
 def slow(page: Page) -> None:
     """Delay each request by 400 ms and take 1 Mbit/s."""

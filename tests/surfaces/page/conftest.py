@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
@@ -22,7 +22,7 @@ from playwright.sync_api import (
 from tests.patience import PATIENCE_S
 from tests.programs import found_or_installed
 from tests.servers.http_server import Serve, Served, http
-from tests.surfaces.page.actions import Gate
+from tests.surfaces.page.actions import Gate, Tab
 
 __all__ = ["http"]
 
@@ -58,7 +58,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def tab(browser: Browser) -> Iterator[Callable[..., Page]]:
+def tab(browser: Browser) -> Iterator[Tab]:
     """Opens tabs, each in a browser of its own; they may ask nobody but the server, and run nothing but our script."""
     with ExitStack() as stack:
         wrong: list[str] = []
@@ -74,7 +74,7 @@ def served(http: Serve) -> Served:
 
 
 @pytest.fixture
-def page(served: Served, tab: Callable[..., Page]) -> Page:
+def page(served: Served, tab: Tab) -> Page:
     """The first page of that server, as a user opens it."""
     return tab(served.url, at="/i/ada")
 

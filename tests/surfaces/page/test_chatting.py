@@ -1,16 +1,12 @@
 """Talking in a browser: streamed, stopped, again, otherwise, on another way."""
 
-from collections.abc import Callable
-
 from playwright.sync_api import Page, expect
 
 from chatbot.errors import ProviderFailed
 from chatbot.messages import ToolCall
 from tests.servers.http_server import Serve
-from tests.surfaces.page.actions import Gate, answers, done, say
+from tests.surfaces.page.actions import Gate, Tab, answers, done, say
 from tests.surfaces.page.test_daily import PIXEL
-
-Tab = Callable[..., Page]
 
 
 def test_a_reply_is_shown_while_it_comes_and_complete_blocks_are_told_to_screen_readers(

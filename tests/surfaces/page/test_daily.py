@@ -1,7 +1,6 @@
 """A day with the page by clicks and keys: on a computer, and in the dark on a phone with a slow network."""
 
 import base64
-from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -10,25 +9,18 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from chatbot.models.provider import stored_key
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import answers, go, say, slow
+from tests.surfaces.page.actions import DESKTOP, PHONE, Tab, answers, go, say, slow
 
-Tab = Callable[..., Page]
-
-COMPUTER: dict[str, object] = {"viewport": {"width": 1200, "height": 800}}
-PHONE: dict[str, object] = {
-    "viewport": {"width": 390, "height": 844},
-    "has_touch": True,
-    "is_mobile": True,
-    "color_scheme": "dark",
-}
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-PASTE = """(picture) => {
+GIVE = """([kind, selector, name, content]) => {
     const data = new DataTransfer();
-    const bytes = Uint8Array.from(atob(picture), (letter) => letter.charCodeAt(0));
-    data.items.add(new File([bytes], "pasted.png", {type: "image/png"}));
-    document.querySelector("#text").dispatchEvent(new ClipboardEvent("paste", {clipboardData: data, bubbles: true}));
+    data.items.add(new File([Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0))], name,
+        {type: name.endsWith("png") ? "image/png" : "text/markdown"}));
+    const given = {[kind === "paste" ? "clipboardData" : "dataTransfer"]: data, bubbles: true};
+    const event = kind === "paste" ? new ClipboardEvent(kind, given) : new DragEvent(kind, given);
+    document.querySelector(selector).dispatchEvent(event);
 }"""
 
 
@@ -40,10 +32,10 @@ def served(http: Serve) -> Served:
 @pytest.fixture(params=["computer", "slow phone"])
 def page(request: pytest.FixtureRequest, served: Served, tab: Tab) -> Page:
     """The first page, as a user opens it."""
-    is_phone = request.param == "slow phone"
-    page = tab(served.url, **(PHONE if is_phone else COMPUTER))
-    if is_phone:
-        slow(page)
+    if request.param == "computer":
+        return tab(served.url, **DESKTOP, at="/i/ada")
+    page = tab(served.url, **PHONE, color_scheme="dark")
+    slow(page)
     page.goto("/i/ada")
     return page
 
@@ -57,12 +49,19 @@ def test_the_first_visit_says_what_is_kept_where_and_offers_three_things_to_try(
     expect(page.locator(".noted summary")).to_contain_text("Remembered this")
 
 
-def test_a_picture_is_chosen_or_pasted_and_shown_under_its_message(page: Page, served: Served) -> None:
-    chosen: FilePayload = {"name": "chosen.png", "mimeType": "image/png", "buffer": PIXEL}
+def test_files_and_pictures_are_chosen_pasted_dropped_taken_off_and_shown(page: Page, served: Served) -> None:
+    text = b"The locker has the number 4711."
+    chosen: list[FilePayload] = [
+        {"name": "chosen.png", "mimeType": "image/png", "buffer": PIXEL},
+        {"name": "notes.txt", "mimeType": "text/plain", "buffer": text},
+        {"name": "other.txt", "mimeType": "text/plain", "buffer": b"Not this one."},
+    ]
     page.locator("#files").set_input_files(chosen)
-    expect(page.locator("#attached li")).to_have_count(1)
-    page.evaluate(PASTE, base64.b64encode(PIXEL).decode())
-    expect(page.locator("#attached li")).to_have_text(["chosen.png✕", "pasted.png✕"])
+    expect(page.locator("#attached li")).to_have_count(3)
+    page.get_by_role("button", name="Remove other.txt").click()
+    page.evaluate(GIVE, ["paste", "#text", "pasted.png", base64.b64encode(PIXEL).decode()])
+    page.evaluate(GIVE, ["drop", "#composer", "dropped.md", base64.b64encode(b"dropped text").decode()])
+    expect(page.locator("#attached li")).to_have_text(["chosen.png✕", "notes.txt✕", "pasted.png✕", "dropped.md✕"])
     page.get_by_label("Message", exact=True).fill("Look at these")
     page.get_by_role("button", name="Send", exact=True).click()
     expect(answers(page)).to_have_count(1)
@@ -71,6 +70,10 @@ def test_a_picture_is_chosen_or_pasted_and_shown_under_its_message(page: Page, s
         picture.scroll_into_view_if_needed()
         expect(picture).to_have_js_property("naturalWidth", 1)
     assert len(served.models["ada"].prompts[-1][-1].images) == 2
+    with page.expect_download() as download:
+        page.locator(".files a", has_text="notes.txt").click()
+    assert download.value.path().read_bytes() == text
+    expect(page.locator(".files li", has_text="dropped.md")).to_be_visible()
 
 
 def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: Served) -> None:

@@ -1,16 +1,14 @@
 """For everyone: by keyboard, by ear, on a telephone, in the dark."""
 
 import re
-from collections.abc import Callable
+from itertools import combinations
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import go, remember, say
-
-Tab = Callable[..., Page]
+from tests.surfaces.page.actions import DESKTOP, PHONE, Tab, go, remember, say
 
 LONG = "Donaudampfschifffahrtsgesellschaftskapitaenswitwenrentenauszahlungsstelle" * 3
 REPLY = (
@@ -165,3 +163,46 @@ def test_the_page_can_be_installed(served: Served) -> None:
         assert manifest.headers["content-type"] == "application/manifest+json"
         [icon] = manifest.json()["icons"]
         assert client.get(icon["src"]).headers["content-type"] == "image/svg+xml"
+
+
+@pytest.mark.usefixtures("places")
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_each_link_of_the_navigation_leads_to_a_page_with_its_own_layout(
+    served: Served, tab: Tab, screen: dict[str, object]
+) -> None:
+    page = tab(served.url, **screen, at="/i/ada")
+    _is_laid_out(page)
+    here = "New chat"
+    for origin, target in combinations(("New chat", "Sessions", "Memory", "Profile", "Tasks", "Cost"), 2):
+        for stop in (origin, target, origin):
+            if stop != here:
+                go(page, stop)
+                _is_laid_out(page)
+                here = stop
+
+
+def _is_laid_out(page: Page) -> None:
+    """The page has its sidebar where there is room, and nothing to scroll sideways for."""
+    assert page.viewport_size is not None
+    width = page.viewport_size["width"]
+    has_sidebar = width > 900
+    box = page.locator("#main").bounding_box()
+    assert box is not None
+    assert box["x"] == (256 if has_sidebar else 0)
+    assert box["x"] + box["width"] == page.evaluate("document.documentElement.clientWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    expect(page.locator("aside.beside")).to_be_visible(visible=has_sidebar)
+
+
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_a_page_opened_from_the_end_of_another_begins_at_its_top(
+    served: Served, tab: Tab, screen: dict[str, object]
+) -> None:
+    page = tab(served.url, **screen, at="/i/ada")
+    for number in range(4):
+        say(page, f"line {number}\n" * 30)
+    assert page.evaluate("window.scrollY") > 500
+    page.get_by_role("link", name="Why").last.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Why this reply?")
+    expect(page.locator("#main")).to_be_focused()
+    assert page.evaluate("window.scrollY") == 0

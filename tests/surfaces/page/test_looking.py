@@ -1,15 +1,11 @@
 """Looking into what is remembered, correcting it, and seeing why and at what cost."""
 
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import Page, expect
 
 from chatbot.models.model import Price
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import go, open_memory, remember, say
-
-Tab = Callable[..., Page]
+from tests.surfaces.page.actions import Tab, go, open_memory, remember, say
 
 
 def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(served: Served, page: Page) -> None:

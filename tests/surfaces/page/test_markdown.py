@@ -14,37 +14,15 @@ from tests.effort import by_day
 
 _ALLOWED = re.compile(r"(https?:|mailto:)", re.IGNORECASE)
 _REST = 'target="_blank" rel="noopener noreferrer nofollow"'
-_PIECES = st.sampled_from(
-    [
-        *("<script>", "</script>", "<img src=x onerror=alert(1)>", "[a](javascript:alert(1))", "![b](http://x.test/p)"),
-        *(
-            "<http://e.test>",
-            "`",
-            "```\n",
-            "\n\n",
-            "- ",
-            "> ",
-            "# ",
-            "|a|b|\n|-|-|\n",
-            "[x]: data:text/html,1\n",
-            "[x]",
-        ),
-        *("$", "$$", "\\(", "\\)", "\\[\n", "\n\\]\n", "\\href{javascript:alert(1)}{x}", "\\style{x}{y}", "\\class{x}"),
-        *(
-            "\\text{<img src=x onerror=alert(1)>}",
-            "{\\color{",
-            "}",
-            "\\frac",
-            "^",
-            "&",
-            "\\begin{array}",
-            "\\hspace{9em}",
-        ),
-        *('" onmouseover="alert(1)', "&#106;avascript:", "\u202e", "**", "_", "\\", "<svg/onload=", "1. ", "word "),
-    ]
-)
+_PIECES = [
+    *("<script>", "</script>", "<img src=x onerror=alert(1)>", "[a](javascript:alert(1))", "![b](http://x.test/p)"),
+    *("<http://e.test>", "`", "```\n", "\n\n", "- ", "> ", "# ", "|a|b|\n|-|-|\n", "[x]: data:text/html,1\n", "[x]"),
+    *("$", "$$", "\\(", "\\)", "\\[\n", "\n\\]\n", "\\href{javascript:alert(1)}{x}", "\\style{x}{y}", "\\class{x}"),
+    *("\\text{<img src=x onerror=alert(1)>}", "{\\color{", "}", "\\frac", "^", "&", "\\begin{array}", "\\hspace{9em}"),
+    *('" onmouseover="alert(1)', "&#106;avascript:", "\u202e", "**", "_", "\\", "<svg/onload=", "1. ", "word "),
+]
 _OF_FORMULAS = {"display", "stretchy", "fence", "form", "width", "columnalign"}
-HOSTILE = st.lists(_PIECES | st.text(max_size=4), max_size=25).map("".join)
+HOSTILE = st.lists(st.sampled_from(_PIECES) | st.text(max_size=4), max_size=25).map("".join)
 
 
 class _Elements(HTMLParser):
@@ -68,29 +46,27 @@ def test_nothing_comes_out_that_could_run_or_load(text: str) -> None:
             assert attributes["rel"] == "noopener noreferrer nofollow"
 
 
-@given(
-    st.lists(
-        st.sampled_from(
-            ["word ", "\n\n", "$$\n", "x\n$$\n", "\\[", "\n", "- one\n", "```\n", "# head\n", "> said\n", "1. a\n"]
-        )
-    )
-)
+_LINES = ["word ", "\n\n", "$$\n", "x\n$$\n", "\\[", "\n", "- one\n", "```\n", "# head\n", "> said\n", "1. a\n"]
+
+
+@given(st.lists(st.sampled_from(_LINES)))
 @example(["word ", "$$\nx\n$$\n", "- one\n", "$$\nx\n$$\n"])
 def test_a_text_that_grows_ends_as_the_whole(pieces: list[str]) -> None:
-    growing, complete = Growing(), ""
-    for piece in pieces:
-        complete += growing.add(piece)[0]
-    complete += growing.end()
-    assert _flat(complete) == _flat(rendered("".join(pieces)))
+    growing = Growing()
+    complete = "".join([*(growing.add(piece)[0] for piece in pieces), growing.end()])
+    assert "".join(complete.split()) == "".join(rendered("".join(pieces)).split())
 
 
-def _flat(html: str) -> str:
-    return re.sub(r"\s+", "", html)
+PRICES = ("It costs $5 and $10.", "US$5 or CA$6", "from $5, or 10$ off", "set $HOME/bin:$PATH", "$ 5 and 6 $", "$$")
+"""No formulas."""
 
 
 @pytest.mark.parametrize(
     ("text", "html"),
     [
+        *((text, f"<p>{text}</p>\n") for text in PRICES),
+        (r"see $\frac$", "<p>see <code>$\\frac$</code></p>\n"),
+        (r"$\begin{pmatrix} a \end{pmatrix}^2$", "<mo>)</mo></mrow><mn>2</mn></msup>"),
         ("<b>bold</b>", "<p>&lt;b&gt;bold&lt;/b&gt;</p>"),
         (
             "[your bank](https://evil.test/login)",
@@ -115,9 +91,9 @@ def test_replies_keep_what_their_writer_meant(text: str, html: str) -> None:
 
 
 def test_a_link_whose_text_is_another_address_says_where_it_leads() -> None:
-    assert "<small>(evil.test)</small>" in rendered("[https://bank.test](https://evil.test)")
     assert "<small>" not in rendered("<https://bank.test>")
     for address in (
+        "https://evil.test",
         "//evil.test/login",
         "https://bank.test@evil.test",
         "https://bank.test:443@evil.test/",
@@ -132,6 +108,7 @@ def test_a_link_whose_text_is_another_address_says_where_it_leads() -> None:
 def test_what_is_very_long_is_shown_as_it_is_written() -> None:
     assert rendered("*" * 200_000) == "<pre>" + "*" * 200_000 + "</pre>"
     assert rendered("<i>" * 50_000).startswith("<pre>&lt;i&gt;")
+    assert "{{{" in rendered(f"${'{' * 1_500}$")  # deeper than a parser of formulas goes
 
 
 @pytest.mark.parametrize("formula", [r"$\frac{1}{2}$", r"\(\frac{1}{2}\)", r"$$\frac{1}{2}$$", r"\[\frac{1}{2}\]"])
@@ -146,24 +123,6 @@ def test_lines_of_a_formula_begin_no_list_and_end_with_its_mark() -> None:
     assert "<li>" not in html
     assert html.count("<math") == 1
     assert html.endswith("<p>and <code>$x$</code></p>\n")
-
-
-@pytest.mark.parametrize(
-    "text", ["It costs $5 and $10.", "US$5 or CA$6", "from $5, or 10$ off", "set $HOME/bin:$PATH", "$ 5 and 6 $", "$$"]
-)
-def test_a_price_or_a_variable_is_no_formula(text: str) -> None:
-    assert rendered(text) == f"<p>{text}</p>\n"
-
-
-def test_a_formula_that_cannot_be_read_is_shown_as_it_is_written() -> None:
-    assert rendered(r"see $\frac$") == "<p>see <code>$\\frac$</code></p>\n"
-    assert "{{{" in rendered(f"${'{' * 1_500}$")  # deeper than a parser goes
-
-
-def test_an_exponent_belongs_to_the_whole_matrix() -> None:
-    html = rendered(r"$\begin{pmatrix} a \end{pmatrix}^2$")
-    assert html.count("<msup>") == 1
-    assert "<mo>)</mo></mrow><mn>2</mn></msup>" in html
 
 
 def test_code_is_coloured_escaped_and_complete() -> None:

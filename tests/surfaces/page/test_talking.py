@@ -1,18 +1,13 @@
 """Talking on a slow network, in several tabs and far back: what is sent is seen at once, and nothing is lost."""
 
-from collections.abc import Callable
-
+import httpx
 import pytest
-from playwright.sync_api import FilePayload, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.servers.http_server import Serve, Served, wait_until
-from tests.surfaces.page.actions import Gate, answers, done, go, remember, say, slow
+from tests.surfaces.page.actions import DESKTOP, PHONE, Gate, Tab, answers, done, go, remember, say, slow
 
-Tab = Callable[..., Page]
-
-DESKTOP = {"viewport": {"width": 1200, "height": 800}}
 DARK = {**DESKTOP, "color_scheme": "dark"}
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 CODE = 'Here:\n\n```python\nprint("hello")\n```\n\n| a | b |\n|--:|---|\n| 1 | 2 |\n\n- [x] done\n\n$$\\int x\\,dx$$'
 
 
@@ -226,28 +221,49 @@ def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     expect(page.locator("#recent a")).to_have_text("Renamed in place")
 
 
-def test_files_are_chosen_taken_off_dropped_and_shown(page: Page) -> None:
-    chosen: list[FilePayload] = [
-        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"The locker has the number 4711."},
-        {"name": "other.txt", "mimeType": "text/plain", "buffer": b"Not this one."},
-    ]
-    page.locator("#files").set_input_files(chosen)
-    expect(page.locator("#attached li")).to_have_count(2)
-    page.get_by_role("button", name="Remove other.txt").click()
-    say(page, "What is in it?")
-    expect(page.locator(".files li")).to_have_text(["notes.txt"])
-    with page.expect_download() as download:
-        page.locator(".files a").click()
-    assert download.value.path().read_bytes() == b"The locker has the number 4711."
-    page.evaluate(
-        """() => {
-            const data = new DataTransfer();
-            data.items.add(new File(["dropped text"], "dropped.md", {type: "text/markdown"}));
-            const drop = new DragEvent("drop", {dataTransfer: data, bubbles: true});
-            document.querySelector("#composer").dispatchEvent(drop);
-        }"""
-    )
-    expect(page.locator("#attached li")).to_have_count(1)
-    page.get_by_role("button", name="Send", exact=True).click()
-    expect(page.locator(".files li")).to_have_text(["notes.txt", "dropped.md"])
-    done(page)
+def test_a_message_sent_in_one_browser_appears_in_another_while_its_reply_comes(
+    http: Serve, tab: Tab, gate: Gate
+) -> None:
+    served = http(["one", gate.reply("Half of it", " and the rest.")])
+    here, there = tab(served.url), tab(served.url)
+    here.goto("/i/ada")
+    say(here, "first")
+    there.goto(here.url)
+    expect(answers(there)).to_have_text(["one"])
+    there.get_by_label("Message", exact=True).press_sequentially("my own draft")
+    say(here, "second", wait=False)
+    expect(there.locator("#live .growing")).to_have_text("Half of it")
+    gate.open()
+    done(here)
+    expect(answers(there)).to_have_text(["one", "Half of it and the rest."])
+    expect(there.get_by_label("Message", exact=True)).to_have_value("my own draft")
+
+
+def test_a_message_of_another_program_appears_and_then_its_reply(http: Serve, tab: Tab) -> None:
+    served = http(["one"])
+    page = tab(served.url, at="/i/ada")
+    say(page, "first")
+    with served.client() as client:
+        _append(client, page, "user", "from the terminal")
+        expect(page.locator(".question")).to_have_text(["first", "from the terminal"])
+        _append(client, page, "assistant", "its answer")
+    expect(answers(page)).to_have_text(["one", "its answer"])
+    expect(page.locator(".question")).to_have_text(["first", "from the terminal"])
+
+
+def test_a_session_that_is_deleted_elsewhere_says_so_once(http: Serve, tab: Tab) -> None:
+    served = http(["one"])
+    page = tab(served.url, at="/i/ada")
+    say(page, "first")
+    asked: list[int] = []
+    page.on("response", lambda answer: asked.append(answer.status) if "/since" in answer.url else None)
+    with served.client() as client:
+        client.delete(f"/v1/sessions/{page.url.rpartition('/')[2]}")
+    expect(page.get_by_role("alert").last).to_contain_text("No session has the id", ignore_case=True)
+    expect(answers(page)).to_have_text(["one"])
+
+
+def _append(client: httpx.Client, page: Page, role: str, content: str) -> None:
+    session = page.url.rpartition("/")[2]
+    body = {"messages": [{"role": role, "content": content}]}
+    assert client.post(f"/v1/sessions/{session}/messages", json=body).is_success

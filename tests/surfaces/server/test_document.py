@@ -15,7 +15,7 @@ from chatbot.server.doors import OPEN_PATHS
 from tests.effort import rounds
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Served
-from tests.surfaces.server.test_doors import served_in
+from tests.surfaces.server.test_doors import routes_in, served_in
 
 EXAMPLES = rounds(32)
 SECONDS = 10 * PATIENCE_S
@@ -36,40 +36,24 @@ NAMED = {
     "body.previous_response_id": "responses",
 }
 UNSAID = {
-    (
-        "GET /v1/facts",
-        "GET /v1/memories",
-        "GET /v1/memories/recall",
-        "GET /v1/memories/search",
-        "GET /v1/profile",
-        "POST /v1/memories",
-        "POST /v1/memories/batch",
-        "POST /v1/memories/import",
-        "POST /v1/memories/purge",
-        "PUT /v1/profile/{key}",
-        "POST /v1/sessions/{session_id}/chat",
-        "POST /v1/sessions/{session_id}/messages",
-        "POST /v1/sync",
-    ): "422",
-    (
-        "PATCH /v1/memories/{memory_id}",
-        "DELETE /v1/memories/{memory_id}",
-        "PUT /v1/memories/by-key/{key}",
-        "POST /v1/memories/{memory_id}/confirm",
-        "POST /v1/memories/{memory_id}/restore",
-        "POST /v1/memories/{memory_id}/supersede",
-    ): "412, 422",
+    "422": """
+        GET /v1/facts, GET /v1/memories, GET /v1/memories/recall, GET /v1/memories/search, GET /v1/profile,
+        POST /v1/memories, POST /v1/memories/batch, POST /v1/memories/import, POST /v1/memories/purge,
+        PUT /v1/profile/{key}, POST /v1/sessions/{session_id}/chat, POST /v1/sessions/{session_id}/messages,
+        POST /v1/sync
+    """,
+    "412, 422": """
+        PATCH /v1/memories/{memory_id}, DELETE /v1/memories/{memory_id}, PUT /v1/memories/by-key/{key},
+        POST /v1/memories/{memory_id}/confirm, POST /v1/memories/{memory_id}/restore,
+        POST /v1/memories/{memory_id}/supersede
+    """,
 }
 """What an operation may answer to what its schema allows."""
-UNMADE = [
-    "POST /v1/chat/completions",
-    "POST /v1/profile/proposals/{memory_id}/accept",
-    "DELETE /v1/profile/proposals/{memory_id}",
-    "GET /v1/sessions/{session_id}/attachments/{name}",
-    "PATCH /v1/projects/{project}",
-    "DELETE /v1/projects/{project}",
-    "POST /v1/embeddings",
-]
+UNMADE = """
+    POST /v1/chat/completions, POST /v1/profile/proposals/{memory_id}/accept,
+    DELETE /v1/profile/proposals/{memory_id}, GET /v1/sessions/{session_id}/attachments/{name},
+    PATCH /v1/projects/{project}, DELETE /v1/projects/{project}, POST /v1/embeddings
+"""
 """Operations on what is not made here, or on two things that have to fit each other, so most ids are not found."""
 MADE: dict[str, dict[str, Any]] = {
     "memories": {"title": "Something to remember"},
@@ -193,18 +177,23 @@ def _settings(ids: dict[str, list[str]]) -> str:
     lines += ["[checks.negative_data_rejection]", "expected-statuses = [400, 404, 409, 413, 415, 422, 405]"]
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/(chat/completions|responses|embeddings)"']
     lines += ["[operations.checks.positive_data_acceptance]", "expected-statuses = [200, 400, 404, 409]"]
-    for names, statuses in UNSAID.items():
-        lines += [f"[[operations]]\ninclude-name = {json.dumps(names)}"]
+    for statuses, names in UNSAID.items():
+        lines += [f"[[operations]]\ninclude-name = {_names_in(names)}"]
         lines += [
             "[operations.checks.positive_data_acceptance]",
             f'expected-statuses = ["2xx", 404, 405, 409, {statuses}]',
         ]
     lines += ['[[operations]]\ninclude-name = "GET /v1/models/{name}"', "[operations.parameters]"]
     lines += ['"path.name" = { dictionary = "models", probability = 0.7 }']
-    lines += [f"[[operations]]\ninclude-name = {json.dumps(UNMADE)}", "warnings = false"]
+    lines += [f"[[operations]]\ninclude-name = {_names_in(UNMADE)}", "warnings = false"]
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/(memories|tasks)/"']
     lines += ["[operations.checks.use_after_free]", "enabled = false"]
     return "\n".join(lines)
+
+
+def _names_in(text: str) -> str:
+    """The routes that a text names, as a list of TOML."""
+    return json.dumps([" ".join(each) for each in routes_in(text)])
 
 
 def _keys(client: httpx.Client) -> list[str]:

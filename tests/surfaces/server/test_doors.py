@@ -18,6 +18,7 @@ from tests.effort import share
 from tests.servers.http_server import Serve, Served, events, serving
 
 Json = dict[str, Any]
+Route = tuple[str, str]
 
 
 def routes_in(text: str) -> list[tuple[str, str]]:
@@ -25,27 +26,83 @@ def routes_in(text: str) -> list[tuple[str, str]]:
     return [(method, path) for method, path in (each.split() for each in text.split(",") if each.strip())]
 
 
-_WITHOUT_BODY = """
-    GET /health, GET /openapi.json, GET /ready, GET /v1/backup, GET /v1/facts, DELETE /v1/facts/{fact_id},
-    GET /v1/memories, GET /v1/memories/by-key/{key}, GET /v1/memories/export, GET /v1/memories/recall,
-    GET /v1/memories/search, GET /v1/memories/{memory_id}, DELETE /v1/memories/{memory_id},
-    POST /v1/memories/{memory_id}/confirm, GET /v1/memories/{memory_id}/history,
-    POST /v1/memories/{memory_id}/restore, GET /v1/memories/{memory_id}/timeline, GET /v1/models,
-    GET /v1/models/{name}, GET /v1/people, GET /v1/profile,
-    DELETE /v1/profile/proposals/{memory_id}, POST /v1/profile/proposals/{memory_id}/accept, DELETE /v1/profile/{key},
-    GET /v1/profile/{key}/history, GET /v1/projects, GET /v1/projects/{project}, DELETE /v1/projects/{project},
-    GET /v1/responses/{response}, GET /v1/sessions, GET /v1/sessions/search, GET /v1/sessions/{session_id},
-    DELETE /v1/sessions/{session_id}, GET /v1/sessions/{session_id}/attachments,
-    GET /v1/sessions/{session_id}/attachments/{name}, GET /v1/sessions/{session_id}/chat,
-    DELETE /v1/sessions/{session_id}/chat,
-    GET /v1/sessions/{session_id}/deletion, GET /v1/sessions/{session_id}/files,
-    GET /v1/sessions/{session_id}/files/{name}, GET /v1/sessions/{session_id}/messages,
-    DELETE /v1/sessions/{session_id}/messages, GET /v1/sessions/{session_id}/receipts,
-    GET /v1/sessions/{session_id}/usage, GET /v1/tasks, GET /v1/usage, GET /v1/users, DELETE /v1/users,
-    GET /v1/users/export, GET /v1/users/quota, DELETE /v1/users/quota,
-"""
+_NEEDS: dict[tuple[str, str], str] = {
+    ("", ""): """
+        GET /, GET /health, GET /login, POST /login, POST /logout, GET /openapi.json, GET /ready, GET /v1/models,
+        GET /v1/models/{name}, GET /v1/usage,
+    """,
+    ("read", "read"): """
+        POST /v1/context, GET /v1/facts, GET /v1/memories, GET /v1/memories/by-key/{key}, GET /v1/memories/export,
+        GET /v1/memories/recall, GET /v1/memories/search, GET /v1/memories/{memory_id},
+        GET /v1/memories/{memory_id}/history, GET /v1/memories/{memory_id}/timeline, GET /v1/people, GET /v1/profile,
+        GET /v1/profile/{key}/history, GET /v1/projects, GET /v1/projects/{project},
+        GET /v1/responses/{response}, GET /v1/sessions, GET /v1/sessions/search, GET /v1/sessions/{session_id},
+        GET /v1/sessions/{session_id}/attachments, GET /v1/sessions/{session_id}/attachments/{name},
+        GET /v1/sessions/{session_id}/chat,
+        GET /v1/sessions/{session_id}/files, GET /v1/sessions/{session_id}/files/{name},
+        GET /v1/sessions/{session_id}/messages, GET /v1/sessions/{session_id}/receipts,
+        GET /v1/sessions/{session_id}/usage, GET /v1/tasks, GET /v1/users/export,
+        GET /i/{identity}, GET /i/{identity}/c/{session_id}, GET /i/{identity}/c/{session_id}/cost,
+        GET /i/{identity}/c/{session_id}/earlier, GET /i/{identity}/c/{session_id}/export,
+        GET /i/{identity}/c/{session_id}/file/{name}, GET /i/{identity}/c/{session_id}/later,
+        GET /i/{identity}/c/{session_id}/noted, GET /i/{identity}/c/{session_id}/since,
+        GET /i/{identity}/c/{session_id}/stream, GET /i/{identity}/c/{session_id}/why, GET /i/{identity}/cost,
+        GET /i/{identity}/memory, GET /i/{identity}/memory/{memory_id}, GET /i/{identity}/people,
+        GET /i/{identity}/profile, GET /i/{identity}/profile/{key}, GET /i/{identity}/projects,
+        GET /i/{identity}/sessions, GET /i/{identity}/tasks,
+    """,
+    ("write", "write"): """
+        POST /v1/facts, POST /v1/memories, POST /v1/memories/batch, PUT /v1/memories/by-key/{key},
+        POST /v1/memories/import, POST /v1/people, PUT /v1/profile/{key}, POST /v1/tasks,
+        POST /i/{identity}/memory, POST /i/{identity}/profile, POST /i/{identity}/tasks,
+    """,
+    ("write", "curate"): """
+        DELETE /v1/facts/{fact_id}, PATCH /v1/memories/{memory_id}, DELETE /v1/memories/{memory_id},
+        POST /v1/memories/{memory_id}/confirm, POST /v1/memories/{memory_id}/restore,
+        POST /v1/memories/{memory_id}/supersede, DELETE /v1/profile/proposals/{memory_id}, DELETE /v1/profile/{key},
+        PUT /v1/profile/{key}/pin, PATCH /v1/projects/{project}, PATCH /v1/sessions/{session_id},
+        POST /v1/sessions/{session_id}/fork, POST /v1/sessions/{session_id}/messages,
+        PUT /v1/sessions/{session_id}/pin, PUT /v1/sessions/{session_id}/project,
+        PUT /v1/sessions/{session_id}/sensitivity, PATCH /v1/tasks/{task_id},
+        POST /i/{identity}/c/{session_id}/archive, POST /i/{identity}/c/{session_id}/fork,
+        POST /i/{identity}/c/{session_id}/mark, POST /i/{identity}/c/{session_id}/pin,
+        POST /i/{identity}/c/{session_id}/rename, POST /i/{identity}/memory/hide, POST /i/{identity}/memory/restore,
+        POST /i/{identity}/memory/{memory_id}/confirm, POST /i/{identity}/memory/{memory_id}/correct,
+        POST /i/{identity}/memory/{memory_id}/forget, POST /i/{identity}/memory/{memory_id}/mark,
+        POST /i/{identity}/memory/{memory_id}/restore, POST /i/{identity}/profile/{key}/forget,
+        POST /i/{identity}/profile/{key}/pin, POST /i/{identity}/profile/proposals/{memory_id}/reject,
+        POST /i/{identity}/tasks/{task_id},
+    """,
+    ("chat", "chat"): """
+        POST /v1/embeddings, POST /v1/profile/proposals/{memory_id}/accept, POST /v1/sessions,
+        POST /i/{identity}/say, POST /i/{identity}/profile/proposals/{memory_id}/accept,
+    """,
+    ("chat", "curate"): """
+        POST /v1/chat/completions, POST /v1/responses, POST /v1/sessions/{session_id}/chat,
+        DELETE /v1/sessions/{session_id}/chat, DELETE /v1/sessions/{session_id}/messages,
+        POST /i/{identity}/c/{session_id}/choose, POST /i/{identity}/c/{session_id}/edit,
+        POST /i/{identity}/c/{session_id}/retry, POST /i/{identity}/c/{session_id}/say,
+        POST /i/{identity}/c/{session_id}/stop,
+    """,
+    ("curate", "curate"): """
+        GET /v1/users, GET /v1/users/quota, PUT /v1/users/quota, DELETE /v1/users/quota,
+    """,
+    ("erase", "erase"): """
+        GET /v1/backup, POST /v1/memories/purge, DELETE /v1/projects/{project}, DELETE /v1/sessions/{session_id},
+        GET /v1/sessions/{session_id}/deletion, POST /v1/sync, DELETE /v1/users,
+        POST /i/{identity}/c/{session_id}/delete, POST /i/{identity}/memory/{memory_id}/purge,
+    """,
+}
+NEEDS: dict[Route, tuple[str, str]] = {route: pair for pair, text in _NEEDS.items() for route in routes_in(text)}
+"""The right that each route needs: for what is one's own, and for what is another's. A new route must say its own."""
+
+OWNERS_ALONE = routes_in("""
+    GET /i/{identity}/settings, POST /i/{identity}/settings, POST /i/{identity}/settings/key,
+""")
+
+
 ASKED: dict[tuple[str, str], Json | None] = {
-    **dict.fromkeys(routes_in(_WITHOUT_BODY)),
+    **{route: None for route in NEEDS if not re.match("/($|i/|login|logout)", route[1])},
     ("POST", "/v1/chat/completions"): {"model": "ada", "messages": [{"role": "user", "content": "hi"}]},
     ("POST", "/v1/responses"): {"model": "ada", "input": "hi"},
     ("POST", "/v1/embeddings"): {"model": "ada", "input": "hi"},
@@ -75,7 +132,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("POST", "/v1/sync"): {"machine": "0123456789ab", "is_trial": True},
     ("PUT", "/v1/users/quota"): {"day_usd": 1},
 }
-"""How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
+"""How to ask each route that is not the page's, so that it would answer."""
 
 _OF_A_USER = """
     GET /v1/users/export, DELETE /v1/users, GET /v1/users/quota, PUT /v1/users/quota, DELETE /v1/users/quota
@@ -86,11 +143,11 @@ QUERIES: dict[tuple[str, str], dict[str, str]] = {
 }
 """Parameters that a route needs; ids stand in braces."""
 
-ROUTES = sorted(ASKED, key=str)
-GUARDED = [route for route in ROUTES if route[1] not in OPEN_PATHS]
+EVERY = [*NEEDS, *OWNERS_ALONE]
+GUARDED = [route for route in ASKED if route[1] not in OPEN_PATHS]
 NAMING = [
     route
-    for route in ROUTES
+    for route in ASKED
     if re.search("_id}|{response}|{key}", route[1])
     and route not in {("PUT", "/v1/profile/{key}"), ("PUT", "/v1/memories/by-key/{key}")}
 ]
@@ -149,8 +206,10 @@ class World:
         *,
         query: Json | None = None,
         headers: Mapping[str, str] | None = None,
+        body: Json | None = None,
+        form: Json | None = None,
     ) -> httpx.Response:
-        """Ask a route as it wants to be asked."""
+        """Ask a route as it wants to be asked, with more in its body, or with a form."""
         method, path = route
         headers = dict(headers or {})
         if token is not None:
@@ -158,7 +217,8 @@ class World:
         return self.client.request(
             method,
             address(path, ids),
-            json=filled(ASKED[route], ids),
+            json={**filled(ASKED[route], ids), **body} if body else filled(ASKED.get(route), ids),
+            data=form,
             params={key: each.format(**ids) for key, each in QUERIES.get(route, {}).items()} | (query or {}),
             headers=headers,
         )
@@ -219,6 +279,7 @@ def nowhere(name: str) -> dict[str, str]:
         "project": f"project {uuid.uuid4()}",
         "response": f"resp_{uuid.uuid4().hex}{uuid.uuid4().hex}",
         "name": name,
+        "identity": name,
     }
 
 
@@ -263,14 +324,9 @@ def routes_of(routes: Any) -> Iterator[tuple[str, str]]:
                 yield method, route.path
 
 
-def _is_page(path: str) -> bool:
-    """Return whether it is the page's, which `tests/surfaces/page` tries."""
-    return path in {"/", "/login", "/logout"} or path.startswith("/i/")
-
-
 def test_every_route_of_the_app_is_tried_here(world: World) -> None:
     there = {(method, path) for method, path in routes_of(world.served.app.routes) if method != "HEAD"}
-    assert {(method, path) for method, path in there if not _is_page(path)} == set(ASKED)
+    assert there == {*EVERY}
     assert any(route.matches({"type": "http", "path": "/health", "method": "GET"})[0] is Match.FULL
                for route in world.served.app.routes)  # fmt: skip
 
@@ -291,7 +347,7 @@ WRONG: list[dict[str, str]] = [
 
 
 def test_nobody_comes_in_without_a_valid_token(world: World) -> None:
-    for route in GUARDED:
+    for route in [route for route in EVERY if route[1] not in {*OPEN_PATHS, "/login"}]:
         ids = nowhere("ada")
         for headers in share(WRONG, route):
             response = world.ask(route, ids, headers=headers)
@@ -355,7 +411,7 @@ HOSTS = [
 
 
 def test_a_request_by_another_name_is_refused(world: World) -> None:
-    for route in ROUTES:
+    for route in EVERY:
         ids = nowhere("ada")
         for host in share(HOSTS, route):
             assert world.ask(route, ids, world.tokens["ada"], headers={"Host": host}).status_code == 421, (route, host)
@@ -374,7 +430,7 @@ FOREIGN = [
 
 
 def test_a_page_of_another_site_is_refused(world: World) -> None:
-    for route in ROUTES:
+    for route in EVERY:
         ids = nowhere("ada")
         for headers in share(FOREIGN, route):
             response = world.ask(route, ids, world.tokens["ada"], headers=headers)

@@ -17,7 +17,7 @@ from chatbot.server import earlier_requests
 from chatbot.server.earlier_requests import Requests
 from chatbot.stores.plugins import open_place
 from tests.servers.http_server import Serve, events, serving, wait_until
-from tests.surfaces.server.test_doors import proposal
+from tests.surfaces.server.test_doors import ASKED, World, named, routes_in
 
 
 def _post(client: httpx.Client, path: str, key: str, **body: Any) -> httpx.Response:
@@ -78,64 +78,38 @@ def test_what_failed_can_be_tried_again_with_the_same_key(http: Serve) -> None:
         assert _post(client, path, "a", text="hello", stream=False).json()["reply"] == "up again"
 
 
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """As many keys as are kept for a caller, for a test that makes more."""
-    monkeypatch.setattr(earlier_requests, "MOST", 20)
-    return 20
-
-
 MESSAGE = {"role": "user", "content": "The ferry leaves at nine"}
-WRITES: list[tuple[str, str, dict[str, Any]]] = [
-    ("POST", "/v1/sessions", {"title": "A ferry"}),
-    ("PATCH", "/v1/sessions/{session}", {"title": "A boat"}),
-    ("POST", "/v1/sessions/{session}/fork", {}),
-    ("POST", "/v1/sessions/{session}/chat", {"text": "The ferry leaves at nine", "stream": False}),
-    ("DELETE", "/v1/sessions/{session}/chat", {}),
-    ("POST", "/v1/chat/completions", {"model": "ada", "session_id": "new", "messages": [MESSAGE]}),
-    ("POST", "/v1/responses", {"model": "ada", "session_id": "new", "input": "The ferry leaves at nine"}),
-    ("POST", "/v1/memories", {"title": "The ferry leaves at nine"}),
-    ("PATCH", "/v1/memories/{memory}", {"title": "It leaves at ten"}),
-    ("POST", "/v1/memories/{memory}/confirm", {}),
-    ("DELETE", "/v1/memories/{memory}", {}),
-    ("POST", "/v1/tasks", {"title": "Book the ferry", "priority": "high"}),
-    ("PATCH", "/v1/tasks/{task}", {"status": "completed"}),
-    ("POST", "/v1/facts", {"subject": "ferry", "predicate": "leaves at", "object": "nine"}),
-    ("POST", "/v1/people", {"name": "Samantha", "alias": "Sam"}),
-    ("PUT", "/v1/profile/boat", {"value": "The ferry"}),
-    ("PUT", "/v1/profile/drink/pin", {"undo": True}),
-    ("DELETE", "/v1/profile/pet", {}),
-    ("POST", "/v1/profile/proposals/{proposal}/accept", {}),
-    ("DELETE", "/v1/profile/proposals/{other}", {}),
-]
+WRITES = routes_in("""
+    POST /v1/sessions, PATCH /v1/sessions/{session_id}, POST /v1/sessions/{session_id}/fork,
+    POST /v1/sessions/{session_id}/chat, DELETE /v1/sessions/{session_id}/chat,
+    POST /v1/chat/completions, POST /v1/responses, POST /v1/memories, PATCH /v1/memories/{memory_id},
+    POST /v1/memories/{memory_id}/confirm, DELETE /v1/memories/{memory_id}, POST /v1/tasks, PATCH /v1/tasks/{task_id},
+    POST /v1/facts, POST /v1/people, PUT /v1/profile/{key}, PUT /v1/profile/{key}/pin, DELETE /v1/profile/{key},
+    POST /v1/profile/proposals/{memory_id}/accept, DELETE /v1/profile/proposals/{memory_id},
+""")
 
 
 def test_every_write_is_answered_again_by_a_server_that_was_started_anew() -> None:
-    with serving() as served, served.client() as client:
-        made = {
-            name: client.post(f"/v1/{kind}", json={"title": f"one of the {kind}"}).json()["id"]
-            for name, kind in (("session", "sessions"), ("memory", "memories"), ("task", "tasks"))
-        }
-        for name in ("proposal", "other"):
-            made[name] = client.post("/v1/memories", json=proposal(name)).json()["id"]
-        for key in ("drink", "pet"):
-            client.put(f"/v1/profile/{key}", json={"value": "any"}).raise_for_status()
-        first = [_write(client, *write, made) for write in WRITES]
+    with serving(tokens=True) as served, served.client() as client:
+        world = World(served, client, {"ada": served.token("ada")})
+        made = {route: world.ids(named(route)) for route in WRITES}
+        first = [_write(world, route, ids) for route, ids in made.items()]
         assert all(answer.is_success for answer in first), [answer.text for answer in first]
-        counts = _counts(client)
-    with serving() as served, served.client() as client:
-        again = [_write(client, *write, made) for write in WRITES]
-        assert _counts(client) == counts
+        counts = _counts(world)
+    with serving(tokens=True) as served, served.client() as client:
+        world = World(served, client, world.tokens)
+        again = [_write(world, route, ids) for route, ids in made.items()]
+        assert _counts(world) == counts
     for one, other in zip(first, again, strict=True):
         assert (one.status_code, _lasting(one)) == (other.status_code, _lasting(other)), one.request.url
         assert other.headers["idempotency-replayed"] == "true"
     [kept] = (file.read_text(encoding="utf-8") for file in Path("identities/.server").glob("requests-*"))
-    assert not re.search("ferry|nine|boat|Sam|completed", kept)
+    assert not re.search("plugh|hello|something|Maria|Mary|Oslo|completed", kept)
 
 
-def _write(client: httpx.Client, method: str, path: str, body: dict[str, Any], made: dict[str, str]) -> httpx.Response:
-    key = {"Idempotency-Key": f"{method} {path}"}
-    return client.request(method, path.format(**made), json=body or None, headers=key)
+def _write(world: World, route: tuple[str, str], ids: dict[str, str]) -> httpx.Response:
+    body = {"session_id": "new"} if "model" in (ASKED[route] or {}) else None
+    return world.ask(route, ids, world.tokens["ada"], headers={"Idempotency-Key": " ".join(route)}, body=body)
 
 
 def _lasting(answer: httpx.Response) -> Any:
@@ -143,12 +117,13 @@ def _lasting(answer: httpx.Response) -> Any:
     return {name: value for name, value in answer.json().items() if name != "used_at"} if answer.content else None
 
 
-def _counts(client: httpx.Client) -> dict[str, int]:
+def _counts(world: World) -> dict[str, int]:
     asked = {"memories": {"status": ["active", "deleted"]}, "tasks": {"status": ["pending", "completed"]}}
-    return {
-        kind: len(client.get(f"/v1/{kind}", params=asked.get(kind)).json()["data"])
-        for kind in ("sessions", "memories", "tasks", "facts")
-    }
+    with world.served.client(world.tokens["ada"]) as client:
+        return {
+            kind: len(client.get(f"/v1/{kind}", params={"limit": 100, **asked.get(kind, {})}).json()["data"])
+            for kind in ("sessions", "memories", "tasks", "facts")
+        }
 
 
 def test_a_turn_of_a_stream_is_told_again_with_its_tools_answer_and_usage(http: Serve) -> None:
@@ -236,14 +211,17 @@ def test_a_key_that_another_caller_used_tells_nothing(http: Serve) -> None:
         assert _post(grace, "/v1/sessions", "shared", title="plugh").json()["id"] != session
 
 
-def test_records_of_requests_are_bounded_expire_and_survive_damage(tmp_path: Path, few: int) -> None:
+def test_records_of_requests_are_bounded_expire_and_survive_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(earlier_requests, "MOST", 20)
     now = [utc_now()]
     requests = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
     for n in range(100):
         assert requests.begin("me", str(n), "r") is None
         requests.end("me", str(n), 200, {"id": str(n)})
     [file] = (tmp_path / "s").glob("requests-*")
-    assert len(json.loads(file.read_bytes())) == few
+    assert len(json.loads(file.read_bytes())) == 20
     other = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
     known = other.begin("me", "99", "r")
     assert known is not None

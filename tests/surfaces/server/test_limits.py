@@ -1,22 +1,39 @@
-"""Requests too large, too slow, too many or broken are refused, and harm nobody else."""
+"""Requests too large, too slow, broken, or beyond a daily quota are refused, and harm nobody else."""
 
 import base64
+import json
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
 
+import httpx
+import openai
 import pytest
+from msgspec.structs import replace
 
+from chatbot.chat.calls import Calls
+from chatbot.chat.ledger import NO_QUOTA, Ledger, Quota
+from chatbot.config import BudgetSettings
+from chatbot.errors import QuotaExceeded
+from chatbot.messages import Message
+from chatbot.models import ScriptedModel
+from chatbot.server.callers import Accounts, Grant, ServerCaller
+from chatbot.stores.access import GUEST_RIGHTS, Right
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, Served, wait_until
 
 
-def _raw(served: Served, data: bytes) -> bytes:
-    """Send bytes, and read what comes until the server hangs up."""
-    with socket.create_connection(served.address, timeout=PATIENCE_S) as connection:
-        with suppress(ConnectionError):  # it may hang up before all is sent
-            connection.sendall(data)
-        return _rest(connection)
+def _raw(served: Served, *sent: bytes) -> list[bytes]:
+    """Send bytes, each of these over a connection of its own, and read what comes until the server hangs up."""
+    with ExitStack() as stack:
+        connections = []
+        for data in sent:
+            connections.append(stack.enter_context(socket.create_connection(served.address, timeout=PATIENCE_S)))
+            with suppress(ConnectionError):  # it may hang up before all is sent
+                connections[-1].sendall(data)
+        return [_rest(each) for each in connections]
 
 
 def _rest(connection: socket.socket) -> bytes:
@@ -69,29 +86,29 @@ def test_a_head_of_more_than_32_kib_is_refused_however_it_is_made_up(small: Serv
         for headers in (1, 50):
             filling = "".join(f"X-{number}: {'x' * (size // headers - 8)}\r\n" for number in range(headers))
             requests.append(head.format("v1/models", filling))
-        for request in requests:
-            assert _raw(small, request.encode()).split(b" ")[1] == (b"400" if size > 32 * 1024 else b"200")
+        for answer in _raw(small, *(request.encode() for request in requests)):
+            assert answer.split(b" ")[1] == (b"400" if size > 32 * 1024 else b"200")
     with small.client() as client:
         assert client.get("/health").is_success
 
 
 def test_a_length_that_is_none_is_refused(small: Served) -> None:
-    for length in ("-1", "1e9", "99999999999999999999", "x"):
-        head = f"POST /v1/memories HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{{}}"
-        assert _raw(small, head.encode()).split(b"\r\n")[0].split()[1] in {b"400", b"413"}
+    head = "POST /v1/memories HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{{}}"
+    for answer in _raw(small, *(head.format(each).encode() for each in ("-1", "1e9", "99999999999999999999", "x"))):
+        assert answer.split(b"\r\n")[0].split()[1] in {b"400", b"413"}
 
 
 def test_a_client_that_sends_its_body_too_slowly_is_told_so(small: Served) -> None:
     head = b"POST /v1/memories HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += b"Content-Length: 99\r\n\r\n{"
     started = time.monotonic()
-    assert b"408 " in _raw(small, head).split(b"\r\n")[0]
+    assert b"408 " in _raw(small, head)[0].split(b"\r\n")[0]
     assert time.monotonic() - started < PATIENCE_S / 2
 
 
 def test_a_client_that_never_says_what_it_wants_is_left_also_after_an_answer(small: Served) -> None:
-    for begun in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "):
-        assert _raw(small, begun) == b""
+    begun = (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+    assert _raw(small, *begun) == [b""] * 3
     with socket.create_connection(small.address, timeout=PATIENCE_S) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         received = b""
@@ -102,7 +119,7 @@ def test_a_client_that_never_says_what_it_wants_is_left_also_after_an_answer(sma
 
 
 def test_a_client_that_takes_nothing_of_a_stream_is_left_and_the_turn_goes_on(http: Serve) -> None:
-    served = http([("w" * 4096 + " ") * 1200], config="[server]\nrequest_timeout_s = 0.5\n")
+    served = http([("w" * 65_536 + " ") * 75], config="[server]\nrequest_timeout_s = 0.5\n")
     with served.client() as client, socket.socket() as connection:
         session = client.post("/v1/sessions", json={}).json()["id"]
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -131,8 +148,7 @@ NO_REQUESTS = [
 
 def test_what_is_no_request_harms_nobody(http: Serve) -> None:
     served = http(config="[server]\nrequest_timeout_s = 0.5\n", tokens=True)
-    for data in NO_REQUESTS:
-        answer = _raw(served, data)
+    for answer in _raw(served, *NO_REQUESTS):
         assert answer == b"" or answer.split()[1] in {b"400", b"401", b"421"}
     with served.client() as client:
         assert client.get("/health").is_success
@@ -148,3 +164,79 @@ def test_a_body_that_is_no_json_or_not_said_to_be_is_refused(small: Served) -> N
             answer = client.post("/v1/sessions", content=body, headers={"Content-Type": "application/json"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_value"), body
         assert client.get("/v1/sessions").json()["data"] == []
+
+
+ASKED = [Message("user", "Which star is that?")]
+
+
+@pytest.fixture
+def served(http: Serve) -> Served:
+    return http(["Castor."] * 20)
+
+
+def _token(served: Served, quota: Quota = NO_QUOTA, user_quota: Quota = NO_QUOTA) -> str:
+    rights: frozenset[Right] = GUEST_RIGHTS | {"curate"}
+    grant = Grant(("ada",), "full", rights=rights, quota=quota, user_quota=user_quota)
+    text, _ = served.identities.tokens.add("shop", grant)
+    return text
+
+
+def _ask(client: httpx.Client, user: str | None = None) -> httpx.Response:
+    headers = {} if user is None else {"X-Chatbot-User": user}
+    body = {"model": "ada", "messages": [{"role": "user", "content": "Which star is that?"}], "max_tokens": 20}
+    return client.post("/v1/chat/completions", json=body, headers=headers)
+
+
+def test_a_token_beyond_its_quota_is_told_when_it_is_free_again(served: Served) -> None:
+    text = _token(served, quota=Quota(day_tokens=200))
+    with served.client(text) as client:
+        answers = [_ask(client) for _ in range(12)]
+        assert [answers[0].status_code, answers[-1].status_code] == [200, 429]
+        error = answers[-1].json()["error"]
+        assert (error["type"], error["code"]) == ("rate_limit_error", "quota_exceeded")
+        assert "of this token a day = 200 tokens" in error["message"]
+        assert "free again at" in error["message"]
+        assert 0 < int(answers[-1].headers["retry-after"]) <= 24 * 3600
+        usage = client.get("/v1/usage").json()
+        assert usage["user"] is None
+        assert usage["token"]["day_tokens"] == 200
+        assert 0 < usage["token"]["spent_tokens"] <= 200
+    asked: Any = [{"role": "user", "content": "Which star is that? " * 50}]
+    official = openai.OpenAI(base_url=f"{served.url}/v1", api_key=text)
+    with official, pytest.raises(openai.RateLimitError, match="free again at"):
+        official.chat.completions.create(model="ada", messages=asked)
+    served.identities.tokens.limit("shop", lambda token: replace(token, quota=Quota()))
+    with served.client(text) as client:
+        assert _ask(client).status_code == 200
+
+
+def test_each_user_has_a_quota_and_one_of_their_own_beats_it(served: Served) -> None:
+    with served.client(_token(served, user_quota=Quota(day_tokens=150))) as client:
+        while _ask(client, "alice").status_code == 200:
+            pass
+        assert "of this user a day = 150 tokens" in _ask(client, "alice").json()["error"]["message"]
+        assert _ask(client, "bob").status_code == 200
+        assert _ask(client).status_code == 200
+        given = client.put("/v1/users/quota?user=alice", json={"day_tokens": 5000}).json()
+        assert given["day_tokens"] == 5000
+        assert _ask(client, "alice").status_code == 200
+        assert client.get("/v1/usage", headers={"X-Chatbot-User": "alice"}).json()["user"]["day_tokens"] == 5000
+        assert client.delete("/v1/users/quota?user=alice").json()["day_tokens"] == 150
+        assert _ask(client, "alice").status_code == 429
+    guest = served.token("ada", rights=["read", "chat", "write"])
+    with served.client(guest) as client:
+        assert client.put("/v1/users/quota?user=alice", json={"day_tokens": 1}).status_code == 403
+        assert client.get("/v1/users/quota?user=alice").status_code == 403
+    server = Path("identities/.server")
+    assert b"alice" not in b"".join(each.read_bytes() for each in server.glob("*") if each.is_file())
+
+
+async def test_a_refusal_of_one_payer_leaves_nothing_reserved_at_the_other(tmp_path: Path) -> None:
+    caller = ServerCaller(
+        token="tk_1", quota=Quota(day_tokens=1000), user="al", namespace="user:al", user_quota=Quota(0, 1)
+    )
+    payers = Accounts.of(tmp_path).payers(caller)
+    calls = Calls(ScriptedModel([]), Ledger(tmp_path / "ada"), BudgetSettings(), reply_tokens=50, payers=payers)
+    with pytest.raises(QuotaExceeded, match="of this user"):
+        await calls.ask("answer", ASKED)
+    assert json.loads((tmp_path / "reservations.json").read_text())["reservations"] == []

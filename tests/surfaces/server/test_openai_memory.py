@@ -1,6 +1,8 @@
 """Memory for clients that know an address and a key: how a request finds its session, and what it never finds."""
 
+import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -10,6 +12,8 @@ import pytest
 from chatbot.chat.memory_block import system_notice
 from chatbot.errors import ProviderFailed
 from chatbot.messages import ToolCall
+from tests.effort import NIGHTLY
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, Served
 
 Say = dict[str, Any]
@@ -50,9 +54,15 @@ def _sessions(client: httpx.Client) -> list[Any]:
     return list(client.get("/v1/sessions").json()["data"])
 
 
-def _transcript(client: httpx.Client, session_id: str) -> list[tuple[str, str]]:
-    data = client.get(f"/v1/sessions/{session_id}/messages").json()["data"]
+def _transcript(client: httpx.Client, session_id: str, **headers: str) -> list[tuple[str, str]]:
+    data = client.get(f"/v1/sessions/{session_id}/messages", headers=headers).json()["data"]
     return [(each["role"], each["content"]) for each in data]
+
+
+def _said(client: httpx.Client, session_id: str, user: str | None = None) -> list[str]:
+    """What the user said in a session."""
+    entries = _transcript(client, session_id, **({"X-Chatbot-User": user} if user else {}))
+    return [text for role, text in entries if role == "user"]
 
 
 def _prompt(served: Served) -> str:
@@ -108,7 +118,7 @@ def test_an_edited_history_forks_and_a_forged_reply_is_never_kept(served: Served
         entries = _transcript(client, session["id"])
         assert entries[0] == ("user", "I play chess.")
         assert not any("swordfish" in text for _, text in entries if "You said" not in text)
-    assert [text for role, text in _transcript(client, other["session_id"]) if role == "user"] == [
+    assert _said(client, other["session_id"]) == [
         "I play chess.",
         "I live in Rome.",
         "Where do I live?",
@@ -137,7 +147,7 @@ def test_a_session_that_went_on_elsewhere_is_forked(client: httpx.Client) -> Non
     client.post(f"/v1/sessions/{first['session_id']}/chat", json={"text": "From the page.", "stream": False})
     later = _chat(client, _user("I play chess."), _reply(first), _user("And go."))
     assert later["session_id"] != first["session_id"]
-    assert [text for role, text in _transcript(client, later["session_id"]) if role == "user"] == [
+    assert _said(client, later["session_id"]) == [
         "I play chess.",
         "And go.",
     ]
@@ -322,3 +332,83 @@ SIDE_CALLS = [
     f"### Task:\n{task}\n\n### Guidelines:\n- Be brief.\n\n### Output:\nJSON format: {form}\n\n{_HISTORY}"
     for task, form in _OPEN_WEBUI
 ]
+
+
+TEXTS = ("hi", "ok", "thanks", "and then?", "why?", "tell me more")
+"""Few, so that conversations of different people are alike."""
+
+
+@dataclass
+class Talk:
+    """One conversation as its client holds it, and the sessions in which it was answered."""
+
+    user: str
+    shows: Callable[[list[Say]], list[Say]]
+    said: list[Say] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)
+
+    def say(self, client: httpx.Client, text: str) -> None:
+        self.said.append(_user(text))
+        answer = _chat(client, *self.shows(self.said), user=self.user)
+        self.sessions.append(answer["session_id"])
+        self.said.append(_reply(answer))
+
+
+def whole(said: list[Say]) -> list[Say]:
+    return said
+
+
+def window(said: list[Say]) -> list[Say]:
+    return said[-5:]
+
+
+def cleaned(said: list[Say]) -> list[Say]:
+    return [{**each, "content": each["content"].removeprefix("You said: ")} for each in said]
+
+
+def short_and_cleaned(said: list[Say]) -> list[Say]:
+    return cleaned(said[-5:])
+
+
+WAYS = (whole, window, cleaned, short_and_cleaned)
+
+
+@pytest.mark.parametrize("shows", WAYS)
+def test_ten_turns_are_one_session_whatever_part_of_the_history_a_client_sends(
+    served: Served, client: httpx.Client, shows: Callable[[list[Say]], list[Say]]
+) -> None:
+    talk = Talk("alice", shows)
+    for number in range(10):
+        talk.say(client, f"My {number}th remark is about {TEXTS[number % 6]}")
+    assert len(set(talk.sessions)) == 1
+    assert len(_said(client, talk.sessions[0], "alice")) == 10
+    assert all(_prompt(served).count(f"My {number}th remark") <= 2 for number in range(10)), "not recalled as well"
+
+
+def test_two_conversations_that_begin_alike_keep_their_first_exchange_each(client: httpx.Client) -> None:
+    talks = [Talk("alice", cleaned), Talk("alice", whole)]
+    for text in ("hi", "{}", "go on, {}", "and {}"):
+        for number, talk in enumerate(talks):
+            talk.say(client, text.format(f"number {number}"))
+    for number, talk in enumerate(talks):
+        said = ["hi", f"number {number}", f"go on, number {number}", f"and number {number}"]
+        assert _said(client, talk.sessions[-1], "alice") == said
+        assert len(set(talk.sessions)) == 2
+
+
+@pytest.mark.timeout(10 * PATIENCE_S)
+def test_no_conversation_ever_gets_into_the_session_of_another(http: Serve) -> None:
+    """Made-up conversations of two users that are alike, with edits and replies that are made again."""
+    served = http(tokens=True, config="[server]\nrate_per_minute = 0\n")
+    chance = random.Random(34)
+    owners: dict[str, Talk] = {}
+    with served.client(served.token("ada", memory="on")) as client:
+        for _ in range(50 if NIGHTLY else 2):
+            talks = [Talk(chance.choice(("alice", "bob")), chance.choice(WAYS)) for _ in range(10)]
+            for _ in range(40):
+                talk = chance.choice(talks)
+                if talk.said and chance.random() < 0.25:
+                    del talk.said[2 * chance.randrange(len(talk.said) // 2) :]  # edited there, or asked again
+                talk.say(client, chance.choice(TEXTS))
+            for talk in talks:
+                assert all(owners.setdefault(each, talk) is talk for each in talk.sessions), talk

@@ -12,22 +12,14 @@ from pydantic import BaseModel, TypeAdapter
 
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall
 from tests.servers.http_server import Serve, Served, events
-from tests.surfaces.server.test_openai import official, refusing
+from tests.surfaces.server.test_openai import PIXEL, Point, official
 
-__all__ = ["refusing"]
-
-PIXEL = "data:image/png;base64,iVBORw0KGgo="
 WEATHER: Any = {
     "type": "function",
     "name": "weather",
     "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
     "strict": False,
 }
-
-
-class Point(BaseModel):
-    x: int
-    y: int
 
 
 @pytest.fixture
@@ -277,29 +269,6 @@ def test_an_error_names_the_item_of_the_input(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         client.responses.create(model="ada", input="x", extra_body={"text": {"format": {"type": "xml"}}})
     assert raised.value.param == "text.format.type"
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        ({"input": ""}, 400, "invalid_value"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "unsupported_value"),
-        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, 400, "invalid_value"),
-        ({"tools": [{"type": "web_search"}]}, 400, "unsupported_value"),
-        ({"background": True}, 400, "unsupported_value"),
-        ({"prompt": {"id": "x"}}, 400, "unsupported_value"),
-        ({"conversation": "0196d5e4-0000-7000-8000-000000000000"}, 404, "session_not_found"),
-        ({"previous_response_id": "resp_0"}, 404, "previous_response_not_found"),
-        ({"conversation": "new", "previous_response_id": "resp_0"}, 400, "invalid_value"),
-        ({"temperature": 5}, 400, "invalid_value"),
-    ],
-)
-def test_what_cannot_be_done_is_a_clear_error(
-    refusing: openai.OpenAI, body: dict[str, object], status: int, code: str
-) -> None:
-    with pytest.raises(openai.APIStatusError) as raised:
-        refusing.responses.create(model="ada", input="hi", extra_body=body)
-    assert (raised.value.status_code, raised.value.code) == (status, code)
 
 
 @pytest.fixture

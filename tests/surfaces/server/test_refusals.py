@@ -20,7 +20,7 @@ import pytest
 from chatbot.stores import group_commit
 from chatbot.stores.files import stamp
 from tests.servers.http_server import Served, serving, wait_until
-from tests.surfaces.server.test_doors import ASKED, NAMING, QUERIES, address
+from tests.surfaces.server.test_doors import ASKED, NAMING, address, filled
 
 MISSING = "0196d5e4-0000-7000-8000-000000000000"
 TITLE = "for the owner alone"
@@ -83,10 +83,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("world"))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(group_commit, "_pool", [ThreadPoolExecutor()])  # one that began before would not be heard
-        threading.setprofile(road)
         with serving(tokens=True) as served, served.client(served.token("ada", "grace")) as owner:
             closed = _fill(owner)
+        patch.setattr(group_commit, "_pool", [ThreadPoolExecutor()])  # one that began before would not be heard
+        threading.setprofile(road)
         with serving(tokens=True) as served, served.client(served.token("ada", clearance="familiar")) as guest:
             tokens = Path("identities", ".server", "tokens.json")
             wait_until(lambda: (known := stamp(tokens)) is not None and known.is_settled())
@@ -119,14 +119,9 @@ def _fill(owner: httpx.Client) -> dict[str, str]:
 
 
 def _asking(route: tuple[str, str]) -> Ask:
-    method, path = route
-
     def ask(client: httpx.Client, named: str) -> httpx.Response:
-        body = ASKED[route]
-        body = {**body, "by": MISSING} if body and "by" in body else body
-        ids = dict.fromkeys(_NAMED.findall(path), named) | {"name": "session.json"}
-        query = dict.fromkeys(QUERIES.get(route, {}), named)
-        return client.request(method, address(path, ids), json=body, params=query)
+        ids = dict.fromkeys(_NAMED.findall(route[1]), named) | {"name": "session.json", "other_id": MISSING}
+        return client.request(route[0], address(route[1], ids), json=filled(ASKED[route], ids))
 
     return ask
 

@@ -1,16 +1,13 @@
 """`chatbot serve` and `chatbot token` as processes: where they listen, how they stop, and what a kill loses."""
 
 import asyncio
-import json
 import signal
 import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -23,41 +20,21 @@ from chatbot.server.identities import Identities
 from chatbot.server.serve import listening, serve
 from tests import command
 from tests.patience import PATIENCE_S
-from tests.servers.http_server import events
+from tests.servers.http_server import events, server_process
 
+SERVE = ("-m", "chatbot", "serve", "-m", "scripted", "--port", "0")
 SCRIPT = "word " * 9000
-
-
-def _chatbot(*arguments: str, code: int = 0) -> str:
-    done = command.run(*arguments)
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
-
-
-@contextmanager
-def _serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "chatbot", "serve", "-m", "scripted", "--port", "0", *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process, process.stdout.readline().split()[0]
-        finally:
-            process.kill()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_others_may_not_reach_it_while_nobody_has_a_token(host: str) -> None:
-    told = _chatbot("serve", "--host", host, code=3)
-    assert "can be reached from other machines" in told
-    assert "chatbot token add" in told
+    command.fails(3, "can be reached from other machines", "serve", "--host", host)
+    command.fails(3, "chatbot token add", "serve", "--host", host)
 
 
 def test_with_a_token_others_may_reach_it() -> None:
-    token = _chatbot("token", "add", "phone", "--clearance", "full").strip()
-    with _serving("--host", "0.0.0.0") as (_, url):
+    token = command.from_json("token", "add", "phone", "--clearance", "full")["token"]
+    with server_process(*SERVE, "--host", "0.0.0.0") as (_, [url, *_]):
         local = url.replace("0.0.0.0", "127.0.0.1")
         for headers, status in (({}, 401), ({"Authorization": f"Bearer {token}"}, 200)):
             assert httpx.get(f"{local}/v1/models", headers=headers, timeout=PATIENCE_S).status_code == status
@@ -73,13 +50,13 @@ def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
 
 def test_a_port_that_is_taken_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert "is not available" in _chatbot("serve", "--port", str(taken.getsockname()[1]), code=3)
+        command.fails(3, "is not available", "serve", "--port", str(taken.getsockname()[1]))
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
     Path("config.toml").write_text(f'[model]\nname = "scripted"\nscript = ["{SCRIPT}"]\n', encoding="utf-8")
-    with _serving() as (process, url), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
+    with server_process(*SERVE) as (process, [url, *_]), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         session = client.post("/v1/sessions", json={}).json()["id"]
         with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "talk to me"}) as response:
             told = events(response)
@@ -88,7 +65,7 @@ def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
             with suppress(httpx.HTTPError):  # it is cut off where it does not end in time
                 list(told)
         assert process.wait(PATIENCE_S) in {0, 130, -end}
-    said = json.loads(_chatbot("sessions", "show", session, "--json"))["entries"]
+    said = command.from_json("sessions", "show", session)["entries"]
     words = said[1]["content"].split()
     marks = [] if len(words) == len(SCRIPT.split()) else [("error", STOPPED)]  # if it did not end in time
     assert {*words} == {"word"}
@@ -96,30 +73,28 @@ def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
 
 
 def test_a_token_is_shown_once_and_kept_as_a_hash_that_others_cannot_read() -> None:
-    made: dict[str, Any] = json.loads(
-        _chatbot("token", "add", "phone", "--for", "ada", "--clearance", "familiar", "--rate", "7", "--json")
-    )
+    made = command.from_json("token", "add", "phone", "--for", "ada", "--clearance", "familiar", "--rate", "7")
     assert made["token"].startswith("cbt_")
     assert (made["clearance"], made["rate_per_minute"], made["identities"]) == ("familiar", 7, ["ada"])
     file = next(Path.home().rglob("tokens.json"))
     assert made["token"] not in file.read_text(encoding="utf-8")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    listed = _chatbot("token", "list")
+    listed = command.ok("token", "list")
     assert made["id"] in listed
     assert "phone" in listed
     assert made["token"] not in listed
-    assert "sha256" not in _chatbot("token", "list", "--json")
-    assert made["id"] in _chatbot("token", "revoke", "phone")
-    assert "No tokens yet" in _chatbot("token", "list")
+    assert "sha256" not in command.ok("token", "list", "--json")
+    assert made["id"] in command.ok("token", "revoke", "phone")
+    assert "No tokens yet" in command.ok("token", "list")
 
 
 def test_what_is_wrong_with_a_token_is_told() -> None:
-    assert "--clearance" in _chatbot("token", "add", "phone", code=2)
-    assert "identity" in _chatbot("token", "add", "phone", "--clearance", "full", "--for", "nobody", code=4)
-    assert "no tokens are called" in _chatbot("token", "revoke", "nothing", code=4)
-    _chatbot("token", "add", "twin", "--clearance", "public")
-    assert "already" in _chatbot("token", "add", "twin", "--clearance", "public", code=2)
+    command.from_json("token", "add", "twin", "--clearance", "public")
+    command.fails(2, "--clearance", "token", "add", "phone")
+    command.fails(4, "identity", "token", "add", "phone", "--clearance", "full", "--for", "nobody")
+    command.fails(4, "no tokens are called", "token", "revoke", "nothing")
+    command.fails(2, "already", "token", "add", "twin", "--clearance", "public")
 
 
 WITHOUT_EXTRA = """
@@ -132,8 +107,8 @@ raise SystemExit(main(sys.argv[2:]))
 
 @pytest.mark.parametrize(("package", "start", "extra"), [("fastapi", "serve", "web"), ("mcp", "mcp", "mcp")])
 def test_without_the_extra_the_one_command_that_brings_it_is_told(package: str, start: str, extra: str) -> None:
-    command = [sys.executable, "-c", WITHOUT_EXTRA, package, start]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    arguments = [sys.executable, "-c", WITHOUT_EXTRA, package, start]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert f"pip install 'chatbot-runtime[{extra}]'" in done.stderr
 

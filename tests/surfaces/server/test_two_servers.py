@@ -22,12 +22,20 @@ from chatbot.server.turns import RemoteTurn, RunningTurn
 from tests.command import project
 from tests.patience import PATIENCE_S
 from tests.postgres import fresh_database
-from tests.servers.http_server import events
+from tests.servers.http_server import events, server_process
 from tests.servers.http_server import serving as serving_http
-from tests.servers.server_process import ServerProcess
 
 DAY = "[budget]\nday_tokens = 4000\n"
 WORDS = "word " * 2000
+SLOWLY = """
+import sys
+from chatbot.cli.main import main
+from chatbot.models.scripted import ScriptedModel
+from chatbot.stores.postgres import place
+ScriptedModel.__init__.__kwdefaults__["delay_s"] = 0.02
+place.LAPSES_AFTER_S = 1.0
+sys.exit(main(["serve", "--port", "0"]))
+"""
 
 
 @pytest.fixture(params=["files", "postgres"])
@@ -173,18 +181,21 @@ async def test_a_request_with_a_key_is_done_once_by_two_servers(storage: str, mo
         assert (after.json()["reply"], "idempotency-replayed" in after.headers) == ("once", True)
 
 
+@pytest.mark.parametrize("on", ["postgres", pytest.param("files", marks=pytest.mark.nightly)])
 def test_a_user_of_a_killed_server_is_answered_whole_by_the_other(
-    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CHATBOT_STORAGE__URL", fresh_database("killed"))
+    if on == "postgres":
+        request.getfixturevalue("postgres")
+        monkeypatch.setenv("CHATBOT_STORAGE__URL", fresh_database("killed"))
     project(f'[model]\nname = "scripted"\nscript = ["{WORDS}"]\n[embedding]\nmodel = ""\n')
-    killed = ServerProcess(tmp_path, tmp_path / "cache", lapses_after_s=1.0)
     once = {"Idempotency-Key": "once"}
     with (
         serving_http(config=Path("config.toml").read_text()) as there,
+        server_process("-c", SLOWLY) as (killed, [url, *_]),
         there.client() as second,
-        httpx.Client(base_url=killed.url, timeout=PATIENCE_S) as first,
+        httpx.Client(base_url=url, timeout=PATIENCE_S) as first,
     ):
         session = first.post("/v1/sessions", json={}).json()["id"]
         place, said = f"/v1/sessions/{session}", {"text": "tell me everything"}

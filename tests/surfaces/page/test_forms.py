@@ -19,12 +19,6 @@ FILE = Path("identities/ada/identity.toml")
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    with serving() as served:
-        yield served
-
-
-@pytest.fixture
 def client(served: Served) -> Iterator[httpx.Client]:
     with served.client() as client:
         client.follow_redirects = True
