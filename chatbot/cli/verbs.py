@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionRecord
 
 EXPORTS = ("markdown", "jsonl")
-SOURCES = ("bundle", "chatgpt", "claude", "markdown")
 
 
 def add_sessions(sessions: argparse.ArgumentParser) -> None:
@@ -105,14 +104,6 @@ def _add_upkeep(verbs: Verbs) -> None:
 def add_import(parser: argparse.ArgumentParser) -> None:
     """Add the options of an import; `chatbot memory import` has the same."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
-    option(
-        parser,
-        "--from",
-        "KIND",
-        f"format, where it cannot be detected: {', '.join(SOURCES)}",
-        dest="kind",
-        choices=SOURCES,
-    )
     flag(parser, "--dry-run", "report what would be imported, write nothing")
     parser.add_argument(
         "--sensitivity",
@@ -167,7 +158,7 @@ def _add_moving(grammar: Verbs) -> None:
         "import a bundle, a ChatGPT or Claude export, or notes",
         "import chatgpt-export.zip --dry-run",
         "import old.jsonl",
-        "import ~/notes --from markdown",
+        "import ~/notes",
     )
     add_import(importing)
 

@@ -6,6 +6,6 @@ what a caller may see.
 
 from chatbot.transfer.exports import export_memories, export_session
 from chatbot.transfer.importer import Importer, ImportReport
-from chatbot.transfer.sources import KINDS, open_source
+from chatbot.transfer.sources import open_source
 
-__all__ = ["KINDS", "ImportReport", "Importer", "export_memories", "export_session", "open_source"]
+__all__ = ["ImportReport", "Importer", "export_memories", "export_session", "open_source"]

@@ -127,7 +127,7 @@ async def export_memories(memories: Memory, ask: Collection[Sensitivity], **want
     """
     rows = (await memories.every(ask=ask, **wanted))[::-1]
     sources: set[str | None] = {row.id for row in rows}
-    within = {name: wanted.get(name) for name in ("project", "session_id")}
+    within: dict[str, Any] = {name: wanted.get(name) for name in ("project", "session_id")}
     if not any(value for name, value in wanted.items() if name not in within):
         sources.add(None)
     facts = (await memories.query_facts(ask=ask, limit=EVERY, **within))[::-1]

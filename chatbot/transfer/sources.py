@@ -14,17 +14,17 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
+from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
-from chatbot.transfer.formats import CHATGPT, CLAUDE, MARKDOWN, MARKDOWN_SUFFIXES, Item, Skip
+from chatbot.transfer.formats import MARKDOWN, MARKDOWN_SUFFIXES, Item, Skip
 from chatbot.transfer.untrusted import content_of, open_zip
 
 BUNDLE = "bundle"
-KINDS = (BUNDLE, CHATGPT, CLAUDE, MARKDOWN)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
+MOST_LEVELS = 100
 _MOST_SQUEEZED = 400
 """Highest compression ratio that is read: text stays below it, a zip bomb does not."""
 _SMALL = 4 << 20
@@ -53,12 +53,10 @@ class Source:
     """
 
 
-def open_source(path: Path, kind: str | None = None) -> Source:
-    """Open the source at `path`, of the given or the recognised kind. Raises `InvalidValue` or `DamagedFile`."""
-    if kind is not None and kind not in KINDS:
-        raise InvalidValue(f"unknown import format {kind!r}{did_you_mean(kind, KINDS)}")
+def open_source(path: Path) -> Source:
+    """Open the source at `path` and detect its kind. Raises `InvalidValue` or `DamagedFile`."""
     try:
-        return _open(path, kind)
+        return _open(path)
     except OSError as error:
         if isinstance(error, StoreError):
             raise
@@ -81,31 +79,23 @@ def memories_in(text: str) -> Source:
     return Source(Path("text"), BUNDLE, items)
 
 
-def _open(path: Path, kind: str | None) -> Source:
+def _open(path: Path) -> Source:
     if not path.exists():
         raise InvalidValue(f"file not found: {path}")
     if not (path.is_dir() or path.is_file()):
         raise UnsafePath(f"{path} is not a regular file")
     is_zip = path.is_file() and _is_zip(path)
     members = _exports(path, is_zip=is_zip)
-    is_markdown = kind == MARKDOWN or path.suffix.lower() in MARKDOWN_SUFFIXES or (path.is_dir() and not members)
-    if is_markdown and not is_zip:
-        if kind not in {None, MARKDOWN}:
-            raise InvalidValue(f"{path} is {MARKDOWN}, not {kind}")
+    if not (is_zip or members) and (path.is_dir() or path.suffix.lower() in MARKDOWN_SUFFIXES):
         return Source(path, MARKDOWN, lambda: _notes(path))
-    if is_zip or path.is_dir():
-        if kind in {BUNDLE, MARKDOWN}:
-            raise InvalidValue(f"{path} is not of the format {kind}" + (": unpack it first" if is_zip else ""))
-        if not members:
-            raise InvalidValue(f"{path} contains no conversations.json: nothing to import")
-    else:
+    if is_zip and not members:
+        raise InvalidValue(f"{path} contains no conversations.json: nothing to import")
+    if not members:
         text = _read_text(path)
-        if kind in {None, BUNDLE} and is_bundle(text):
+        if is_bundle(text):
             return Source(path, BUNDLE, lambda: read_bundle(text, str(path)))
-        if kind == BUNDLE:
-            raise DamagedFile(f"{path} is not a bundle: its first line does not begin one")
         members = [(path.name, lambda: text)]
-    kind = kind or _recognised(members[0][1](), path)
+    kind = _recognised(members[0][1](), path)
     return Source(path, kind, lambda: _elements(kind, members))
 
 
@@ -162,12 +152,14 @@ def _recognised(text: str, path: Path) -> str:
     """Return the kind of the file, by the shape of its first element."""
     if text.lstrip().startswith(("[", "{")) and (kind := formats.kind_of(next(elements(text, str(path)), None))):
         return kind
-    raise InvalidValue(f"{path} has an unknown format: name it with --from ({', '.join(KINDS)})")
+    raise InvalidValue(f"{path} is neither a bundle, an export of ChatGPT or Claude, nor Markdown")
 
 
 def _markdown_files(root: Path) -> Iterator[Path]:
     found = 0
     for folder, folders, names in os.walk(root):
+        if len(Path(folder).relative_to(root).parts) > MOST_LEVELS:
+            raise InvalidValue(f"{root} has over {MOST_LEVELS} levels of folders: check that it is the right folder")
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             if name.lower().endswith(MARKDOWN_SUFFIXES) and not name.startswith("."):

@@ -180,18 +180,18 @@ async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_
     bundle.write_text(render_session(await export_session(memory, session.id), "jsonl"))
     notes.mkdir()
     (notes / "a.md").write_text("# Anna\n\nlikes basil\n")
-    await imported(memory, notes, "markdown")
+    await imported(memory, notes)
     await memory.memory("chat").purge(source="import:markdown")
     await memory.delete_session(session.id)
     assert await left(memory) == (0, 0)
-    for path, kind in ((rows, None), (bundle, None), (notes, "markdown")):
-        assert "--include-purged" in await imported(memory, path, kind)
+    for path in (rows, bundle, notes):
+        assert "--include-purged" in await imported(memory, path)
         assert (await left(memory), await memory.list_sessions()) == ((0, 0), [])
     stones = (tmp_path / "memory" / "tombstones.jsonl").read_text()
     assert session.id not in stones
     assert files_with(tmp_path / "memory", CANARY) == files_with(tmp_path / "cache", CANARY) == []
-    for path, kind in ((rows, None), (bundle, None), (notes, "markdown")):
-        await imported(memory, path, kind, include_purged=True)
+    for path in (rows, bundle, notes):
+        await imported(memory, path, include_purged=True)
     assert len(await memory.list_sessions()) == 1
     assert (await left(memory))[0] > 3
     assert (await memory.memory("chat").remember(f"{CANARY} said")).outcome == "added"
@@ -219,9 +219,9 @@ async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_impor
     assert (len(await bob.list_sessions()), len(await bob.memory().every(ask=SENSITIVITIES))) == (1, 3)
 
 
-async def imported(memory: MemorySystem, path: Path, kind: str | None = None, **options: Any) -> str:
+async def imported(memory: MemorySystem, path: Path, **options: Any) -> str:
     importer = Importer(memory, agent="chat", agents={"chat": STORES}, trust=True, **options)
-    return str(await importer.run(open_source(path, kind)))
+    return str(await importer.run(open_source(path)))
 
 
 async def test_what_goes_along_unseen_comes_back_with_no_import_either(memory: MemorySystem, tmp_path: Path) -> None:

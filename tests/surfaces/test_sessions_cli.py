@@ -11,7 +11,6 @@ import pytest
 
 from chatbot.cli import verbs
 from chatbot.memory import MemorySystem
-from chatbot.transfer import KINDS
 from chatbot.transfer.exports import SUFFIXES
 from tests import command
 from tests.effort import by_day
@@ -209,7 +208,7 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
     fails(7, "not valid JSON", "import", "broken.json")
     fails(2, "file not found", "import", "nothing.json")
     Path("odd.json").write_text("[1]", encoding="utf-8")
-    fails(2, "--from", "import", "odd.json")
+    fails(2, "is neither a bundle", "import", "odd.json")
 
 
 @pytest.mark.parametrize("answer", by_day(["yes\n", "y\n", "\x04", "\x03"], "yes\n", "y\n"))
@@ -236,7 +235,6 @@ def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> Non
 
 
 def test_what_the_grammar_offers_is_what_there_is() -> None:
-    assert verbs.SOURCES == KINDS
     assert tuple(SUFFIXES) == verbs.EXPORTS
 
 

@@ -66,7 +66,7 @@ async def _bundle(memory: MemorySystem, path: Path, *ids: str, memories: bool = 
 
 async def _import(memory: MemorySystem, path: Path, **options: Any) -> ImportReport:
     agents = {"chat": ["basic_session", "observations"]}
-    return await Importer(memory, agent="chat", agents=agents, **options).run(open_source(path, "bundle"))
+    return await Importer(memory, agent="chat", agents=agents, **options).run(open_source(path))
 
 
 def _lines(path: Path) -> list[Line]:

@@ -20,9 +20,9 @@ from tests.transfer import exports
 AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
 
 
-async def _import(memory: MemorySystem, path: Path, kind: str | None = None, **options: Any) -> ImportReport:
+async def _import(memory: MemorySystem, path: Path, **options: Any) -> ImportReport:
     options = {"agent": "chat", "agents": AGENTS} | options
-    return await Importer(memory, **options).run(open_source(path, kind))
+    return await Importer(memory, **options).run(open_source(path))
 
 
 def _file(path: Path, value: Any) -> Path:

@@ -229,6 +229,14 @@ def test_kinds_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
         path = tmp_path / f"{kind}.json"
         path.write_bytes(exports.as_bytes(value))
         assert open_source(path).kind == kind
+        folder = tmp_path / kind
+        folder.mkdir()
+        (folder / "conversations.json").write_bytes(path.read_bytes())
+        with zipfile.ZipFile(tmp_path / f"{kind}.zip", "w") as archive:
+            archive.write(path, "conversations.json")
+        assert open_source(folder).kind == open_source(tmp_path / f"{kind}.zip").kind == kind
+    with pytest.raises(InvalidValue, match="file not found"):
+        open_source(tmp_path / "nothing")
     (tmp_path / "notes").mkdir()
     assert open_source(tmp_path / "notes").kind == "markdown"
 
@@ -236,11 +244,11 @@ def test_kinds_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "error", "named"),
     [
-        ("a.json", b"[1]", InvalidValue, "--from"),
-        ("a.json", b"[]", InvalidValue, "--from"),
-        ("a.txt", b"hello", InvalidValue, r"a.txt has an unknown format: name it with --from \(bundle, chatgpt"),
-        ("empty.txt", b"", InvalidValue, "unknown format"),
-        ("a.yaml", b"x: [", InvalidValue, "unknown format"),
+        ("a.json", b"[1]", InvalidValue, "is neither a bundle"),
+        ("a.json", b"[]", InvalidValue, "nor Markdown"),
+        ("a.txt", b"hello", InvalidValue, "a.txt is neither a bundle, an export of ChatGPT or Claude, nor Markdown"),
+        ("empty.txt", b"", InvalidValue, "is neither"),
+        ("a.yaml", b"x: [", InvalidValue, "is neither"),
         ("b.json", b'{"a": 1', DamagedFile, r"^\S+b.json is not valid JSON: it ends early"),
         ("a.json", b'[{"mapping": {}', DamagedFile, "ends early"),
         ("a.json", b"\xff\xfe", DamagedFile, "not valid UTF-8"),
@@ -253,25 +261,6 @@ def test_what_cannot_be_recognised_says_so(
     (tmp_path / name).write_bytes(data)
     with pytest.raises(error, match=named):
         open_source(tmp_path / name)
-
-
-def test_a_kind_that_it_cannot_be_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "export"
-    folder.mkdir()
-    (folder / "conversations.json").write_bytes(exports.as_bytes([exports.chatgpt()]))
-    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
-        archive.write(folder / "conversations.json", "conversations.json")
-    assert open_source(folder).kind == open_source(tmp_path / "export.zip").kind == "chatgpt"
-    for path, kind in (
-        (folder, "bundle"),
-        (tmp_path / "export.zip", "markdown"),
-        (tmp_path / "export.zip", "bundle"),
-        (folder / "conversations.json", "bundle"),
-        (tmp_path / "nothing", None),
-        (folder, "chatgtp"),
-    ):
-        with pytest.raises(StoreError):
-            open_source(path, kind)
 
 
 def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:

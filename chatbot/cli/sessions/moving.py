@@ -73,7 +73,7 @@ async def import_(run: VerbRun) -> None:
                 dry_run=args.dry_run,
                 progress=told,
             )
-            reports.append(await importer.run(open_source(path.expanduser(), args.kind)))
+            reports.append(await importer.run(open_source(path.expanduser())))
     if args.json:
         say_json(reports)
         return
