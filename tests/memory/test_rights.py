@@ -176,7 +176,6 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
     "search_sessions": ("read", "read", lambda p: p.memory.search_sessions("well")),
     "latest_session": ("read", "read", lambda p: p.memory.latest_session("chat")),
     "find_session": ("read", "read", lambda p: p.memory.find_session(p.session.id)),
-    "rename_session": ("write", "curate", lambda p: p.memory.rename_session(p.session.id, "Wells")),
     "archive_session": ("write", "curate", lambda p: p.memory.archive_session(p.session.id)),
     "fork_session": ("write", "curate", lambda p: p.memory.fork_session(p.session.id)),
     "adopt_session": ("write", "write", lambda p: p.memory.adopt_session(_new(p), [])),
