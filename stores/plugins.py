@@ -27,7 +27,6 @@ from chatbot.stores.errors import (
     did_you_mean,
 )
 from chatbot.stores.home import Address, Home
-from chatbot.stores.in_memory_backend import MemoryBackend, MemoryPlace
 from chatbot.stores.on_disk.place import FileBackend, FilePlace
 
 if TYPE_CHECKING:
@@ -212,21 +211,21 @@ def open_backend(home: Home | None) -> Backend:
     Raises `BrokenStore` if the driver of the database is not installed.
     """
     if home is None:
+        from chatbot.stores.in_memory import MemoryBackend
+
         return MemoryBackend()
-    if isinstance(home, Address):
-        return _open_postgres(home)
-    return FileBackend(home)
+    if isinstance(home, Path):
+        return FileBackend(home)
+    with _driver():
+        from chatbot.stores.postgres.backend import PostgresBackend
+    return PostgresBackend(home)
 
 
 def open_place(place: Place | Home | None) -> Place:
     """Return the place itself, the place of a folder or an address, or one in memory for None."""
-    if place is None:
-        return MemoryPlace()
-    if isinstance(place, Path):
-        return FilePlace(place)
-    if isinstance(place, Address):
-        return _open_postgres(place)
-    return place
+    if place is None or isinstance(place, Address):
+        return open_backend(place)
+    return FilePlace(place) if isinstance(place, Path) else place
 
 
 def create_tables(address: Address, *, role: str = "") -> bool:
@@ -237,12 +236,6 @@ def create_tables(address: Address, *, role: str = "") -> bool:
     with _driver():
         from chatbot.stores.postgres import schema
     return schema.create(address.url, role=role)
-
-
-def _open_postgres(address: Address) -> Backend:
-    with _driver():
-        from chatbot.stores.postgres.backend import PostgresBackend
-    return PostgresBackend(address)
 
 
 @contextmanager

@@ -12,8 +12,7 @@ from hypothesis import settings
 
 from chatbot.stores import SessionRef, TranscriptEntry, TranscriptStore
 from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.in_memory_backend import MemoryBackend
+from chatbot.stores.in_memory import InMemoryStore, MemoryBackend
 from chatbot.stores.testing import (
     BackendContract,
     KeyValueStoreContract,
