@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
-from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import AsyncResource
 from chatbot.stores.vectors import Vector, unit
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from chatbot.stores.access import View
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.home import Home
-from chatbot.stores.lifecycle import Closable, Operation
+from chatbot.stores.loops import Closable, Operation
 from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.query import (
     Candidates,

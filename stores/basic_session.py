@@ -20,7 +20,7 @@ from pathlib import Path
 from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
 from chatbot.stores.errors import DamagedFile
 from chatbot.stores.files import Folder, locked, opened
-from chatbot.stores.group_commit import GroupCommit
+from chatbot.stores.loops import GroupCommit
 from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
 from chatbot.stores.transcript import TranscriptFile, transcript_stamp

@@ -23,11 +23,10 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.errors import UnknownObservation, UnsafePath
 from chatbot.stores.fields import how_many
-from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log, Shelf
-from chatbot.stores.loops import in_thread
+from chatbot.stores.loops import GroupCommit, in_thread
 from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.arrays import listed

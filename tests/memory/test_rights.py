@@ -16,7 +16,7 @@ from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, TOOL_RIGHTS, Right
 from chatbot.stores.errors import AccessDenied, MissingRight, UnknownObservation, UnsupportedOperation
-from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import AsyncResource
 from chatbot.stores.query import Filter
 from chatbot.stores.records import SessionRecord, TranscriptEntry
 
