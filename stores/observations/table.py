@@ -17,9 +17,21 @@ from functools import cached_property
 from typing import Any, cast
 
 from chatbot.stores.access import Guard, View, may_see
-from chatbot.stores.consolidation import LASTING_TYPES, CapFields, settled
 from chatbot.stores.log import Place
-from chatbot.stores.observation import NEVER, TYPES, Observation, RowState, Status, Triple, Type, counted, parse_triple
+from chatbot.stores.observation import (
+    LASTING_TYPES,
+    NEVER,
+    TYPES,
+    Observation,
+    RowState,
+    Status,
+    Triple,
+    Type,
+    cap_weight,
+    counted,
+    parse_triple,
+    settled,
+)
 from chatbot.stores.observations.lookups import (
     COLUMNS,
     COUNTS,
@@ -288,7 +300,7 @@ class Table:
         return mask.visible
 
     def settled(self, number: int, at: int, per_day: float) -> tuple[float, int] | None:
-        """Return the row's strength as `consolidation.consolidated` does, and its touches, without reading the row."""
+        """Return the row's strength as consolidation changes it, and its touches, without reading the row."""
         elapsed = (at - (self.consolidated_at[number] or self.updated_at[number])) / 1_000_000
         touches = self.use_count[number] + self.mention_count[number] + self.confirmed_count[number]
         strength = settled(
@@ -368,10 +380,10 @@ class Table:
             number: [moved[place[0]] for place in places if place[0] in moved] for number, places in self.later.items()
         }
 
-    def weighed(self, number: int) -> CapFields:
-        """Return the cap fields of a row."""
+    def weight(self, number: int) -> tuple[bool, float]:
+        """Return the sort key of a row above a cap."""
         uses = self.use_count[number] + self.mention_count[number]
-        return CapFields(self.ids[number], number, self.type_of(number), self.standing(number), uses)
+        return cap_weight(self.type_of(number), self.standing(number), uses)
 
     def is_current(self, number: int, now: datetime) -> bool:
         """Return whether the row is active and not expired."""

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from msgspec import Struct, field, structs
 
 from chatbot.stores.access import View, may_see
-from chatbot.stores.consolidation import is_overfull, surplus
 from chatbot.stores.decisions import decide
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Change, Writing, WrittenByOthers, erasing, uncounted
@@ -154,9 +153,9 @@ class Writer:
 
     def _keep_cap(self, requests: Sequence[Request], writing: Writing) -> None:
         cap, table = self._max_observations, self._replica.table
-        if is_overfull(table.count_active(), cap):
-            weighed = map(table.weighed, table.active())
-            event = archiving(surplus(weighed, cap), requests[-1].events[-1].at, cap)
+        if is_overfull(active := table.count_active(), cap):
+            surplus = sorted(table.active(), key=table.weight)[: active - cap]
+            event = archiving([table.ids[number] for number in surplus], requests[-1].events[-1].at, cap)
             self._replica.add(event, writing.append(event))
 
     def _is_compaction_due(self) -> bool:
@@ -177,6 +176,11 @@ class Writer:
             writing.mend()
             self._replica.catch_up()
             yield writing
+
+
+def is_overfull(active: int, cap: int) -> bool:
+    """Return True if archiving is due: a tenth of slack keeps it rare."""
+    return cap > 0 and active > cap + cap // 10
 
 
 def archiving(ids: list[str], at: datetime, cap: int) -> Event:

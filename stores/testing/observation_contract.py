@@ -25,9 +25,8 @@ from msgspec import structs
 
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, SENSITIVITIES, VISIBILITIES, Sensitivity, View, may_see
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.consolidation import Decay
 from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation
-from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple, version_of
+from chatbot.stores.observation import STATUSES, Decay, Observation, RowState, Status, Triple, version_of
 from chatbot.stores.query import FactFilter, Filter, VectorStats
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event, Outcome

@@ -5,6 +5,7 @@ Every question looks at every row: written for correctness, not for speed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -16,14 +17,22 @@ import numpy as np
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.consolidation import LASTING_TYPES, check_rate, is_overfull, settled, surplus, weigh
 from chatbot.stores.decisions import decide
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.observation import SEARCHED, Observation, RowState, Triple
+from chatbot.stores.observation import (
+    LASTING_TYPES,
+    PROTECTED_TYPES,
+    SEARCHED,
+    Observation,
+    RowState,
+    Triple,
+    check_rate,
+    settled,
+)
 from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
-from chatbot.stores.observations.writer import archiving, with_time_to_live
+from chatbot.stores.observations.writer import archiving, is_overfull, with_time_to_live
 from chatbot.stores.query import (
     EMPTY,
     FILTERED,
@@ -78,8 +87,9 @@ class ReferenceStore(ObservationStore):
             outcomes.append(outcome)
         active = [row for row in self._rows.values() if row.status == "active"]
         if events and is_overfull(len(active), self.max_observations):
-            weighed = [weigh(row, self.numbers[row.id]) for row in active]
-            self._apply([archiving(surplus(weighed, self.max_observations), events[-1].at, self.max_observations)])
+            active.sort(key=lambda row: (row.type in PROTECTED_TYPES, weight(row), self.numbers[row.id]))
+            gone = [row.id for row in active[: len(active) - self.max_observations]]
+            self._apply([archiving(gone, events[-1].at, self.max_observations)])
         return outcomes
 
     async def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
@@ -382,6 +392,11 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
 def touches(row: Observation) -> int:
     """Return how often the row was used, mentioned or confirmed."""
     return row.use_count + row.mention_count + row.confirmed_count
+
+
+def weight(row: Observation) -> float:
+    """Return what keeps a row from being archived above a cap."""
+    return row.standing + 0.1 * math.log1p(row.use_count + row.mention_count)
 
 
 def _searched(row: Observation) -> object:

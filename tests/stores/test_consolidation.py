@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.stores.consolidation import FLOOR
-from chatbot.stores.observation import TYPES, Observation
+from chatbot.stores.observation import FLOOR, TYPES, Observation
 from tests.stores.reference import consolidated, touches
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
