@@ -90,7 +90,7 @@ FLOOR = 0.2
 LASTING_TYPES = PROTECTED_TYPES | {"discovery"}
 """Types that decay at half the rate."""
 LEAST_CHANGE = 0.06
-"""A smaller change waits and adds up, so that not every row is written at every run. One use is more than this."""
+"""Smaller changes wait and add up, so that not every row is written at every run. One use is more than this."""
 _STEEPEST = 1_000_000
 
 NEVER = 2**62

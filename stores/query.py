@@ -26,9 +26,8 @@ from chatbot.stores.access import VISIBILITIES, Visibility, fold
 from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import Form, Label, checker, declared, labelled
 from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Decay, Observation, Status, Triple, Type
-from chatbot.stores.records import check_time
+from chatbot.stores.records import Vector, check_time
 from chatbot.stores.row_events import Event
-from chatbot.stores.vectors import Vector
 
 Order = Literal["created", "updated"]
 Labelled = Literal[

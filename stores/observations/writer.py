@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -13,14 +13,13 @@ from msgspec import Struct, field, structs
 
 from chatbot.stores.access import View, may_see
 from chatbot.stores.decisions import decide
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.log import Change, Writing, WrittenByOthers, erasing, uncounted
 from chatbot.stores.observation import PROTECTED_TYPES, Observation, RowState, Triple
 from chatbot.stores.observations.lookups import label_of, text_digest
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.records import micros
+from chatbot.stores.records import micros, unit
 from chatbot.stores.row_events import Event, Outcome, erased_by
-from chatbot.stores.vectors import one_dimension, unit
 
 logger = logging.getLogger(__name__)
 
@@ -176,6 +175,14 @@ class Writer:
             writing.mend()
             self._replica.catch_up()
             yield writing
+
+
+def one_dimension(vectors: Iterable[Sequence[float]]) -> int:
+    """Return the length of all of them, 0 if there are none. Raises `InvalidValue` if they differ or are empty."""
+    lengths = {len(each) for each in vectors}
+    if len(lengths) > 1 or 0 in lengths:
+        raise InvalidValue(f"vectors of one model have one length, not {sorted(lengths)}")
+    return lengths.pop() if lengths else 0
 
 
 def is_overfull(active: int, cap: int) -> bool:

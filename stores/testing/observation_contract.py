@@ -28,7 +28,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation
 from chatbot.stores.observation import STATUSES, Decay, Observation, RowState, Status, Triple, version_of
 from chatbot.stores.query import FactFilter, Filter, VectorStats
-from chatbot.stores.records import format_time
+from chatbot.stores.records import format_time, unit
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.testing.observation_machine import (
     COSINE_OFF,
@@ -45,7 +45,6 @@ from chatbot.stores.testing.observation_machine import (
 )
 from chatbot.stores.testing.processes import StoreTests
 from chatbot.stores.text.analysis import terms
-from chatbot.stores.vectors import unit
 
 
 class ObservationStoreContract(StoreTests):

@@ -18,7 +18,7 @@ import numpy as np
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.decisions import decide
-from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.errors import OtherEmbedder, UnknownObservation
 from chatbot.stores.observation import (
     LASTING_TYPES,
     PROTECTED_TYPES,
@@ -32,7 +32,7 @@ from chatbot.stores.observation import (
 from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
-from chatbot.stores.observations.writer import archiving, is_overfull, with_time_to_live
+from chatbot.stores.observations.writer import archiving, is_overfull, one_dimension, with_time_to_live
 from chatbot.stores.query import (
     EMPTY,
     FILTERED,
@@ -60,10 +60,10 @@ from chatbot.stores.query import (
     tests_of,
     values_of,
 )
+from chatbot.stores.records import Vector, unit
 from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, erased_by, implied, line_of
 from chatbot.stores.row_history import naming, shown, version
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
-from chatbot.stores.vectors import Vector, check_model, one_dimension, unit
 
 
 class ReferenceStore(ObservationStore):
@@ -133,14 +133,14 @@ class ReferenceStore(ObservationStore):
         return list(map(RowState.of, page.rows))
 
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        check_model(self.model, model)
+        self.check_model(model)
         missing = [row for row in self.current(view) if not self.has_vector(row)]
         missing.sort(key=lambda row: self.numbers[row.id], reverse=True)
         return missing[: check_limit(limit)]
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
         dimension = one_dimension(each for _, each in vectors)
-        check_model(self.model, model, dimension)
+        self.check_model(model, dimension)
         kept = {
             row.id: (_searched(row), unit(values))
             for row, values in vectors
@@ -152,6 +152,10 @@ class ReferenceStore(ObservationStore):
             self.model = (model, dimension)
             self.vectors |= kept
         return len(kept)
+
+    def check_model(self, model: str, dimension: int = 0) -> None:
+        if self.model[0] and (self.model[0] != model or dimension not in {0, self.model[1]}):
+            raise OtherEmbedder(f"{self.model[0]} is not {model}")
 
     async def forget_vectors(self) -> None:
         self.model = ("", 0)
@@ -327,7 +331,7 @@ class BruteQuestions(Questions):
         return [Match.of(row, score) for score, _, row in found[: check_limit(limit)]]
 
     def nearest(self, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
-        check_model(self.store.model, model)
+        self.store.check_model(model)
         limit = check_limit(limit)
         if len(vector) != self.store.model[1]:
             return []

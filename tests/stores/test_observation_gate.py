@@ -28,8 +28,8 @@ from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
 from chatbot.stores.query import FactFilter, Filter, Labelled, Question
+from chatbot.stores.records import unit, vector
 from chatbot.stores.row_events import HELD, KINDS, Event
-from chatbot.stores.vectors import unit, vector
 from tests.effort import share
 from tests.stores.places import NOW, OWNER, Place, adding_all, id_of
 from tests.stores.places import row as made

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
+from chatbot.stores.records import unit
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, observation
-from chatbot.stores.vectors import unit
 from tests.disk import ENDLESS, Put
 from tests.stores.reference import alike
 
