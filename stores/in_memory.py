@@ -17,23 +17,8 @@ from typing import Any, ClassVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from chatbot.stores import log
+from chatbot.stores import backend, log
 from chatbot.stores.access import View
-from chatbot.stores.backend import (
-    Backend,
-    Blobs,
-    Document,
-    Lease,
-    Lines,
-    Mark,
-    Pen,
-    Place,
-    Reading,
-    Record,
-    Sessions,
-    blob_name,
-    checked_blob_name,
-)
 from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
 from chatbot.stores.cache import MemoryShelf
 from chatbot.stores.errors import MissingFolder
@@ -195,7 +180,7 @@ class MemoryLog(log.Log):
         self._lines.clear()
 
 
-class MemoryPlace(Place):
+class MemoryPlace(backend.Place):
     """Dictionaries. Threads share it, processes do not."""
 
     name = "memory"
@@ -206,20 +191,20 @@ class MemoryPlace(Place):
         self._leases: dict[str, threading.Lock] = {}
         self._blobs: dict[str, MemoryBlobs] = {}
 
-    def lines(self, name: str) -> Lines:
+    def lines(self, name: str) -> backend.Lines:
         return self._lines.setdefault(name, MemoryLines())
 
-    def document(self, name: str) -> Document:
+    def document(self, name: str) -> backend.Document:
         return self._documents.setdefault(name, MemoryDocument(name))
 
-    def lease(self, name: str) -> Lease:
+    def lease(self, name: str) -> backend.Lease:
         return MemoryLease(self._leases.setdefault(name, threading.Lock()))
 
-    def blobs(self, name: str) -> Blobs:
+    def blobs(self, name: str) -> backend.Blobs:
         return self._blobs.setdefault(name, MemoryBlobs())
 
 
-class MemoryBackend(MemoryPlace, Backend):
+class MemoryBackend(MemoryPlace, backend.Backend):
     """A place for the identity and one for each session, all in memory."""
 
     def __init__(self) -> None:
@@ -227,7 +212,7 @@ class MemoryBackend(MemoryPlace, Backend):
         self._places: dict[str, MemoryPlace] = {}
         self.sessions = MemorySessions(self._places)
 
-    def place_of(self, session: SessionRef) -> Place:
+    def place_of(self, session: SessionRef) -> backend.Place:
         if session.id not in self._places:
             raise MissingFolder(f"no session has the id {session.id}")
         return self._places[session.id]
@@ -236,7 +221,7 @@ class MemoryBackend(MemoryPlace, Backend):
         """Do nothing: no file or connection is open."""
 
 
-class MemorySessions(Sessions):
+class MemorySessions(backend.Sessions):
     """Records by id, the one used last at the end."""
 
     def __init__(self, places: dict[str, MemoryPlace]) -> None:
@@ -296,40 +281,40 @@ class MemorySessions(Sessions):
             self._places.pop(session_id, None)
 
 
-class MemoryLines(Lines):
+class MemoryLines(backend.Lines):
     """A list of records, and its own `Pen`."""
 
     def __init__(self) -> None:
         self._guard = threading.RLock()
-        self._records: list[Record] = []
+        self._records: list[backend.Record] = []
         self._rewrites = 0
 
     @contextmanager
-    def alone(self) -> Iterator[Pen]:
+    def alone(self) -> Iterator[backend.Pen]:
         with self._guard:
             yield self
 
-    def newest_first(self) -> Iterator[Record]:
+    def newest_first(self) -> Iterator[backend.Record]:
         return iter(deepcopy(self._records)[::-1])
 
-    def since(self, mark: Mark | None) -> Reading:
+    def since(self, mark: backend.Mark | None) -> backend.Reading:
         rewrites, end = mark if isinstance(mark, tuple) else (-1, 0)
         starts_over = rewrites != self._rewrites
         records = deepcopy(self._records[0 if starts_over else end :])
-        return Reading(records, (self._rewrites, len(self._records)), starts_over)
+        return backend.Reading(records, (self._rewrites, len(self._records)), starts_over)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         with self._guard:
             self._records += [deepcopy(dict(record)) for record in records]
 
-    def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+    def rewrite(self, change: backend.RecordChange, *, holding: Collection[str] = ()) -> None:
         with self._guard:
             new = [change(each) if not holding or _holds(each, holding) else each for each in self._records]
             self._records = [record for record in new if record is not None]
             self._rewrites += 1
 
 
-class MemoryDocument(Document):
+class MemoryDocument(backend.Document):
     """A value."""
 
     def __init__(self, name: str) -> None:
@@ -351,7 +336,7 @@ class MemoryDocument(Document):
         return ""
 
 
-class MemoryLease(Lease):
+class MemoryLease(backend.Lease):
     """A lock."""
 
     def __init__(self, lock: threading.Lock) -> None:
@@ -368,27 +353,27 @@ class MemoryLease(Lease):
             self._lock.release()
 
 
-class MemoryBlobs(Blobs):
+class MemoryBlobs(backend.Blobs):
     """Bytes by name."""
 
     def __init__(self) -> None:
         self._data: dict[str, bytes] = {}
 
     def put(self, data: bytes, suffix: str = "") -> str:
-        name = blob_name(data, suffix)
+        name = backend.blob_name(data, suffix)
         self._data[name] = bytes(data)
         return name
 
     def read(self, name: str) -> bytes | None:
-        return self._data.get(checked_blob_name(name))
+        return self._data.get(backend.checked_blob_name(name))
 
     def sizes(self) -> dict[str, int]:
         return {name: len(data) for name, data in sorted(self._data.items())}
 
     def drop(self, name: str) -> None:
-        self._data.pop(checked_blob_name(name), None)
+        self._data.pop(backend.checked_blob_name(name), None)
 
 
-def _holds(record: Record, texts: Collection[str]) -> bool:
+def _holds(record: backend.Record, texts: Collection[str]) -> bool:
     said = str(record)
     return any(text in said for text in texts)
