@@ -433,6 +433,6 @@ class Backend(Place):
         """Return how many bytes are taken, by part; parts that cannot be measured are left out."""
         return {}
 
-    @abstractmethod
     def close(self) -> None:
-        """Close descriptors and connections. May be called twice."""
+        """Close connections. May be called twice."""
+        return

@@ -173,9 +173,6 @@ class MemoryLog(log.Log):
             self.append(event)
         return {number: (place, len(line)) for place, (number, line) in enumerate(left)}
 
-    def rest(self) -> None:
-        """Do nothing: no file is open."""
-
     def close(self) -> None:
         self._lines.clear()
 
@@ -216,9 +213,6 @@ class MemoryBackend(MemoryPlace, backend.Backend):
         if session.id not in self._places:
             raise MissingFolder(f"no session has the id {session.id}")
         return self._places[session.id]
-
-    def close(self) -> None:
-        """Do nothing: no file or connection is open."""
 
 
 class MemorySessions(backend.Sessions):

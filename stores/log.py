@@ -134,10 +134,6 @@ class Log(ABC):
         return True
 
     @abstractmethod
-    def rest(self) -> None:
-        """Close descriptors until the next use."""
-
-    @abstractmethod
     def close(self) -> None:
         """Close files and connections. May be called twice."""
 

@@ -14,10 +14,19 @@ from hashlib import blake2b
 from pathlib import Path
 
 from chatbot.stores.errors import InvalidValue, LaterFormat
-from chatbot.stores.files import Folder, OpenFile, Stamp, checked_status, make_folder, read_between, stamp, translated
+from chatbot.stores.files import (
+    Folder,
+    OpenFile,
+    Stamp,
+    checked_status,
+    locked,
+    make_folder,
+    read_between,
+    stamp,
+    translated,
+)
 from chatbot.stores.json_lines import encode, is_blank, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing, rewritten
-from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.row_events import Event, parse_event
 
 logger = logging.getLogger(__name__)
@@ -39,15 +48,13 @@ class FileLog(Log):
         self._inode = 0
         self._position = 0
         self._file: int | None = None
-        self._resting: str | None = None
-        self._folders = OpenFolders(LOCK_NAME)
 
     @property
     def position(self) -> int:
         return self._position
 
     def mark(self) -> Mark:
-        return Mark(self._inode, self._position, self._tail_digest() if self._resting is None else self._resting)
+        return Mark(self._inode, self._position, self._tail_digest())
 
     def resume(self, mark: Mark) -> bool:
         if self._opened() is None or self._inode != mark.inode or self._size() < mark.size:
@@ -59,15 +66,13 @@ class FileLog(Log):
         return False
 
     def is_replaced(self) -> bool:
-        if self._resting is not None:
-            return not self._resumed(self._resting)
         if self._file is None:
             return False
         now = stamp(self.path)
         return now is None or now.inode != self._inode or now.size < self._position
 
     def start_again(self) -> None:
-        self._forget_file()
+        self.close()
         self._position = 0
 
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
@@ -91,7 +96,7 @@ class FileLog(Log):
     @contextmanager
     def locked(self) -> Iterator[Writing]:
         make_folder(self._home)
-        with self._folders.locked(self._home) as folder, ExitStack() as opened:
+        with locked(self._home, name=LOCK_NAME) as folder, ExitStack() as opened:
             yield FileWriting(self, folder, opened)
 
     def event_at(self, place: Place) -> Event:
@@ -109,23 +114,6 @@ class FileLog(Log):
         return blake2b(head + tail, digest_size=16).hexdigest()
 
     def close(self) -> None:
-        self._folders.close_all()
-        self._forget_file()
-
-    def rest(self) -> None:
-        """Close the file; the next use continues in it or finds it replaced."""
-        if self._file is not None:
-            self._resting = self._tail_digest()
-            os.close(self._file)
-            self._file = None
-
-    def _resumed(self, digest: str) -> bool:
-        mark = Mark(self._inode, self._position, digest)
-        self._resting = None
-        return self.resume(mark)
-
-    def _forget_file(self) -> None:
-        self._resting = None
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -30,7 +30,6 @@ from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, numbers
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
-from chatbot.stores.open_folders import OPEN
 from chatbot.stores.query import Progress
 from chatbot.stores.row_events import STATUS_AFTER, Event, applied, check_fields, implied, strength_in
 from chatbot.stores.row_history import naming, shown
@@ -160,7 +159,6 @@ class Replica:
             return True
         if self._is_closed:
             raise ClosedResource("the store of memories is closed")
-        OPEN.used(id(self), self.rest)
         if not self._is_open:
             self._open()
         elif self.log.is_replaced():
@@ -275,23 +273,12 @@ class Replica:
         if self._is_snapshot_due():
             self.save()
 
-    def rest(self) -> bool:
-        """Close open files until the next operation; return False if one is under way."""
-        if not self.lock.acquire(blocking=False):
-            return False
-        try:
-            self.log.rest()
-        finally:
-            self.lock.release()
-        return True
-
     def close(self) -> None:
         """Save the snapshot and at most one batch of the index, if worthwhile, and close all files."""
         self.save(always=False)
         self.search.leave()
         with self.lock:
             self._is_closed = True
-            OPEN.closed(id(self))
             self.search.close()
             self.log.close()
 

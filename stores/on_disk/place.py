@@ -18,7 +18,6 @@ from chatbot.stores.errors import InvalidValue, StoreBusy
 from chatbot.stores.files import FILE_MODE, Folder, Stamp, contained, locked, make_folder, opened, stamp
 from chatbot.stores.on_disk import examination
 from chatbot.stores.on_disk.sessions import FolderSessions
-from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import SessionRef
 
 _AT_A_TIME = 4 * 1024 * 1024
@@ -28,10 +27,9 @@ _AT_A_TIME = 4 * 1024 * 1024
 class FilePlace(backend.Place):
     """A folder, created at the first write if `makes_folder`."""
 
-    def __init__(self, folder: Path, folders: OpenFolders | None = None, *, makes_folder: bool = True) -> None:
+    def __init__(self, folder: Path, *, makes_folder: bool = True) -> None:
         self.folder = folder
         self.name = str(folder)
-        self._folders = folders or OpenFolders()
         self.makes_folder = makes_folder
 
     def lines(self, name: str) -> FileLines:
@@ -50,10 +48,6 @@ class FilePlace(backend.Place):
         """Check the permissions of the folder and of everything below it."""
         return examination.exposed([self.folder, *sorted(backend.below(self.folder))])
 
-    def close(self) -> None:
-        """Close descriptors. More may be opened later."""
-        self._folders.close_all()
-
     def prepare(self) -> None:
         """Create the folder if `makes_folder`."""
         if self.makes_folder:
@@ -63,7 +57,7 @@ class FilePlace(backend.Place):
     def alone(self) -> Iterator[Folder]:
         """Lock the folder for changes of its files."""
         self.prepare()
-        with self._folders.locked(self.folder) as folder:
+        with locked(self.folder) as folder:
             yield folder
 
 
@@ -269,10 +263,9 @@ class FileBackend(FilePlace, backend.Backend):
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self.sessions: FolderSessions = FolderSessions(home)
-        self._session_folders = OpenFolders()
 
     def place_of(self, session: SessionRef) -> FilePlace:
-        return FilePlace(session.folder, self._session_folders, makes_folder=False)
+        return FilePlace(session.folder, makes_folder=False)
 
     def private_file(self, name: str) -> Path:
         self.prepare()
@@ -292,7 +285,3 @@ class FileBackend(FilePlace, backend.Backend):
     def sizes(self) -> Mapping[str, int]:
         found = (path for path in backend.below(self.folder / "sessions") if path.is_file() and not path.is_symlink())
         return {"sessions": sum(each.size for each in map(stamp, found) if each is not None)}
-
-    def close(self) -> None:
-        super().close()
-        self._session_folders.close_all(for_good=True)

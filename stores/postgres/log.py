@@ -218,9 +218,6 @@ class PostgresLog(Log):
     def was_written(self) -> bool:
         return bool(self._state()[0])
 
-    def rest(self) -> None:
-        """Do nothing: connections belong to the pool."""
-
     def close(self) -> None:
         self._lines.clear()
         self._leave()

@@ -168,14 +168,6 @@ class LogContract(Contract):
             assert files
             assert [path.name for path in files if words.encode() in path.read_bytes()] == []
 
-    def test_a_log_that_rested_goes_on_where_it_was(self, folder: Path) -> None:
-        log, other = self.open(folder), self.open(folder)
-        write(log, event(1))
-        read(other)
-        other.rest()
-        write(log, event(2))
-        assert [each for _, each in read(other)] == [row_id(2)]
-
     def test_processes_that_append_at_once_lose_nothing_and_see_each_other(self, folder: Path) -> None:
         workers = [start(f"{_HERE}:append_many", self.opener, folder, number, 25) for number in (1, 2, 3)]
         for each in workers:

@@ -98,9 +98,6 @@ class SqliteLog(Log):
     def was_written(self) -> bool:
         return self.path.exists()
 
-    def rest(self) -> None:
-        self.close()
-
     def close(self) -> None:
         with self._alone:
             if self._database is not None:
