@@ -179,7 +179,7 @@ _CORRECTED = frozenset({"title", "narrative"})
 class Version(Struct, frozen=True):
     """One observation of a line of succession, with the events that the caller may see, oldest first.
 
-    Events while the observation was hidden from the caller are left out; see `chatbot.stores.row_history`.
+    Events while the observation was hidden from the caller are left out; see `chatbot.stores.observations.lookups`.
     """
 
     observation: Observation

@@ -27,12 +27,11 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.observations import search
 from chatbot.stores.observations.arrays import Arrays, Pieces, packed, put
 from chatbot.stores.observations.log import event_of
-from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, numbers
+from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, naming, numbers, shown
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Progress
 from chatbot.stores.row_events import STATUS_AFTER, Event, applied, check_fields, implied, strength_in
-from chatbot.stores.row_history import naming, shown
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.row_vectors import Vectors

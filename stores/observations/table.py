@@ -32,19 +32,7 @@ from chatbot.stores.observation import (
     parse_triple,
     settled,
 )
-from chatbot.stores.observations.lookups import (
-    COLUMNS,
-    COUNTS,
-    OF_A_ROW,
-    Ids,
-    Labels,
-    Mask,
-    Numbering,
-    Visible,
-    labels_of,
-    numbers,
-    twin_key,
-)
+from chatbot.stores.observations import lookups
 from chatbot.stores.query import Order
 from chatbot.stores.records import format_time, micros, moment
 from chatbot.stores.row_events import STATUS_AFTER, Event
@@ -86,12 +74,12 @@ class Table:
 
     def __init__(self, left: Mapping[str, memoryview] | None = None) -> None:
         self._left: Mapping[str, bytes | memoryview] = left or {}
-        self.ids = Ids()
+        self.ids = lookups.Ids()
         self.classes: list[tuple[str, Guard]] = []
-        for name, column in COLUMNS.items():
-            setattr(self, name, numbers(column.code, self._left.get(name, b"")))
+        for name, column in lookups.COLUMNS.items():
+            setattr(self, name, lookups.numbers(column.code, self._left.get(name, b"")))
         self.twin_keys = bytearray(self._left.get("twin_keys", b""))
-        self.labels = Labels()
+        self.labels = lookups.Labels()
         self.lines = 0
         """Number of lines of the journal."""
         self.use_lines = 0
@@ -100,7 +88,7 @@ class Table:
         """Ids of retracted facts."""
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
-        self._masks: OrderedDict[object, Mask] = OrderedDict()
+        self._masks: OrderedDict[object, lookups.Mask] = OrderedDict()
 
     @cached_property
     def later(self) -> dict[int, list[Place]]:
@@ -110,7 +98,7 @@ class Table:
     @cached_property
     def expiring(self) -> list[tuple[int, int]]:
         """Return when rows expire, with their numbers, soonest first."""
-        rows = numbers("I", self._left.get("expiring", b""))
+        rows = lookups.numbers("I", self._left.get("expiring", b""))
         return [(self.expires_at[number], number) for number in rows]
 
     @cached_property
@@ -154,12 +142,12 @@ class Table:
         """Add a row at the end and return its number."""
         number = self.ids.add(row.id)
         fixed = (self._class(row.status, Guard.of(row)), *place, self._session_numbers[row.session_id])
-        for name, value in zip(COLUMNS, fixed, strict=False):
+        for name, value in zip(lookups.COLUMNS, fixed, strict=False):
             getattr(self, name).append(value)
-        for name, of in OF_A_ROW.items():
+        for name, of in lookups.OF_A_ROW.items():
             getattr(self, name).append(of(row))
-        self.twin_keys += twin_key(row)
-        for label in labels_of(row):
+        self.twin_keys += lookups.twin_key(row)
+        for label in lookups.labels_of(row):
             self.labels.add(label, number)
         self._link(row.id, row.superseded_by)
         self._note_added(number)
@@ -169,7 +157,7 @@ class Table:
         """Add erased rows, so that later rows keep their numbers."""
         for each in ids:
             self.ids.add_erased(each)
-            for name, column in COLUMNS.items():
+            for name, column in lookups.COLUMNS.items():
                 blank = self._class(PURGED, _NOBODYS) if name == "class_of" else column.blank
                 getattr(self, name).append(blank)
             self.twin_keys += bytes(16)
@@ -181,10 +169,10 @@ class Table:
         self._set_updated(number, micros(after.updated_at))
         self._set_expiry(number, NEVER if after.expires_at is None else micros(after.expires_at))
         self._set_class(number, after.status, Guard.of(after))
-        for name, of in OF_A_ROW.items():
+        for name, of in lookups.OF_A_ROW.items():
             getattr(self, name)[number] = of(after)
-        self._set_twin_key(number, twin_key(after))
-        old, new = set(labels_of(before)), set(labels_of(after))
+        self._set_twin_key(number, lookups.twin_key(after))
+        old, new = set(lookups.labels_of(before)), set(lookups.labels_of(after))
         for label in old - new:
             self.labels.remove(label, number)
         for label in new - old:
@@ -285,14 +273,14 @@ class Table:
         number = self.numbers.get(observation_id)
         return number if number is not None and may_see(self.guard(number)[1], view) else None
 
-    def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> Visible:
+    def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> lookups.Visible:
         """Return which rows the caller may see and have one of the statuses at `view.now`."""
         asked = (view.clearance, view.asked, view.erasing)
         key = (*asked, view.namespaces, view.project, frozenset(statuses))
         mask = self._masks.get(key)
         now = micros(view.now)
         if mask is None or now < mask.now:
-            mask = self._masks[key] = Mask(self, view, frozenset(statuses), now)
+            mask = self._masks[key] = lookups.Mask(self, view, frozenset(statuses), now)
         mask.expire_until(now)
         self._masks.move_to_end(key)
         while len(self._masks) > _KEPT_MASKS:
@@ -319,7 +307,7 @@ class Table:
             self._twins = {}
             for number in self.numbers.values():
                 self._twins.setdefault(bytes(self.twin_keys[number * 16 : number * 16 + 16]), []).append(number)
-        return self._twins.get(twin_key(row), [])
+        return self._twins.get(lookups.twin_key(row), [])
 
     def type_of(self, number: int) -> Type:
         """The row's type."""
@@ -369,8 +357,8 @@ class Table:
 
     def set_counts(self, number: int, row: Observation) -> None:
         """Set how often a row was used so far, when last, and its strength."""
-        for name in COUNTS:
-            getattr(self, name)[number] = OF_A_ROW[name](row)
+        for name in lookups.COUNTS:
+            getattr(self, name)[number] = lookups.OF_A_ROW[name](row)
 
     def relocate(self, moved: Mapping[int, Place]) -> None:
         """Set the new places of the lines; lines without one are gone."""
@@ -413,8 +401,8 @@ class Table:
         return number
 
     @cached_property
-    def _class_numbers(self) -> Numbering[tuple[str, Guard]]:
-        return Numbering(self.classes)
+    def _class_numbers(self) -> lookups.Numbering[tuple[str, Guard]]:
+        return lookups.Numbering(self.classes)
 
     @cached_property
     def _sizes(self) -> Counter[int]:
@@ -487,5 +475,5 @@ class Table:
             others.remove(row_id)
 
     @cached_property
-    def _session_numbers(self) -> Numbering[str | None]:
-        return Numbering(self.sessions)
+    def _session_numbers(self) -> lookups.Numbering[str | None]:
+        return lookups.Numbering(self.sessions)

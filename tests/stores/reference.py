@@ -29,6 +29,7 @@ from chatbot.stores.observation import (
     check_rate,
     settled,
 )
+from chatbot.stores.observations.lookups import naming, shown, version
 from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
@@ -62,7 +63,6 @@ from chatbot.stores.query import (
 )
 from chatbot.stores.records import Vector, unit
 from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, erased_by, implied, line_of
-from chatbot.stores.row_history import naming, shown, version
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
 
 
