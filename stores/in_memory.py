@@ -150,9 +150,6 @@ class MemoryLog(log.Log):
         with self._alone:
             yield self
 
-    def mend(self) -> None:
-        """Do nothing: no line is torn."""
-
     def append(self, event: Event) -> log.Place:
         self._lines.append(encode(event.as_json()))
         self._read = len(self._lines)

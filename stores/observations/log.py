@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
@@ -96,8 +96,8 @@ class FileLog(Log):
     @contextmanager
     def locked(self) -> Iterator[Writing]:
         make_folder(self._home)
-        with locked(self._home, name=LOCK_NAME) as folder, ExitStack() as opened:
-            yield FileWriting(self, folder, opened)
+        with locked(self._home, name=LOCK_NAME) as folder, folder.appending(NAME, known=self._known_end()) as file:
+            yield FileWriting(self, folder, file)
 
     def event_at(self, place: Place) -> Event:
         file = self._opened()
@@ -144,7 +144,7 @@ class FileLog(Log):
         self._opened()
         self._position = size
 
-    def known_end(self) -> Stamp | None:
+    def _known_end(self) -> Stamp | None:
         """Return the stamp of the file if all of it was read; None otherwise."""
         now = stamp(self.path)
         return now if now is not None and (now.inode, now.size) == (self._inode, self._position) else None
@@ -153,27 +153,21 @@ class FileLog(Log):
 class FileWriting:
     """The lock of the journal, and the file to add lines to. See `Writing`."""
 
-    def __init__(self, log: FileLog, folder: Folder, opened: ExitStack) -> None:
+    def __init__(self, log: FileLog, folder: Folder, file: OpenFile) -> None:
         self._log = log
         self._folder = folder
-        self._opened = opened
-        self._file: OpenFile | None = None
-
-    def mend(self) -> None:
-        """Open the file for appending, which repairs a torn end."""
-        self._appender()
+        self._file = file
 
     def append(self, event: Event) -> Place:
         line = encode(event.as_json())
-        self._appender().write(line)
+        self._file.write(line)
         return self._log.grow(len(line))
 
     def release(self) -> None:
         self._folder.unlock()
 
     def sync(self) -> None:
-        if self._file is not None:
-            self._file.sync()
+        self._file.sync()
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
         kept, moved = rewritten(self._folder.read(NAME) if self._log.position else b"", change)
@@ -182,11 +176,6 @@ class FileWriting:
         self._log.start_again()
         self._log.take_as_read(len(data))
         return moved
-
-    def _appender(self) -> OpenFile:
-        if self._file is None:
-            self._file = self._opened.enter_context(self._folder.appending(NAME, known=self._log.known_end()))
-        return self._file
 
 
 def event_of(line: bytes, name: str) -> Event | None:

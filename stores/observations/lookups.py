@@ -328,20 +328,14 @@ def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -
     """Return a visible row with its visible events, from the one that added it."""
     seen: list[Event] = []
     changes: list[Mapping[str, tuple[Any, Any]]] = []
-    for event, before, after in _steps(events):
-        if all(may_see(each, view) for each in (before, after) if each is not None):
-            seen.append(_shown_event(event, sees))
-            changes.append(_changes(event, before, after, sees))
-    return Version(shown(row, sees), tuple(seen), tuple(changes))
-
-
-def _steps(events: Sequence[Event]) -> Iterator[tuple[Event, Observation | None, Observation | None]]:
-    """Yield each event of a row, with the row before and after it."""
     before: Observation | None = None
     for event in events:
         after = event.row if before is None else applied(before, event)
-        yield event, before, after
+        if all(may_see(each, view) for each in (before, after) if each is not None):
+            seen.append(_shown_event(event, sees))
+            changes.append(_changes(event, before, after, sees))
         before = after
+    return Version(shown(row, sees), tuple(seen), tuple(changes))
 
 
 def _changes(

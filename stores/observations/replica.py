@@ -134,8 +134,6 @@ class Replica:
         self.snapshots = Snapshots(shelf(NAME))
         self.lock = threading.RLock()
         self.table = Table()
-        self.generation = 0
-        """Incremented when the log was rewritten or replaced: all places in it are new then."""
         self._shelf = shelf
         self._bodies: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
@@ -178,7 +176,6 @@ class Replica:
 
     def note_rewritten(self, moved: dict[int, Place], added: int) -> None:
         """Update the places of rows after this process rewrote the log; `added` is the number of new lines."""
-        self.generation += 1
         self.table.relocate(moved)
         self.table.lines = len(moved) + added
         self.table.use_lines = 0
@@ -298,7 +295,6 @@ class Replica:
             logger.warning("an unusable snapshot could not be removed: %s", error)
 
     def _start_again(self) -> None:
-        self.generation += 1
         self.table = Table()
         self._bodies.clear()
         self.search.close()

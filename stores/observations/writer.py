@@ -56,7 +56,6 @@ class Writer:
 
     def _commit(self, requests: Sequence[Request], right: AbstractContextManager[Writing]) -> bool:
         with right as writing:
-            writing.mend()
             with self._replica.reading():
                 for request in requests:
                     request.outcomes = [self._commit_one(event, request.view, writing) for event in request.events]
@@ -172,7 +171,6 @@ class Writer:
     def _alone(self) -> Iterator[Writing]:
         """Lock the log for writing and the replica for reading, with the log repaired and read to its end."""
         with self._log.locked() as writing, self._replica.lock:
-            writing.mend()
             self._replica.catch_up()
             yield writing
 

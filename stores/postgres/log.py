@@ -271,9 +271,6 @@ class _QueuedLines:
         self.is_over = False
         """True once the lines were sent: they must not be sent again after a failure."""
 
-    def mend(self) -> None:
-        """Do nothing: a transaction leaves no torn line."""
-
     def append(self, event: Event) -> Place:
         line = encode(event.as_json()).rstrip(b"\n")
         place = self._log.add(line)

@@ -57,7 +57,6 @@ def read(log: Log) -> list[tuple[Place, str]]:
 def write(log: Log, *events: Event) -> list[Place]:
     """Read the log to its end, then add events."""
     with log.locked() as writing:
-        writing.mend()
         read(log)
         places = [writing.append(each) for each in events]
         writing.release()
@@ -136,7 +135,6 @@ class LogContract(Contract):
             return None if begin == gone else line
 
         with log.locked() as writing:
-            writing.mend()
             moved = writing.rewrite(change, [event(4)])
         assert set(moved) == {places[0][0], places[2][0]}
         assert [log.event_at(moved[place[0]]) for place in (places[0], places[2])] == [event(1), event(3)]
@@ -158,7 +156,6 @@ class LogContract(Contract):
             return purge if begin == places[1][0] else line
 
         with log.locked() as writing:
-            writing.mend()
             writing.rewrite(change)
         log.close()
         log = self.open(folder)
@@ -218,7 +215,6 @@ def append_many(log: Log, worker: str, count: str) -> None:
     seen = 0
     for number in range(int(count)):
         with log.locked() as writing:
-            writing.mend()
             seen += len(read(log))
             writing.append(event(int(worker) * 1000 + number))
             writing.release()
@@ -240,7 +236,6 @@ def rewrite_for_ever(log: Log) -> None:
     """Rewrite the log until killed, changing nothing."""
     while True:
         with log.locked() as writing:
-            writing.mend()
             read(log)
             writing.rewrite(lambda line, _: line)
         print("rewritten", flush=True)

@@ -148,9 +148,6 @@ class SqliteWriting:
         self._log = log
         self._database = database
 
-    def mend(self) -> None:
-        pass
-
     def append(self, event: Event) -> Place:
         line = encode(event.as_json()).rstrip(b"\n")
         start = self._log.position
