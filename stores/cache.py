@@ -92,10 +92,10 @@ class Cache:
         return sum(each.size for each in found if each is not None)
 
 
-def _check_ours(path: Path, status: os.stat_result) -> None:
-    is_odd = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
-    if is_odd or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
-        raise UnsafePath(f"{path} is not private: it must be a regular file of this user, closed to other users")
+def _check_ours(path: Path, status: os.stat_result, *, is_folder: bool = True) -> None:
+    kind, is_so = ("folder", stat.S_ISDIR) if is_folder else ("regular file", stat.S_ISREG)
+    if not is_so(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+        raise UnsafePath(f"{path} is not private: it must be a {kind} of this user, closed to other users")
 
 
 NAME = "manifest.json"
@@ -120,6 +120,8 @@ class FolderShelf(Shelf):
     def prepare(self) -> None:
         if self._cache is not None:
             self._cache.prepare()
+        if self.folder.is_symlink() or self.folder.is_file():  # debris in our own folder
+            self.folder.unlink(missing_ok=True)
         make_folder(self.folder)
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise ReadOnlyFolder(f"{self.folder} cannot be written")
@@ -246,7 +248,7 @@ def _read_private(path: Path) -> bytes:
             raise StoreFailed(f"{path}: {error.strerror}") from error
         raise
     try:
-        _check_ours(path, os.fstat(descriptor))
+        _check_ours(path, os.fstat(descriptor), is_folder=False)
         return read_between(descriptor, 0)
     finally:
         os.close(descriptor)

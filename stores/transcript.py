@@ -270,8 +270,8 @@ class TranscriptFile:
                 data = _read_steady(folder, offset)
             entries = _last_entries(data, n, is_cut=offset > 0)
             if len(entries) < n and offset:
-                if not entries and len(data) >= LONGEST_ENTRY:
-                    raise DamagedFile(f"{self._path} is damaged: no entry begins in its last {len(data):,} bytes")
+                if reach >= LONGEST_ENTRY and not _HEADER.search(data[:LONGEST_ENTRY]):
+                    raise DamagedFile(f"{self._path} is damaged: no entry begins in {LONGEST_ENTRY:,} bytes of it")
                 return None
             has_archive = folder.stamp(ARCHIVE_NAME) is not None
             if len(entries) < n and has_archive:
