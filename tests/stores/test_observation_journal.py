@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import os
-import random
 import shutil
 import stat
 import subprocess
@@ -528,21 +527,6 @@ def test_the_cache_is_closed_to_others(place: Journaled) -> None:
     assert stat.S_IMODE(place.journal.stat().st_mode) == 0o600
 
 
-def test_the_cache_may_go_at_any_time(place: Journaled) -> None:
-    async def work(store: ObservationFileStore) -> None:
-        for number in range(1, 6):
-            await store.commit(OWNER, [adding(number)])
-            await store.reindex()
-            assert len(await titles(store)) == number
-            shutil.rmtree(place.cache)
-            assert len(await titles(store)) == number
-        await store.purge(OWNER, [id_of(1)])
-        assert len(await titles(store)) == 4
-
-    place.run(work)
-    assert len(place.titles()) == 4
-
-
 def test_not_a_byte_of_what_was_purged_is_left_anywhere(place: Journaled) -> None:
     words = [f"hush{number}hush" for number in range(12)]
     secret = adding(
@@ -700,29 +684,6 @@ def test_a_row_erased_while_another_indexes_it_is_in_no_file(
         assert await store.get(OWNER, [id_of(1), id_of(2)]) == [adding(2).row]
 
     place.run(reindex)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_rows_keep_their_numbers_however_many_are_erased(place: Journaled, seed: int) -> None:
-    chance = random.Random(seed)
-
-    async def live(store: ObservationFileStore) -> list[str]:
-        for number in range(1, 25):
-            there = [row.id for row in (await store.find(OWNER, EVERYTHING, limit=100)).rows]
-            took = chance.choice(there) if there and chance.random() < 0.3 else None
-            await store.commit(OWNER, [structs.replace(adding(number), supersedes=took)])
-            if there and chance.random() < 0.25:
-                await store.purge(OWNER, chance.sample(there, chance.randint(1, len(there))))
-        return list(store._replica.table.ids)
-
-    async def again(store: ObservationFileStore) -> list[str]:
-        await store.find(OWNER, Filter())
-        return list(store._replica.table.ids)
-
-    ids = place.run(live)
-    for each in [*place.cache.rglob("table")]:
-        shutil.rmtree(each)
-    assert place.run(again) == ids == sorted(ids)
 
 
 JOURNALS = Path(__file__).parent / "journals"

@@ -168,19 +168,6 @@ async def test_texts_that_changed_often_do_not_make_the_file_grow_for_ever(tmp_p
     assert len(all_bytes(tmp_path)) < 24 * 3 * 40 + 2_000
 
 
-async def test_what_one_process_embeds_another_finds(tmp_path: Path) -> None:
-    async with open_store(tmp_path) as one, open_store(tmp_path) as other:
-        await one.commit(OWNER, adding(*ROWS))
-        assert await nearest(other) == set()
-        for turn, row in enumerate(ROWS):
-            await (one, other)[turn % 2].put_vectors(MODEL, [(row, VECTORS[turn])])
-            assert await nearest(one) == await nearest(other) == set(ALL[: turn + 1])
-        await other.forget_vectors()
-        assert await nearest(one) == set()
-        assert await mend(one) == 4
-        assert await nearest(other) == set(ALL)
-
-
 async def test_losing_the_cache_loses_vectors_and_no_answer_in_words(tmp_path: Path) -> None:
     path = await fill(tmp_path)
     async with open_store(tmp_path) as store:
