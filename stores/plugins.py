@@ -48,7 +48,6 @@ class PluginPoint(Struct, frozen=True):
     """Raised for an unknown name."""
     broken: type[Exception]
     """Raised if the plug-in cannot be imported."""
-    plural: bool = False
 
     def installed(self) -> dict[str, EntryPoint]:
         """Return every installed plug-in by name, without importing any."""
@@ -75,8 +74,7 @@ class PluginPoint(Struct, frozen=True):
     def _registered(self, name: str) -> str:
         points = self.installed()
         if name not in points:
-            is_called = "are called" if self.plural else "is called"
-            raise self.unknown(f"no {self.noun} {is_called} {name!r}{did_you_mean(name, points)}")
+            raise self.unknown(f"unknown {self.noun} {name!r}{did_you_mean(name, points)}")
         return points[name].value
 
 
