@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from chatbot.stores.access import OWNER, Guard, View, may_see
+from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.fields import Field, Form, InTable
 from chatbot.stores.observation import FIELDS, NEVER, WRITTEN_DEFAULTS, Observation, Status, searched_of, unchecked
 from chatbot.stores.query import LABELS, Version, key_of, written
@@ -270,9 +270,7 @@ COUNTS = ("use_count", "last_used_at", "quiet", "strength", "consolidated_at", "
 
 def twin_key(row: Observation) -> bytes:
     """Return 16 bytes that are equal for rows with the same content, agent, namespace, visibility and principal."""
-    what = f"{row.hash}\0{row.agent_id}\0{row.namespace}\0{row.visibility}"
-    if row.principal != OWNER:  # rows of the owner keep the keys of snapshots made before there were others
-        what += f"\0{row.principal}"
+    what = f"{row.hash}\0{row.agent_id}\0{row.namespace}\0{row.visibility}\0{row.principal}"
     return hashlib.blake2b(what.encode(), digest_size=16).digest()
 
 

@@ -37,35 +37,12 @@ if TYPE_CHECKING:
     from chatbot.stores.observations.row_vectors import Vectors
 
 NAME = "table"
-_LAYOUT = "table 3"
+_LAYOUT = "table 4"
 
 
-class Snapshots:
-    """The snapshot of a log, on a shelf. Not thread-safe: callers lock."""
-
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-        self.is_shared = shelf.is_shared
-        """True if other machines read it too, so that it is worth writing while this one runs."""
-
-    def load(self) -> tuple[Table, Mark] | None:
-        """Return the snapshot; None if there is no valid one."""
-        pieces = self._pieces()
-        pieces.refresh()
-        return next(iter(pieces.all.values()), None)
-
-    def write(self, made: tuple[bytes, str]) -> None:
-        """Replace the snapshot with the result of `dumped`. Needs the log's lock."""
-        self._shelf.prepare()
-        with self._shelf.alone() as hands:
-            self._pieces().publish(hands, [put(hands, NAME, made)], durable=False)
-
-    def remove(self) -> None:
-        """Erase the snapshot, which contains parts of memories. Raises a `StoreError`."""
-        self._shelf.clear()
-
-    def _pieces(self) -> Pieces[tuple[Table, Mark]]:
-        return Pieces(self._shelf, _LAYOUT, lambda _, arrays: (_table_of(arrays), Mark(*arrays.about["position"])))
+def _snapshots(shelf: Shelf) -> Pieces[tuple[Table, Mark]]:
+    """Return the pieces of a shelf for the snapshot of a log."""
+    return Pieces(shelf, _LAYOUT, lambda _, arrays: (_table_of(arrays), Mark(*arrays.about["position"])))
 
 
 def dumped(table: Table, mark: Mark) -> tuple[bytes, str]:
@@ -131,7 +108,8 @@ class Replica:
 
     def __init__(self, log: Log, shelf: Callable[[str], Shelf]) -> None:
         self.log = log
-        self.snapshots = Snapshots(shelf(NAME))
+        self.snapshots = shelf(NAME)
+        """Shelf of the snapshot. Not thread-safe: callers lock."""
         self.lock = threading.RLock()
         self.table = Table()
         self._shelf = shelf
@@ -230,7 +208,7 @@ class Replica:
     def reindex(self, progress: Progress | None = None) -> int:
         """Delete every cache and build it again from the log; return the number of rows."""
         with self.lock:
-            self.snapshots.remove()
+            self.snapshots.clear()
             self._start_again()
             self.catch_up()
             self.search.rebuild(progress)
@@ -252,7 +230,9 @@ class Replica:
                 made = dumped(self.table, mark)
             with self.log.locked(), self.lock:
                 if mark.inode == self.log.mark().inode and not self.log.is_replaced():  # nothing was erased since
-                    self.snapshots.write(made)
+                    self.snapshots.prepare()
+                    with self.snapshots.alone() as hands:
+                        _snapshots(self.snapshots).publish(hands, [put(hands, NAME, made)], durable=False)
         except ReadOnlyFolder:
             logger.info("no snapshot of %s is kept: it is read-only", self.log.name)
         except (OSError, StoreError) as error:
@@ -281,16 +261,17 @@ class Replica:
     def _open(self) -> None:
         self.log.start_again()
         self._is_open = True
-        found = self.snapshots.load()
-        if found is None:
+        pieces = _snapshots(self.snapshots)
+        pieces.refresh()
+        if not pieces.all:
             return
-        table, mark = found
+        table, mark = next(iter(pieces.all.values()))
         if self.log.resume(mark):
             self.table = table
             self._snapshot_lines = table.lines
             return
         try:
-            self.snapshots.remove()
+            self.snapshots.clear()
         except StoreError as error:
             logger.warning("an unusable snapshot could not be removed: %s", error)
 

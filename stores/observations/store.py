@@ -33,6 +33,7 @@ from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.arrays import listed
 from chatbot.stores.observations.log import FileLog
 from chatbot.stores.observations.lookups import version
+from chatbot.stores.observations.overlay import FORMAT
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
@@ -346,8 +347,6 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
     except UnsafePath as error:
         command = f"rm -r {shell_word(cache.folder)} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if os.path.lexists(cache.folder) else None)
-    from chatbot.stores.observations.segments import FORMAT  # it loads NumPy
-
     known = listed(FolderShelf.of(cache, search.NAME), FORMAT).pieces
     covered = known[-1].end if known else 0
     if rows - covered > _BEHIND:

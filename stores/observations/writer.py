@@ -82,7 +82,7 @@ class Writer:
         with self._alone() as writing:
             table = replica.table
             gone, seen, facts = erased_by(ids, view, self, table.triples, alone=alone)
-            replica.snapshots.remove()
+            replica.snapshots.clear()
             numbers = {table.numbers[each] for each in gone}
             replica.search.erase(numbers)
             replica.vectors().erase(numbers)

@@ -663,7 +663,7 @@ def test_a_row_erased_while_another_indexes_it_is_in_no_file(
     place: Journaled, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.commit(adding(1, narrative="unmistakable"), *(adding(number) for number in range(2, 600)))
-    method = {"open": "open", "plan": "rebuild_plans", "write": "write"}[moment]
+    method = {"open": "refresh", "plan": "rebuild_plans", "write": "write"}[moment]
     before = getattr(TextIndex, method)
     purges: list[list[str]] = []
 
