@@ -136,8 +136,6 @@ def checked_settings(
     return checked
 
 
-__all__ = ["STORES", "check_settings", "load", "open_store", "settings_of"]
-
 STORES = PluginPoint(
     group="chatbot.stores",
     own={
