@@ -95,14 +95,6 @@ class LoggedObservations(ObservationStore):
         self._index_soon()
         return request.outcomes
 
-    def commit_now(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """Commit without a group; blocking."""
-        request = Request(view, events)
-        if self._writer.commit([request]):
-            self._writer.compact()
-        self._index_soon()
-        return request.outcomes
-
     @reading
     def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
         return self._replica.rows(self._seen_among(view, ids, ("active",) if current else STATUSES), view)
