@@ -22,7 +22,6 @@ from chatbot.stores.testing import (
     BackendContract,
     KeyValueStoreContract,
     LogContract,
-    PlaceContract,
     ShelfContract,
     StoreMachine,
     TranscriptStoreContract,
@@ -43,10 +42,6 @@ class TestFileBackend(BackendContract):
     opener = "chatbot.stores.on_disk.place:FileBackend"
 
 
-class TestFilePlace(PlaceContract):
-    opener = "chatbot.stores.on_disk.place:FilePlace"
-
-
 class TestMemoryBackend(BackendContract):
     opener = "tests.stores.test_contract:memory_backend"
     processes = False
@@ -61,17 +56,10 @@ class TestFolderShelf(ShelfContract):
 
 
 class TestBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract):
-    kv_cap = 200
+    kv_cap = 40
 
     def open_store(self, home: Path) -> BasicSessionStore:
-        return BasicSessionStore(home)
-
-
-class TestSmallBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract):
-    kv_cap = 5
-
-    def open_store(self, home: Path) -> BasicSessionStore:
-        return BasicSessionStore(home, kv_cap=5, transcript_cap=12)
+        return BasicSessionStore(home, kv_cap=40, transcript_cap=12)
 
 
 class TestInMemoryStore(KeyValueStoreContract, TranscriptStoreContract):

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -87,23 +86,10 @@ def test_a_name_cannot_leave_its_folder(folder: Path, name: str) -> None:
         contained(folder, name)
 
 
-def test_a_link_in_place_of_a_file_is_refused_for_reading_and_writing(folder: Path, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.write_bytes(b"mine")
-    (folder / "file").symlink_to(outside)
-    with pytest.raises(UnsafePath), opened(folder) as opened_folder:
-        opened_folder.read("file")
-    with pytest.raises(UnsafePath), locked(folder) as opened_folder:
-        opened_folder.append("file", b"x")
-    assert outside.read_bytes() == b"mine"
-
-
 def test_a_link_in_place_of_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(UnsafePath, match="link"), opened(tmp_path / "link"):
         pass
-    with pytest.raises(UnsafePath):
-        contained(tmp_path, "../folder")
 
 
 def test_a_link_that_stays_inside_is_followed_one_that_leaves_is_not(folder: Path, tmp_path: Path) -> None:
@@ -176,16 +162,6 @@ def test_whoever_waits_for_a_lock_gives_up_in_time_and_gets_it_when_the_holder_i
             pass
 
 
-def test_a_lock_on_a_deleted_folder_is_no_lock(folder: Path) -> None:
-    with opened(folder) as opened_folder:
-        opened_folder.lock(1)
-        opened_folder.unlock()
-        (folder / ".lock").unlink()
-        folder.rmdir()
-        with pytest.raises(OSError):  # noqa: PT011 - the system may refuse in more than one way
-            opened_folder.lock(1)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
 def test_a_really_full_file_system_is_refused_with_its_own_words(folder: Path) -> None:
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False)
@@ -205,34 +181,35 @@ def test_a_really_full_file_system_is_refused_with_its_own_words(folder: Path) -
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("kind", ["a folder", "a pipe", "a pipe that someone reads"])
-def test_what_is_no_regular_file_is_refused_by_name_and_never_waited_for(folder: Path, kind: str) -> None:
-    path = folder / "lines"
-    path.mkdir() if kind == "a folder" else os.mkfifo(path)
+@pytest.mark.parametrize("kind", ["a link", "a folder", "a pipe", "a pipe that someone reads"])
+def test_what_is_no_regular_file_is_refused_by_name_and_never_waited_for(
+    folder: Path, tmp_path: Path, kind: str
+) -> None:
+    path, outside = folder / "lines", tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    make = {"a link": lambda: path.symlink_to(outside), "a folder": path.mkdir}
+    make.get(kind, lambda: os.mkfifo(path))()
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if kind == "a pipe that someone reads" else None
     try:
-        with pytest.raises(UnsafePath, match="lines is not a regular file"), opened(folder) as opened_folder:
+        with pytest.raises(UnsafePath, match=r"lines is (a link|not a regular file)"), opened(folder) as opened_folder:
             opened_folder.read("lines")
         with pytest.raises((UnsafePath, StoreFailed), match="lines"), locked(folder) as opened_folder:
             opened_folder.append("lines", b"x")
     finally:
         if reader is not None:
             os.close(reader)
+    assert outside.read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("fate", ["renamed", "replaced"])
-def test_a_lock_is_refused_when_the_folder_moved_between_opening_and_locking(folder: Path, fate: str) -> None:
-    def move() -> None:
-        folder.rename(folder.with_name("elsewhere"))
+@pytest.mark.parametrize("fate", ["renamed", "replaced", "deleted"])
+def test_a_lock_is_refused_when_the_folder_went_between_opening_and_locking(folder: Path, fate: str) -> None:
+    with opened(folder) as opened_folder:
+        folder.rmdir() if fate == "deleted" else folder.rename(folder.with_name("elsewhere"))
         if fate == "replaced":
             folder.mkdir()
-
-    with ExitStack() as stack:
-        opened_folder = stack.enter_context(opened(folder))
-        move()
         with pytest.raises((MissingFolder, FileNotFoundError)):
             opened_folder.lock(1)
-    assert fate == "renamed" or list(folder.iterdir()) == []
+    assert fate != "replaced" or list(folder.iterdir()) == []
 
 
 NAME = "lines.jsonl"

@@ -491,7 +491,9 @@ def test_the_snapshot_of_another_journal_is_not_believed(place: Journaled, tmp_p
 
 
 @pytest.mark.parametrize("trouble", ["link", "readable by all", "owned by another", "a file", "root is a file"])
-def test_a_cache_that_is_not_ours_alone_is_not_used(place: Journaled, tmp_path: Path, trouble: str) -> None:
+def test_a_cache_that_is_not_ours_alone_is_not_used_and_that_is_told(
+    place: Journaled, tmp_path: Path, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
     place.commit(adding(1))
     place.save()
     folder = place.snapshot.parents[1]
@@ -515,8 +517,28 @@ def test_a_cache_that_is_not_ours_alone_is_not_used(place: Journaled, tmp_path: 
     assert place.titles() == ["title 1", "title 2"]
     place.commit(adding(3))
     assert place.titles() == ["title 1", "title 2", "title 3"]
+    assert "no text index can be kept" in caplog.text
     if trouble == "link":
         assert [path.read_bytes() for path in (tmp_path / "elsewhere").rglob("table-*")] == [before]
+
+
+@pytest.mark.parametrize("part", ["", "index"])
+def test_a_file_in_the_place_of_a_folder_of_the_cache_is_mended(place: Journaled, part: str) -> None:
+    place.commit(adding(1))
+    place.save()
+    folder = place.snapshot.parents[1]
+    shutil.rmtree(folder / part)
+    (folder / part).touch(0o600)
+
+    async def mend(store: ObservationFileStore) -> None:
+        for flaw in await store.examine():
+            if flaw.mend is not None:
+                flaw.mend()
+
+    place.run(mend)
+    assert place.titles() == ["title 1"]
+    place.save()
+    assert (folder / "index").is_dir()
 
 
 def test_the_cache_is_closed_to_others(place: Journaled) -> None:

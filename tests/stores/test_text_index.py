@@ -301,14 +301,3 @@ def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Te
             index.adopt(written)
             assert scored(index, WORDS[:3], visible) == expected
     assert index.pending == 0
-
-
-def test_where_no_folder_can_be_made_the_index_is_in_memory_and_that_is_reported(
-    tmp_path: Path, texts: Texts, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    index = TextIndex.opened(FolderShelf(tmp_path / "file" / "index"))
-    assert "no text index can be kept" in caplog.text
-    flush(index, texts, 0, 300)
-    visible = everything(texts)
-    assert match(index, texts, WORDS, visible) == rank(seen(texts, visible), WORDS)

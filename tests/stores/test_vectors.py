@@ -64,7 +64,9 @@ async def mend(store: ObservationFileStore) -> int:
     return kept
 
 
-async def test_vectors_outlive_the_store_and_stand_nowhere_in_the_identity(tmp_path: Path) -> None:
+async def test_vectors_outlive_the_store_as_little_endian_floats_and_are_not_in_the_identity(
+    tmp_path: Path,
+) -> None:
     await fill(tmp_path)
     async with open_store(tmp_path) as store:
         assert await nearest(store) == set(ALL)
@@ -73,10 +75,6 @@ async def test_vectors_outlive_the_store_and_stand_nowhere_in_the_identity(tmp_p
     kept = b"".join(path.read_bytes() for path in (tmp_path / "memory").iterdir())
     assert MODEL.encode() not in kept
     assert unit(VECTORS[2]).tobytes() not in kept
-
-
-async def test_rows_are_little_endian_floats_of_length_one(tmp_path: Path) -> None:
-    await fill(tmp_path)
     assert b"".join(struct.pack("<3f", *unit(each)) for each in VECTORS) in all_bytes(tmp_path)
 
 
