@@ -13,18 +13,8 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
+from chatbot.stores import files
 from chatbot.stores.errors import InvalidValue, LaterFormat
-from chatbot.stores.files import (
-    Folder,
-    OpenFile,
-    Stamp,
-    checked_status,
-    locked,
-    make_folder,
-    read_between,
-    stamp,
-    translated,
-)
 from chatbot.stores.json_lines import encode, is_blank, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing, rewritten
 from chatbot.stores.row_events import Event, parse_event
@@ -68,7 +58,7 @@ class FileLog(Log):
     def is_replaced(self) -> bool:
         if self._file is None:
             return False
-        now = stamp(self.path)
+        now = files.stamp(self.path)
         return now is None or now.inode != self._inode or now.size < self._position
 
     def start_again(self) -> None:
@@ -79,8 +69,8 @@ class FileLog(Log):
         file = self._opened()
         if file is None or self._size() <= self._position:
             return
-        with translated(self._home):
-            data = read_between(file, self._position, self._size(), NAME, most=_LARGEST)
+        with files.translated(self._home):
+            data = files.read_between(file, self._position, self._size(), NAME, most=_LARGEST)
         end = data.rfind(b"\n") + 1  # the rest is still being written, or torn
         begin = 0
         while begin < end:
@@ -91,17 +81,20 @@ class FileLog(Log):
 
     def was_written(self) -> bool:
         """Return whether the lock file exists."""
-        return stamp(self._home / LOCK_NAME) is not None
+        return files.stamp(self._home / LOCK_NAME) is not None
 
     @contextmanager
     def locked(self) -> Iterator[Writing]:
-        make_folder(self._home)
-        with locked(self._home, name=LOCK_NAME) as folder, folder.appending(NAME, known=self._known_end()) as file:
+        files.make_folder(self._home)
+        with (
+            files.locked(self._home, name=LOCK_NAME) as folder,
+            folder.appending(NAME, known=self._known_end()) as file,
+        ):
             yield FileWriting(self, folder, file)
 
     def event_at(self, place: Place) -> Event:
         file = self._opened()
-        line = b"" if file is None else read_between(file, place[0], sum(place))
+        line = b"" if file is None else files.read_between(file, place[0], sum(place))
         return parse_event(record_of(line))
 
     def _tail_digest(self) -> str:
@@ -109,8 +102,8 @@ class FileLog(Log):
         file = self._opened()
         if not self._position or file is None:
             return ""
-        head = read_between(file, 0, min(self._position, _CHECKED_BYTES))
-        tail = read_between(file, max(0, self._position - _CHECKED_BYTES), self._position)
+        head = files.read_between(file, 0, min(self._position, _CHECKED_BYTES))
+        tail = files.read_between(file, max(0, self._position - _CHECKED_BYTES), self._position)
         return blake2b(head + tail, digest_size=16).hexdigest()
 
     def close(self) -> None:
@@ -124,10 +117,10 @@ class FileLog(Log):
 
         It stays open, so that all reads are from one file even if it is replaced, and no other file gets its inode.
         """
-        if self._file is None and stamp(self.path) is not None:
-            with translated(self._home):
+        if self._file is None and files.stamp(self.path) is not None:
+            with files.translated(self._home):
                 file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-            self._file, self._inode = file, checked_status(file, self.path).st_ino
+            self._file, self._inode = file, files.checked_status(file, self.path).st_ino
         return self._file
 
     def _size(self) -> int:
@@ -144,16 +137,16 @@ class FileLog(Log):
         self._opened()
         self._position = size
 
-    def _known_end(self) -> Stamp | None:
+    def _known_end(self) -> files.Stamp | None:
         """Return the stamp of the file if all of it was read; None otherwise."""
-        now = stamp(self.path)
+        now = files.stamp(self.path)
         return now if now is not None and (now.inode, now.size) == (self._inode, self._position) else None
 
 
 class FileWriting:
     """The lock of the journal, and the file to add lines to. See `Writing`."""
 
-    def __init__(self, log: FileLog, folder: Folder, file: OpenFile) -> None:
+    def __init__(self, log: FileLog, folder: files.Folder, file: files.OpenFile) -> None:
         self._log = log
         self._folder = folder
         self._file = file
