@@ -197,14 +197,6 @@ def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts:
     assert scored(index, WORDS, visible) == rank(seen(texts, visible), WORDS)
 
 
-def test_a_segment_in_the_place_of_another_is_not_believed(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
-    flush(index, texts, 0, 32)
-    one, other = sorted((tmp_path / "index").glob("seg-*"))
-    one.write_bytes(other.read_bytes())
-    again = TextIndex.opened(FolderShelf(tmp_path / "index"))
-    assert len(again.uncovered(array("q", range(32)))) == 16
-
-
 def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(
     tmp_path: Path, index: TextIndex, texts: Texts
 ) -> None:
