@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.messages import Usage
-from chatbot.stores.vectors import Vector
+from chatbot.stores.records import Vector
 
 
 class KeptVectors(Embedder):

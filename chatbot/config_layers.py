@@ -53,7 +53,7 @@ class Settings:
         self,
         path: Path | None,
         file: Table,
-        environment: Mapping[str, Table] = MappingProxyType({}),
+        environment: Mapping[Path | str, Table] = MappingProxyType({}),
         *,
         is_chosen: bool = True,
     ) -> None:
@@ -232,7 +232,7 @@ def _lifts(value: Any, limit: Any) -> bool:
     return most > 0 and not 0 < own <= most
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Table]:
+def _from_environment(environ: Mapping[str, str]) -> _Layers:
     """Return the table that each of our variables sets, by the variable."""
     return {
         variable: reduce(

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
-from chatbot.stores.lifecycle import AsyncResource
-from chatbot.stores.vectors import Vector, unit
+from chatbot.stores.loops import AsyncResource
+from chatbot.stores.records import Vector, unit
 
 
 class EmbeddingResult(Struct, frozen=True):

@@ -46,6 +46,8 @@ class Flaw(Struct, frozen=True):
 
 Record = dict[str, Any]
 """One JSON object."""
+RecordChange = Callable[[Record], Record | None]
+"""Returns the replacement of a record; None leaves it out."""
 
 ATTACHMENTS = "attachments"
 """Name of the blobs of a session: the files that its messages name."""
@@ -94,7 +96,7 @@ class Pen(Protocol):
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Add records at the end, next to each other. Durable on return."""
 
-    def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+    def rewrite(self, change: RecordChange, *, holding: Collection[str] = ()) -> None:
         """Replace each record by what `change` makes of it; None leaves it out. Durable on return.
 
         If `holding` names texts, only records that hold one of them are given to `change`. An engine whose level of
@@ -125,7 +127,7 @@ class Lines(ABC):
         with self.alone() as pen:
             pen.append(records)
 
-    def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+    def rewrite(self, change: RecordChange, *, holding: Collection[str] = ()) -> None:
         """Replace each record by what `change` makes of it; see `Pen`."""
         with self.alone() as pen:
             pen.rewrite(change, holding=holding)
@@ -431,6 +433,6 @@ class Backend(Place):
         """Return how many bytes are taken, by part; parts that cannot be measured are left out."""
         return {}
 
-    @abstractmethod
     def close(self) -> None:
-        """Close descriptors and connections. May be called twice."""
+        """Close connections. May be called twice."""
+        return

@@ -12,7 +12,8 @@ keeps files is safe between processes too. Reading needs no write permission, an
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from chatbot.stores.access import View
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.home import Home
-from chatbot.stores.lifecycle import Closable, Operation
+from chatbot.stores.loops import Closable, Operation
 from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.query import (
     Candidates,
@@ -69,13 +70,19 @@ class Store(Closable):
         async def guarded(self: Store, *args: Any, **named: Any) -> Any:
             if self.is_closed:
                 self.check_open()
-            answer = operation(self, *args, **named)
-            try:
-                return await (answer if self.observer is None else _in_a_span(self, operation.__name__, args, answer))
-            except StoreError:
-                raise
-            except Exception as error:
-                raise _failure(self, operation.__name__, error) from error
+            observer = self.observer
+            work: AbstractContextManager[object] = (
+                nullcontext() if observer is None else _span_of(self, observer, operation.__name__, args)
+            )
+            with work:
+                try:
+                    return await operation(self, *args, **named)
+                except StoreError:
+                    raise
+                except Exception as error:
+                    failure: type[StoreError] = StoreFailed if isinstance(error, OSError) else BrokenStore
+                    what = f"the store {type(self).__name__} failed in {operation.__name__}"
+                    raise failure(f"{what}: {type(error).__name__}: {error}") from error
 
         return guarded
 
@@ -336,11 +343,6 @@ def check_caps(**caps: int) -> None:
             raise InvalidSettings(f"{name} is {cap}: it must be at least 1")
 
 
-def _failure(store: Store, operation: str, error: Exception) -> StoreError:
-    said = f"the store {type(store).__name__} failed in {operation}: {type(error).__name__}: {error}"
-    return StoreFailed(said) if isinstance(error, OSError) else BrokenStore(said)
-
-
 CONTRACTS: dict[type[Store], str] = {
     KeyValueStore: "key-value",
     TranscriptStore: "transcript",
@@ -375,22 +377,12 @@ _OPERATIONS = frozenset(
 ) - {"aclose"}
 
 
-async def _in_a_span(store: Store, operation: str, args: Sequence[Any], answer: Awaitable[Any]) -> Any:
-    with _span_of(store, operation, args):
-        try:
-            return await answer
-        except StoreError:
-            raise
-        except Exception as error:
-            raise _failure(store, operation, error) from error
-
-
-def _span_of(store: Store, operation: str, args: Sequence[Any]) -> Span:
-    if store.observer is None or operation not in _OPERATIONS:
+def _span_of(store: Store, observer: Observer, operation: str, args: Sequence[Any]) -> Span:
+    if operation not in _OPERATIONS:
         return NOTHING
     access = "write" if operation in _WRITES else "read"
     labels = {"store": store.configured_as, "operation": operation, "access": access}
-    work = store.observer.begin("store", labels)
+    work = observer.begin("store", labels)
     if operation == "commit" and len(args) > 1:
         work.note(changes=sorted({event.kind for event in args[1]}))
     return work

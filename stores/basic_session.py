@@ -20,8 +20,7 @@ from pathlib import Path
 from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
 from chatbot.stores.errors import DamagedFile
 from chatbot.stores.files import Folder, locked, opened
-from chatbot.stores.group_commit import GroupCommit
-from chatbot.stores.open_folders import OpenFolders
+from chatbot.stores.loops import GroupCommit
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
 from chatbot.stores.transcript import TranscriptFile, transcript_stamp
 
@@ -41,7 +40,6 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         self._transcript_cap = transcript_cap
         self._warm: OrderedDict[str, _SessionFiles] = OrderedDict()
         self._guard = threading.Lock()
-        self._folders = OpenFolders()
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
         entry = (await self._key_values(session)).get(key)
@@ -84,12 +82,10 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
             files = self._warm.pop(session.id, None)
         if files is not None:
             await files.appends.finish()
-        self._folders.close(session.folder)
 
     async def aclose(self) -> None:
         for files in list(self._warm.values()):
             await files.appends.finish()
-        self._folders.close_all(for_good=True)
 
     async def _key_values(self, session: SessionRef) -> dict[str, KeyValue]:
         return await asyncio.to_thread(self._files(session).key_values.read)
@@ -98,7 +94,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         with self._guard:
             files = self._warm.get(session.id)
             if files is None or files.folder != session.folder:
-                files = _SessionFiles(session.folder, self._kv_cap, self._transcript_cap, self._folders)
+                files = _SessionFiles(session.folder, self._kv_cap, self._transcript_cap)
                 self._warm[session.id] = files
             self._warm.move_to_end(session.id)
             if len(self._warm) > _WARM_SESSIONS:
@@ -116,10 +112,10 @@ class _SessionFiles:
 
     __slots__ = ("appends", "folder", "key_values", "transcript")
 
-    def __init__(self, folder: Path, kv_cap: int, transcript_cap: int, folders: OpenFolders) -> None:
+    def __init__(self, folder: Path, kv_cap: int, transcript_cap: int) -> None:
         self.folder = folder
         self.key_values = KeyValueFile(folder, kv_cap)
-        self.transcript = TranscriptFile(folder, transcript_cap, folders)
+        self.transcript = TranscriptFile(folder, transcript_cap)
         self.appends: GroupCommit[Sequence[TranscriptEntry]] = GroupCommit(
             self.transcript.write, self.transcript.compact
         )

@@ -22,20 +22,9 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
+from chatbot.stores import files
 from chatbot.stores.backend import below
 from chatbot.stores.errors import ReadOnlyFolder, StoreFailed, UnsafePath
-from chatbot.stores.files import (
-    Folder,
-    Stamp,
-    erase,
-    locked,
-    make_folder,
-    opened,
-    read_between,
-    stamp,
-    sync_folder,
-    translated,
-)
 from chatbot.stores.home import Address, Home
 from chatbot.stores.log import Hands, Shelf
 
@@ -62,7 +51,7 @@ class Cache:
     def prepare(self) -> Path:
         """Return the folder, created if needed. Raises a `StoreError` if it is not private or cannot be made."""
         for folder in (self._root, self.folder):
-            make_folder(folder)
+            files.make_folder(folder)
             _check_ours(folder, folder.lstat())
         return self.folder
 
@@ -88,14 +77,14 @@ class Cache:
 
     def size(self) -> int:
         """Return how many bytes the caches take."""
-        found = map(stamp, below(self.folder))
+        found = map(files.stamp, below(self.folder))
         return sum(each.size for each in found if each is not None)
 
 
-def _check_ours(path: Path, status: os.stat_result) -> None:
-    is_odd = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
-    if is_odd or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
-        raise UnsafePath(f"{path} is not private: it must be a regular file of this user, closed to other users")
+def _check_ours(path: Path, status: os.stat_result, *, is_folder: bool = True) -> None:
+    kind, is_so = ("folder", stat.S_ISDIR) if is_folder else ("regular file", stat.S_ISREG)
+    if not is_so(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+        raise UnsafePath(f"{path} is not private: it must be a {kind} of this user, closed to other users")
 
 
 NAME = "manifest.json"
@@ -120,12 +109,14 @@ class FolderShelf(Shelf):
     def prepare(self) -> None:
         if self._cache is not None:
             self._cache.prepare()
-        make_folder(self.folder)
+        if self.folder.is_symlink() or self.folder.is_file():  # debris in our own folder
+            self.folder.unlink(missing_ok=True)
+        files.make_folder(self.folder)
         if not os.access(self.folder, os.W_OK | os.X_OK):
             raise ReadOnlyFolder(f"{self.folder} cannot be written")
 
-    def stamp(self) -> Stamp | None:
-        return stamp(self.folder / NAME)
+    def stamp(self) -> files.Stamp | None:
+        return files.stamp(self.folder / NAME)
 
     def listed(self) -> Any:
         try:
@@ -138,7 +129,7 @@ class FolderShelf(Shelf):
             return None
 
     def names(self) -> Collection[str]:
-        with opened(self.folder) as folder:
+        with files.opened(self.folder) as folder:
             return [name for name in folder.names() if name not in _OURS]
 
     def read(self, name: str) -> bytes:
@@ -146,36 +137,36 @@ class FolderShelf(Shelf):
 
     @contextmanager
     def alone(self) -> Iterator[Hands]:
-        with locked(self.folder, timeout_s=_LOCK_S) as folder:
+        with files.locked(self.folder, timeout_s=_LOCK_S) as folder:
             yield _FolderHands(folder)
 
     def clear(self) -> None:
-        with translated(self.folder.parent):
+        with files.translated(self.folder.parent):
             while os.path.lexists(self.folder):
                 with suppress(FileNotFoundError):  # another process removes it too
-                    erase(self.folder)
-                    sync_folder(self.folder.parent)
+                    files.erase(self.folder)
+                    files.sync_folder(self.folder.parent)
 
 
 class _FolderHands:
     """The lock of the folder. See `Hands`."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: files.Folder) -> None:
         self._folder = folder
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
         self._folder.replace(name, data, durable=durable)
 
-    def publish(self, value: Any, *, durable: bool = True) -> Stamp | None:
+    def publish(self, value: Any, *, durable: bool = True) -> files.Stamp | None:
         if (self._folder.path / NAME).is_dir():
-            erase(self._folder.path / NAME)
+            files.erase(self._folder.path / NAME)
         self._folder.replace(NAME, json.dumps(value).encode(), durable=durable)
         return self._folder.stamp(NAME)
 
     def remove(self, names: Collection[str]) -> None:
         """Delete files or folders of these names without looking into them."""
         for name in names:
-            erase(self._folder.path / name)
+            files.erase(self._folder.path / name)
 
     def sync(self) -> None:
         self._folder.sync()
@@ -246,7 +237,7 @@ def _read_private(path: Path) -> bytes:
             raise StoreFailed(f"{path}: {error.strerror}") from error
         raise
     try:
-        _check_ours(path, os.fstat(descriptor))
-        return read_between(descriptor, 0)
+        _check_ours(path, os.fstat(descriptor), is_folder=False)
+        return files.read_between(descriptor, 0)
     finally:
         os.close(descriptor)

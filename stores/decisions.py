@@ -22,7 +22,6 @@ from chatbot.stores.access import (
     project_words,
     strictest,
 )
-from chatbot.stores.consolidation import check_rate
 from chatbot.stores.errors import (
     AccessDenied,
     ConflictingChange,
@@ -41,6 +40,7 @@ from chatbot.stores.observation import (
     RowState,
     Triple,
     changed,
+    check_rate,
     is_line,
     is_own,
 )

@@ -105,30 +105,26 @@ def mend_lines(tail: bytes, _: int) -> tuple[int, bytes]:
 
 
 class Folder:
-    """An open folder. Names are plain file names; a name with a separator, or a link, is refused.
-
-    Its lock and the files that are appended to are opened once, and stay open until it is closed.
-    """
+    """An open folder. Names are plain file names; a name with a separator, or a link, is refused."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
         self._status = os.fstat(descriptor)
         self._lock: OpenFile | None = None
-        self._ends: dict[str, OpenFile] = {}
-        self._is_open = True
+        self._unlock: Callable[[int], object] | None = None
 
     def lock(self, timeout_s: float, name: str = LOCK_NAME) -> None:
-        """Lock the folder against all others that lock it by `name`; see `locked`."""
-        from filelock import lock_descriptor
+        """Lock the folder, once, against all others that lock it by `name`; see `locked`."""
+        from filelock import lock_descriptor, unlock_descriptor
 
-        if self._lock is None:
-            try:
-                self._lock = self._open(name, os.O_RDWR | os.O_CREAT)
-            except OSError as error:
-                if isinstance(error, StoreError) or error.errno not in _READ_ONLY:
-                    raise
-                raise _read_only(self.path, error) from error
+        try:
+            self._lock = self._open(name, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            if isinstance(error, StoreError) or error.errno not in _READ_ONLY:
+                raise
+            raise _read_only(self.path, error) from error
+        self._unlock = unlock_descriptor
         give_up = time.monotonic() + timeout_s
         while not lock_descriptor(self._lock.descriptor, blocking=False):
             if time.monotonic() > give_up:
@@ -140,30 +136,22 @@ class Folder:
 
     def check_there(self) -> None:
         """Raise `MissingFolder` if the path now refers to another folder: what was read may be partly deleted."""
-        is_locked = self._lock is None or self._found(self._lock) is not None
+        lock = self._lock
+        named = self._named(lock.name) if lock is not None else None
+        is_locked = lock is None or (named is not None and os.path.samestat(named, lock.status))
         if not is_locked or not os.path.samestat(os.lstat(self.path), self._status):
             raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
 
     def unlock(self) -> None:
         """Unlock before the folder is closed, so that others need not wait for our disk."""
-        if self._lock is not None:
-            from filelock import unlock_descriptor
-
-            unlock_descriptor(self._lock.descriptor)
+        if self._lock is not None and self._unlock is not None:
+            self._unlock(self._lock.descriptor)
 
     def close(self) -> None:
-        """Close the folder and its files. May be called twice.
-
-        Unlocks nothing: in a forked child the lock belongs to the parent.
-        """
-        if self._is_open:
-            self._is_open = False
-            for named in (self._lock, *self._ends.values()):
-                if named is not None:
-                    os.close(named.descriptor)
-            os.close(self._descriptor)
-
-    __del__ = close
+        """Close the folder and its lock."""
+        if self._lock is not None:
+            os.close(self._lock.descriptor)
+        os.close(self._descriptor)
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Read the file from `start` to `end`, or to its end. Raises `FileNotFoundError`."""
@@ -237,13 +225,12 @@ class Folder:
         `known` is the stamp of the file when its end was last known to be valid: if it is unchanged, the end is not
         read again. Without `durable` a power cut may lose the name of a new file.
         """
-        with self._naming(name):
-            file, status = self._end(name)
-            if status.st_size == 0:
+        with self._file(name, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
+            if file.status.st_size == 0:
                 if durable:
                     self.sync()
-            elif Stamp.of(status) != known:
-                self._mend(file, status.st_size, mend)
+            elif Stamp.of(file.status) != known:
+                self._mend(file, file.status.st_size, mend)
             yield file
 
     def sync(self) -> None:
@@ -326,21 +313,6 @@ class Folder:
     def _open(self, name: str, flags: int) -> OpenFile:
         descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
         return OpenFile(name, descriptor, checked_status(descriptor, self.path / name))
-
-    def _end(self, name: str) -> tuple[OpenFile, os.stat_result]:
-        """Return the file, open at its end, and its status; reopen it if the name now refers to another file."""
-        file = self._ends.get(name)
-        if file is not None:
-            if status := self._found(file):
-                return file, status
-            os.close(self._ends.pop(name).descriptor)
-        self._ends[name] = file = self._open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-        return file, file.status
-
-    def _found(self, file: OpenFile) -> os.stat_result | None:
-        """Return the file's status if its name still refers to it; else None."""
-        status = self._named(file.name)
-        return status if status is not None and os.path.samestat(status, file.status) else None
 
     def _named(self, name: str) -> os.stat_result | None:
         with suppress(FileNotFoundError):

@@ -1,28 +1,31 @@
-"""The store that writes nothing: for tests, demos and `--ephemeral`.
+"""The engine that writes nothing, for tests, demos and `--ephemeral`: its store, its log and its backend.
 
-Observations use the same code as in other stores, over a log and a shelf in memory.
+Everything is kept for as long as it lives. Observations use the same code as in other engines.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from chatbot.stores import backend, log
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
 from chatbot.stores.cache import MemoryShelf
+from chatbot.stores.errors import MissingFolder
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Log, Mark, Place, Shelf, Writing
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.query import Stats
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry
 from chatbot.stores.row_events import Event, parse_event
 
 
@@ -45,10 +48,10 @@ class InMemoryStore(KeyValueStore, TranscriptStore, LoggedObservations):
         self._kv_cap = kv_cap
         self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
 
-    def open_log(self, home: Any) -> Log:  # noqa: ARG002 - it is kept nowhere
+    def open_log(self, home: Any) -> log.Log:  # noqa: ARG002 - it is kept nowhere
         return MemoryLog()
 
-    def open_shelf(self, name: str) -> Shelf:
+    def open_shelf(self, name: str) -> log.Shelf:
         return MemoryShelf(name)
 
     async def stats(self, view: View) -> Stats:
@@ -103,7 +106,7 @@ class _Session(Struct):
     transcript: list[TranscriptEntry] = field(default_factory=list)
 
 
-class MemoryLog(Log):
+class MemoryLog(log.Log):
     """A list of lines, and its own `Writing`. The place of a line is its number, until the log is rewritten."""
 
     name = "the memory of this process"
@@ -117,10 +120,10 @@ class MemoryLog(Log):
     def position(self) -> int:
         return self._read
 
-    def mark(self) -> Mark:
-        return Mark(1, self._read, "")
+    def mark(self) -> log.Mark:
+        return log.Mark(1, self._read, "")
 
-    def resume(self, mark: Mark) -> bool:  # noqa: ARG002 - no snapshot is made of it
+    def resume(self, mark: log.Mark) -> bool:  # noqa: ARG002 - no snapshot is made of it
         return False
 
     def is_replaced(self) -> bool:
@@ -133,24 +136,21 @@ class MemoryLog(Log):
     def start_again(self) -> None:
         self._read = 0
 
-    def read_new(self) -> Iterator[tuple[Place, bytes]]:
+    def read_new(self) -> Iterator[tuple[log.Place, bytes]]:
         while self._read < len(self._lines):
             line = self._lines[self._read]
             yield (self._read, len(line)), line
             self._read += 1
 
-    def event_at(self, place: Place) -> Event:
+    def event_at(self, place: log.Place) -> Event:
         return parse_event(record_of(self._lines[place[0]]))
 
     @contextmanager
-    def locked(self) -> Iterator[Writing]:
+    def locked(self) -> Iterator[log.Writing]:
         with self._alone:
             yield self
 
-    def mend(self) -> None:
-        """Do nothing: no line is torn."""
-
-    def append(self, event: Event) -> Place:
+    def append(self, event: Event) -> log.Place:
         self._lines.append(encode(event.as_json()))
         self._read = len(self._lines)
         return self._read - 1, len(self._lines[-1])
@@ -161,7 +161,7 @@ class MemoryLog(Log):
     def sync(self) -> None:
         """Do nothing: nothing is durable."""
 
-    def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
+    def rewrite(self, change: log.Change, more: Iterable[Event] = ()) -> dict[int, log.Place]:
         found = [(number, change(line.rstrip(b"\n"), number)) for number, line in enumerate(self._lines)]
         left = [(number, line) for number, line in found if line is not None]
         self._lines = [line for _, line in left]
@@ -170,8 +170,201 @@ class MemoryLog(Log):
             self.append(event)
         return {number: (place, len(line)) for place, (number, line) in enumerate(left)}
 
-    def rest(self) -> None:
-        """Do nothing: no file is open."""
-
     def close(self) -> None:
         self._lines.clear()
+
+
+class MemoryPlace(backend.Place):
+    """Dictionaries. Threads share it, processes do not."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self._lines: dict[str, MemoryLines] = {}
+        self._documents: dict[str, MemoryDocument] = {}
+        self._leases: dict[str, threading.Lock] = {}
+        self._blobs: dict[str, MemoryBlobs] = {}
+
+    def lines(self, name: str) -> backend.Lines:
+        return self._lines.setdefault(name, MemoryLines())
+
+    def document(self, name: str) -> backend.Document:
+        return self._documents.setdefault(name, MemoryDocument(name))
+
+    def lease(self, name: str) -> backend.Lease:
+        return MemoryLease(self._leases.setdefault(name, threading.Lock()))
+
+    def blobs(self, name: str) -> backend.Blobs:
+        return self._blobs.setdefault(name, MemoryBlobs())
+
+
+class MemoryBackend(MemoryPlace, backend.Backend):
+    """A place for the identity and one for each session, all in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[str, MemoryPlace] = {}
+        self.sessions = MemorySessions(self._places)
+
+    def place_of(self, session: SessionRef) -> backend.Place:
+        if session.id not in self._places:
+            raise MissingFolder(f"no session has the id {session.id}")
+        return self._places[session.id]
+
+
+class MemorySessions(backend.Sessions):
+    """Records by id, the one used last at the end."""
+
+    def __init__(self, places: dict[str, MemoryPlace]) -> None:
+        self._guard = threading.RLock()
+        self._records: dict[str, SessionRecord] = {}
+        self._places = places
+
+    def begin(self, record: SessionRecord) -> SessionRef:
+        self._places[record.id] = MemoryPlace()
+        return self.ref(record.id)
+
+    def publish(self, record: SessionRecord) -> None:
+        with self._guard:
+            self._records[record.id] = record
+
+    def abandon(self, session_id: str) -> None:
+        self._places.pop(session_id, None)
+
+    def ref(self, session_id: str) -> SessionRef:
+        return SessionRef(session_id, Path())
+
+    def glance(self, session_id: str) -> SessionRecord | None:
+        return self._records.get(session_id)
+
+    def get(self, session_id: str) -> SessionRecord:
+        with self._guard:
+            if session_id not in self._records:
+                raise MissingFolder(f"no session has the id {session_id}")
+            return self._records[session_id]
+
+    def find(
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+    ) -> list[SessionRecord]:
+        with self._guard:
+            records = list(reversed(self._records.values()))
+        begin = next((place + 1 for place, record in enumerate(records) if record.id == behind), len(records))
+        return list(filter(wanted, records[begin if behind else 0 :]))[:limit]
+
+    def ids(self) -> list[str]:
+        return list(self._records)
+
+    def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
+        """Replace the record and move it to the end, as the one used last."""
+        with self._guard:
+            record = change(self.get(session_id))
+            del self._records[session_id]
+            self._records[session_id] = record
+        return record
+
+    def note_used(self, session_id: str, now: datetime) -> None:
+        self.change(session_id, lambda record: record.used(now))
+
+    def delete(self, session_id: str) -> None:
+        with self._guard:
+            self.get(session_id)
+            del self._records[session_id]
+            self._places.pop(session_id, None)
+
+
+class MemoryLines(backend.Lines):
+    """A list of records, and its own `Pen`."""
+
+    def __init__(self) -> None:
+        self._guard = threading.RLock()
+        self._records: list[backend.Record] = []
+        self._rewrites = 0
+
+    @contextmanager
+    def alone(self) -> Iterator[backend.Pen]:
+        with self._guard:
+            yield self
+
+    def newest_first(self) -> Iterator[backend.Record]:
+        return iter(deepcopy(self._records)[::-1])
+
+    def since(self, mark: backend.Mark | None) -> backend.Reading:
+        rewrites, end = mark if isinstance(mark, tuple) else (-1, 0)
+        starts_over = rewrites != self._rewrites
+        records = deepcopy(self._records[0 if starts_over else end :])
+        return backend.Reading(records, (self._rewrites, len(self._records)), starts_over)
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        with self._guard:
+            self._records += [deepcopy(dict(record)) for record in records]
+
+    def rewrite(self, change: backend.RecordChange, *, holding: Collection[str] = ()) -> None:
+        with self._guard:
+            new = [change(each) if not holding or _holds(each, holding) else each for each in self._records]
+            self._records = [record for record in new if record is not None]
+            self._rewrites += 1
+
+
+class MemoryDocument(backend.Document):
+    """A value."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._guard = threading.Lock()
+        self._data: bytes | None = None
+
+    def read(self) -> bytes | None:
+        return self._data
+
+    def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:  # noqa: ARG002
+        with self._guard:
+            self._data = change(self._data)
+            return self._data
+
+    def set_aside(self) -> str:
+        """Drop the value: there is no file to set aside."""
+        self._data = None
+        return ""
+
+
+class MemoryLease(backend.Lease):
+    """A lock."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._is_held = False
+
+    def take(self) -> bool:
+        self._is_held = self._is_held or self._lock.acquire(blocking=False)
+        return self._is_held
+
+    def release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._lock.release()
+
+
+class MemoryBlobs(backend.Blobs):
+    """Bytes by name."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, bytes] = {}
+
+    def put(self, data: bytes, suffix: str = "") -> str:
+        name = backend.blob_name(data, suffix)
+        self._data[name] = bytes(data)
+        return name
+
+    def read(self, name: str) -> bytes | None:
+        return self._data.get(backend.checked_blob_name(name))
+
+    def sizes(self) -> dict[str, int]:
+        return {name: len(data) for name, data in sorted(self._data.items())}
+
+    def drop(self, name: str) -> None:
+        self._data.pop(backend.checked_blob_name(name), None)
+
+
+def _holds(record: backend.Record, texts: Collection[str]) -> bool:
+    said = str(record)
+    return any(text in said for text in texts)

@@ -29,13 +29,8 @@ _MOST_CHUNKS = _LONGEST_LINE // _CHUNK_BYTES
 
 def encode(record: Mapping[str, Any]) -> bytes:
     """Return the record as one line with a checksum."""
-    body = plain(record)
+    body = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
     return b'%s,"sum":"%08x"}\n' % (body[:-1], zlib.crc32(body)) if record else body + b"\n"
-
-
-def plain(record: Mapping[str, Any]) -> bytes:
-    """Return the record as JSON on one line, without a checksum or a line end."""
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def damage_of(line: bytes) -> str:

@@ -49,10 +49,7 @@ Change = Callable[[bytes, int], bytes | None]
 
 
 class Writing(Protocol):
-    """Exclusive access to change the log."""
-
-    def mend(self) -> None:
-        """Complete or cut off a torn line that a killed process left at the end."""
+    """Exclusive access to change the log, whose end is whole: a line that a killed process left torn was ended."""
 
     def append(self, event: Event) -> Place:
         """Add the event's line and return its place. Everyone may read it now; it is durable after `sync`."""
@@ -132,10 +129,6 @@ class Log(ABC):
     def was_written(self) -> bool:
         """Return whether anything was ever written here; a copy that is only read is left unchanged."""
         return True
-
-    @abstractmethod
-    def rest(self) -> None:
-        """Close descriptors until the next use."""
 
     @abstractmethod
     def close(self) -> None:

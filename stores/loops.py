@@ -1,24 +1,95 @@
-"""Waiting across event loops: one memory may be used from several threads with a loop each.
+"""Asyncio in several threads with a loop each: resources, waiting across loops, and commits of many tasks at once.
 
-A future, task or lock of asyncio belongs to one loop and may only be used in its thread. Shared objects use this module
-instead. Waiters of a closed loop are skipped.
+A future, task or lock of asyncio belongs to one loop and may only be used in its thread. Objects that several loops
+share use this module instead. Waiters of a closed loop are skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import wraps
+from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from chatbot.stores.errors import ClosedResource
+
+logger = logging.getLogger(__name__)
+
+Operation = Callable[..., Awaitable[Any]]
 Waiter = asyncio.Future[None]
 Owner = TypeVar("Owner")
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
+Batch = list[tuple[Item, Waiter | None]]
+
+
+class AsyncResource(ABC):
+    """Closes itself at the end of an `async with` block."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Finish running work and release everything. May be called twice."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Closable(AsyncResource):
+    """A resource whose public coroutine methods raise `ClosedResource` from the start of `aclose`.
+
+    This applies to every subclass automatically.
+    """
+
+    is_closed = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, operation in list(vars(cls).items()):
+            if not iscoroutinefunction(operation) or getattr(operation, "__isabstractmethod__", False):
+                continue
+            if name == "aclose":
+                setattr(cls, name, _closing(operation))
+            elif not name.startswith("_"):
+                setattr(cls, name, cls._guarding(operation))
+
+    def check_open(self) -> None:
+        """Raise `ClosedResource` after `aclose`."""
+        if self.is_closed:
+            raise ClosedResource(f"{type(self).__name__} is closed: open it again to go on")
+
+    @classmethod
+    def _guarding(cls, operation: Operation) -> Operation:
+        @wraps(operation)
+        async def guarded(self: Closable, *args: Any, **named: Any) -> Any:
+            if self.is_closed:
+                self.check_open()
+            return await operation(self, *args, **named)
+
+        return guarded
+
+
+def _closing(operation: Operation) -> Operation:
+    @wraps(operation)
+    async def closing(self: Closable) -> None:
+        self.is_closed = True
+        await operation(self)
+
+    return closing
 
 
 def in_thread(
@@ -159,3 +230,109 @@ def _settle(waiters: Iterable[Waiter], error: BaseException | None) -> None:
             waiter.set_result(None)
         else:
             waiter.set_exception(error)
+
+
+class GroupCommit(Generic[Item]):
+    """Runs `commit(items)` in a thread, one at a time, for items from any number of tasks and loops.
+
+    Items that arrive during a commit are committed together by the next one: fifty at once cost two commits.
+    If `commit` returns true, `tidy()` runs before the next one, after the callers were answered.
+    """
+
+    def __init__(self, commit: Callable[[list[Item]], object], tidy: Callable[[], None] | None = None) -> None:
+        self._commit = commit
+        self._tidy = tidy
+        self._lock = threading.Lock()
+        self._waiting: Batch[Item] = []
+        self._finishing: list[Waiter] = []
+        self._is_busy = False
+
+    @property
+    def idle(self) -> bool:
+        """True if no commit is running or waiting."""
+        return not self._is_busy
+
+    async def add(self, item: Item) -> None:
+        """Return once `item` is committed; raises what its commit raised. Items keep the order in which they came.
+
+        Cancelling the caller does not withdraw the item.
+        """
+        done = new_waiter()
+        self._put(item, done)
+        await done
+
+    def post(self, item: Item) -> None:
+        """Have `item` committed, without waiting for it. A failure is logged."""
+        self._put(item)
+
+    async def finish(self) -> None:
+        """Return once no commit is running or waiting."""
+        with self._lock:
+            if not self._is_busy:
+                return
+            done = new_waiter()
+            self._finishing.append(done)
+        await done
+
+    def _put(self, item: Item, done: Waiter | None = None) -> None:
+        with self._lock:
+            self._waiting.append((item, done))
+            if self._is_busy:
+                return
+            batch, _ = self._next()
+        _pool[0].submit(self._work, batch)
+
+    def _next(self) -> tuple[Batch[Item], list[Waiter]]:
+        """Return the items to commit next, and the waiters for an empty queue. Needs our lock."""
+        batch, self._waiting = self._waiting, []
+        self._is_busy = bool(batch)
+        finished: list[Waiter] = []
+        if not batch:
+            finished, self._finishing = self._finishing, finished
+        return batch, finished
+
+    def _work(self, batch: Batch[Item]) -> None:
+        """Commit until nothing is left. Callers are answered before tidying; without it, once `idle` is up to date."""
+        while batch:
+            error, is_untidy = self._committed(batch)
+            waiters = [done for _, done in batch if done is not None]
+            if is_untidy:
+                wake(waiters)
+                waiters = []
+                self._tidy_up()
+            with self._lock:
+                batch, finished = self._next()
+            wake(waiters, error)
+            wake(finished)
+
+    def _committed(self, batch: Batch[Item]) -> tuple[BaseException | None, bool]:
+        try:
+            return None, bool(self._commit([item for item, _ in batch])) and self._tidy is not None
+        except BaseException as error:  # noqa: BLE001 - it is raised in the waiters
+            if not any(done for _, done in batch):
+                logger.warning("a background write failed: %s", error)
+            return error, False
+
+    def _tidy_up(self) -> None:
+        try:
+            if self._tidy is not None:
+                self._tidy()
+        except Exception:
+            logger.exception("tidying up after a commit failed")
+
+
+_MOST_THREADS = 16
+
+
+def _new_pool() -> ThreadPoolExecutor:
+    """Return threads that belong to no loop, so that commits are completed even if their loop ends."""
+    return ThreadPoolExecutor(_MOST_THREADS, "store thread")
+
+
+def _begin_anew() -> None:
+    """Give a forked child threads of its own."""
+    _pool[:] = [_new_pool()]
+
+
+_pool = [_new_pool()]
+os.register_at_fork(after_in_child=_begin_anew)

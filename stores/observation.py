@@ -3,12 +3,19 @@
 Each field is declared here, once: `fields` explains how. An observation is checked when it is made. Texts are
 kept as they are, with two exceptions: control characters are removed, and names, titles and other single lines are
 folded to one line. What is too long is refused, never cut.
+
+A row has the importance that its author gave it, and a strength that starts with the same value. Consolidation adds to
+the strength for uses, mentions and confirmations since the last run, logarithmically, and subtracts for the days since
+the last use, linearly. Only elapsed time counts: a second run at the same moment changes nothing, many runs subtract as
+much as one, and a clock that was set back changes nothing. Strength and use also decide which rows are archived above a
+cap.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -75,6 +82,16 @@ LASTING_IN_RANK = frozenset({"exchange", "compressed_summary"})
 
 A digest starts with the decayed importance of its best row, and must not decay again.
 """
+
+BOOST = 0.1
+"""Gain of the first use since the last consolidation, divided by ln 2."""
+FLOOR = 0.2
+"""Minimum strength as a share of the importance, which keeps the order of importance."""
+LASTING_TYPES = PROTECTED_TYPES | {"discovery"}
+"""Types that decay at half the rate."""
+LEAST_CHANGE = 0.06
+"""Smaller changes wait and add up, so that not every row is written at every run. One use is more than this."""
+_STEEPEST = 1_000_000
 
 NEVER = 2**62
 """Number of a time that never comes."""
@@ -333,6 +350,41 @@ def rank(type_: Type, importance: float, standing: float) -> float:
     if type_ in LASTING_IN_RANK:
         return importance
     return max(importance, standing) if type_ in PROTECTED_TYPES else standing
+
+
+class Decay(Struct, frozen=True):
+    """Rate of decay, seen from the moment `at`."""
+
+    at: datetime
+    per_day: float
+
+    def __post_init__(self) -> None:
+        check_rate(self.per_day)
+
+
+def check_rate(per_day: object) -> None:
+    """Raise `InvalidValue` for a rate of decay below 0 or not a number."""
+    if isinstance(per_day, bool) or not isinstance(per_day, int | float) or not 0 <= per_day < _STEEPEST:
+        raise InvalidValue(f"decay_per_day is {per_day!r:.80}: it must be a number of 0 or more")
+
+
+def settled(standing: float, importance: float, new: int, *, elapsed: float, quiet: float, rate: float) -> float | None:
+    """Return the strength after `elapsed` seconds, the last `quiet` without a touch, with `new` touches."""
+    if elapsed <= 0 or (new <= 0 and standing <= FLOOR * importance):
+        return None
+    grown = BOOST * math.log1p(max(0, new))
+    floor = FLOOR * importance
+    strength = round(max(floor, min(1.0, standing + grown) - rate * quiet / 86_400), 4)
+    least = 0.0001 if strength <= floor or strength >= 1 else LEAST_CHANGE  # a step to an end is always written
+    return strength if abs(strength - standing) >= least else None
+
+
+def cap_weight(type_: Type, standing: float, uses: int) -> tuple[bool, float]:
+    """Return the sort key of a row above a cap: the lowest are archived first, protected types last.
+
+    `uses` are uses and mentions together. Of equals, the row that was added first goes first.
+    """
+    return (type_ in PROTECTED_TYPES, standing + 0.1 * math.log1p(uses))
 
 
 OWN_KEY = "key"

@@ -27,7 +27,6 @@ from chatbot.stores.errors import (
     did_you_mean,
 )
 from chatbot.stores.home import Address, Home
-from chatbot.stores.in_memory_backend import MemoryBackend, MemoryPlace
 from chatbot.stores.on_disk.place import FileBackend, FilePlace
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ class PluginPoint(Struct, frozen=True):
     """Raised for an unknown name."""
     broken: type[Exception]
     """Raised if the plug-in cannot be imported."""
-    plural: bool = False
 
     def installed(self) -> dict[str, EntryPoint]:
         """Return every installed plug-in by name, without importing any."""
@@ -76,8 +74,7 @@ class PluginPoint(Struct, frozen=True):
     def _registered(self, name: str) -> str:
         points = self.installed()
         if name not in points:
-            is_called = "are called" if self.plural else "is called"
-            raise self.unknown(f"no {self.noun} {is_called} {name!r}{did_you_mean(name, points)}")
+            raise self.unknown(f"unknown {self.noun} {name!r}{did_you_mean(name, points)}")
         return points[name].value
 
 
@@ -138,8 +135,6 @@ def checked_settings(
             raise broken(f"the setting {key} in {table} has an annotation that cannot be checked: {error}") from error
     return checked
 
-
-__all__ = ["STORES", "check_settings", "load", "open_store", "settings_of"]
 
 STORES = PluginPoint(
     group="chatbot.stores",
@@ -212,21 +207,21 @@ def open_backend(home: Home | None) -> Backend:
     Raises `BrokenStore` if the driver of the database is not installed.
     """
     if home is None:
+        from chatbot.stores.in_memory import MemoryBackend
+
         return MemoryBackend()
-    if isinstance(home, Address):
-        return _open_postgres(home)
-    return FileBackend(home)
+    if isinstance(home, Path):
+        return FileBackend(home)
+    with _driver():
+        from chatbot.stores.postgres.backend import PostgresBackend
+    return PostgresBackend(home)
 
 
 def open_place(place: Place | Home | None) -> Place:
     """Return the place itself, the place of a folder or an address, or one in memory for None."""
-    if place is None:
-        return MemoryPlace()
-    if isinstance(place, Path):
-        return FilePlace(place)
-    if isinstance(place, Address):
-        return _open_postgres(place)
-    return place
+    if place is None or isinstance(place, Address):
+        return open_backend(place)
+    return FilePlace(place) if isinstance(place, Path) else place
 
 
 def create_tables(address: Address, *, role: str = "") -> bool:
@@ -237,12 +232,6 @@ def create_tables(address: Address, *, role: str = "") -> bool:
     with _driver():
         from chatbot.stores.postgres import schema
     return schema.create(address.url, role=role)
-
-
-def _open_postgres(address: Address) -> Backend:
-    with _driver():
-        from chatbot.stores.postgres.backend import PostgresBackend
-    return PostgresBackend(address)
 
 
 @contextmanager

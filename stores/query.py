@@ -23,13 +23,11 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from chatbot.stores.access import VISIBILITIES, Visibility, fold
-from chatbot.stores.consolidation import Decay
 from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import Form, Label, checker, declared, labelled
-from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Observation, Status, Triple, Type
-from chatbot.stores.records import check_time
+from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Decay, Observation, Status, Triple, Type
+from chatbot.stores.records import Vector, check_time
 from chatbot.stores.row_events import Event
-from chatbot.stores.vectors import Vector
 
 Order = Literal["created", "updated"]
 Labelled = Literal[
@@ -107,7 +105,7 @@ class RowFilter(Struct, frozen=True, kw_only=True):
     quiet_since: _Time = None
     """Nothing has happened to the row since then: see `Observation.quiet_since`."""
     fading: Decay | None = None
-    """Rows that consolidation would change: see `chatbot.stores.consolidation`."""
+    """Rows that consolidation would change: see `chatbot.stores.observation`."""
     min_importance: Annotated[float, _one(int | float, is_optional=False)] = 0
     statuses: Annotated[Sequence[Status], _several(*STATUSES)] = ("active",)
 
@@ -181,7 +179,7 @@ _CORRECTED = frozenset({"title", "narrative"})
 class Version(Struct, frozen=True):
     """One observation of a line of succession, with the events that the caller may see, oldest first.
 
-    Events while the observation was hidden from the caller are left out; see `chatbot.stores.row_history`.
+    Events while the observation was hidden from the caller are left out; see `chatbot.stores.observations.lookups`.
     """
 
     observation: Observation

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -79,6 +81,26 @@ def check_text(text: str, what: str) -> str:
     except UnicodeEncodeError as error:
         raise InvalidValue(f"{what} is not valid Unicode (lone surrogate at character {error.start})") from error
     return text
+
+
+Vector: TypeAlias = "array[float]"
+"""Vector of meaning, of type code `f`: 32-bit floats, which NumPy reads without copying.
+
+It is kept at length 1, so that a cosine is a sum of products.
+"""
+
+
+def vector(values: Sequence[float]) -> Vector:
+    """Return the numbers as 32-bit floats."""
+    return array("f", values)
+
+
+def unit(values: Sequence[float], *, length: float = 1.0) -> Vector:
+    """Return the vector scaled to that length; a zero or infinite one becomes zeros."""
+    long = math.hypot(*values)
+    if not long or not math.isfinite(long):
+        return array("f", bytes(4 * len(values)))
+    return array("f", [value / long * length for value in values])
 
 
 class SessionRef(Struct, frozen=True):

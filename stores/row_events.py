@@ -13,7 +13,7 @@ its observation.
     archive, delete, restore      as named; the row stays in the history
     compress   it was merged into a summary
     triple, retract      a fact about subject, predicate and object was stated, or retracted
-    consolidate          time and use changed the strength of many rows; see `chatbot.stores.consolidation`
+    consolidate          time and use changed the strength of many rows; see `chatbot.stores.observation`
     counts     uses and strength so far, in place of the events that compaction removed
     purge      rows were erased permanently; only their ids are known
 """

@@ -37,24 +37,20 @@ TermCounts = Mapping[str, tuple[int, tuple[int, ...]]]
 
 
 class SessionTerms:
-    """Terms of sessions, in a cache or, without one, in memory."""
+    """Terms of sessions, in a cache; without one, none are kept."""
 
     def __init__(self, cache: Cache | None) -> None:
         self._cache = cache
-        self._rows: dict[str, Row] = {}
 
     @classmethod
     def of(cls, home: Home | None, root: Path | None = None) -> SessionTerms:
-        """Open the terms for `home`, cached below `root` or in the user's folder; without a home, in memory."""
+        """Open the terms for `home`, cached below `root` or in the user's folder; without a home, none are kept."""
         return cls(None if home is None else Cache(home, root))
 
     def look(self, terms: Sequence[str]) -> TermCounts:
         """Return for each known session the version that was read, and how many entries contain each of the terms."""
         if self._cache is None:
-            return {
-                session: (version_of(stamp), tuple(counts.get(term, 0) for term in terms))
-                for session, stamp, counts in self._rows.values()
-            }
+            return {}
         keys = [json.dumps(term, ensure_ascii=False).encode() + b":" for term in terms]
         return {
             _named(head): (int(head[2]), tuple(_count(line, key, head.end()) for key in keys))
@@ -63,9 +59,7 @@ class SessionTerms:
 
     def put(self, rows: Sequence[Row]) -> None:
         """Store the current terms of sessions."""
-        if self._cache is None:
-            self._rows |= {row[0]: row for row in rows}
-        elif rows:
+        if rows:
             new = {session for session, _, _ in rows}
             self._change(lambda session: session not in new, rows)
 
@@ -79,13 +73,13 @@ class SessionTerms:
         self._forget(lambda session: session not in sessions)
 
     def _forget(self, is_gone: Callable[[str], bool]) -> None:
-        self._rows = {session: row for session, row in self._rows.items() if not is_gone(session)}
         if self._cache is not None and stamp(self._cache.folder) is not None:
             self._change(lambda session: not is_gone(session))
 
     def _change(self, is_kept: Callable[[str], bool], new: Sequence[Row] = ()) -> None:
         """Rewrite the file with the kept lines and new ones. A failure is only logged: the cache saves only time."""
-        assert self._cache is not None  # noqa: S101 - checked by the callers
+        if self._cache is None:
+            return
         try:
             with locked(self._cache.prepare(), name=_LOCK_NAME) as folder:
                 old, names = self._cache.read(NAME), folder.names()

@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 from chatbot.stores.errors import DamagedFile, MissingFolder, StoreBusy
 from chatbot.stores.files import LOCK_TIMEOUT_S, LONGEST_ENTRY, Folder, Stamp, locked, opened, stamp
-from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import TranscriptEntry, format_time
 
 _TIME = rb"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z"
@@ -186,9 +185,8 @@ class TranscriptFile:
     archive.
     """
 
-    def __init__(self, folder: Path, cap: int, folders: OpenFolders | None = None) -> None:
+    def __init__(self, folder: Path, cap: int) -> None:
         self._folder = folder
-        self._folders = folders or OpenFolders()
         self._path = folder / NAME
         self._cap = cap
         self._slack = cap // 10
@@ -205,7 +203,7 @@ class TranscriptFile:
         """Append the entries of all batches in order. Durable on return; returns True if `compact` is due."""
         data = b"".join(map(render, batches))
         with (
-            self._folders.locked(self._folder) as folder,
+            locked(self._folder) as folder,
             folder.appending(NAME, mend=mend, known=self._sound) as file,
         ):
             file.write(data)
@@ -272,8 +270,8 @@ class TranscriptFile:
                 data = _read_steady(folder, offset)
             entries = _last_entries(data, n, is_cut=offset > 0)
             if len(entries) < n and offset:
-                if not entries and len(data) >= LONGEST_ENTRY:
-                    raise DamagedFile(f"{self._path} is damaged: no entry begins in its last {len(data):,} bytes")
+                if reach >= LONGEST_ENTRY and not _HEADER.search(data[:LONGEST_ENTRY]):
+                    raise DamagedFile(f"{self._path} is damaged: no entry begins in {LONGEST_ENTRY:,} bytes of it")
                 return None
             has_archive = folder.stamp(ARCHIVE_NAME) is not None
             if len(entries) < n and has_archive:

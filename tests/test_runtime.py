@@ -83,7 +83,7 @@ async def test_a_relative_cache_is_in_the_folder_of_the_configuration(
 
 def test_a_store_that_is_wrong_is_found_before_anything_is_opened(config_is_asked_for: None) -> None:
     _configure("[agents.third]\nmemory = ['nope']")
-    with pytest.raises(ConfigError, match="no store is called 'nope'"):
+    with pytest.raises(ConfigError, match="unknown store 'nope'"):
         Runtime()
     assert not Path("identities/ada/memory").exists()
 

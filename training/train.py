@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chatbot.models.multilingual import ENCODER, PATH, MultilingualEncoder, heads
-from chatbot.stores.vectors import vector
+from chatbot.stores.records import vector
 
 HERE = Path(__file__).parent
 FOLDS = 5

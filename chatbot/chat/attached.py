@@ -24,9 +24,8 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.messages import INTRODUCTION, Image, Message
 from chatbot.models.model import Model, estimate_text
-from chatbot.stores.backend import Blobs
+from chatbot.stores.backend import blob_name
 from chatbot.stores.errors import InvalidValue, StoreError
-from chatbot.stores.in_memory_backend import MemoryBlobs
 from chatbot.stores.records import TranscriptEntry
 
 
@@ -36,7 +35,7 @@ class Attachments:
     def __init__(self, session: SessionHandle | None, notice: Callable[[str], None]) -> None:
         self._session = session
         self._notice = notice
-        self._here: Blobs = MemoryBlobs()
+        self._here: dict[str, bytes] = {}
 
     async def store(self, attachments: Sequence[Attachment]) -> list[tuple[Link, dict[str, Any]]]:
         """Store the attachments; return the link of each, and its line in the receipt."""
@@ -44,7 +43,9 @@ class Attachments:
 
     async def _store(self, attachment: Attachment) -> tuple[Link, dict[str, Any]]:
         if self._session is None:
-            names = [self._here.put(data, suffix) for data, suffix in attachment.blobs]
+            kept = {blob_name(data, suffix): data for data, suffix in attachment.blobs}
+            self._here |= kept
+            names = [*kept]
         else:
             names = await self._session.attach(attachment.blobs)
         link = attachment.link(names)
@@ -95,7 +96,7 @@ class Attachments:
     async def _read(self, link: Link) -> bytes | None:
         name = link.blob if link.is_image else link.text or link.blob
         try:
-            found = self._here.read(name)
+            found = self._here.get(name)
             return found if found is not None or self._session is None else await self._session.attachment(name)
         except StoreError as error:
             self._notice(f"{link.name} cannot be read: {error}")

@@ -41,7 +41,7 @@ from chatbot.memory.writing import AddResult, Draft
 from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
-from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import AsyncResource
 from chatbot.stores.plugins import reason_of
 from chatbot.stores.records import format_time
 from chatbot.stores.span import Observer, observed, span

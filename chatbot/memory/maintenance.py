@@ -35,9 +35,8 @@ from chatbot.memory.policy import (
 from chatbot.memory.scope import Scope
 from chatbot.messages import asks
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.consolidation import Decay
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.observation import Observation, RowState, Status
+from chatbot.stores.observation import Decay, Observation, RowState, Status
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.row_events import Event
 

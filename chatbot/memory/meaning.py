@@ -32,13 +32,12 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.lifecycle import AsyncResource
-from chatbot.stores.loops import cancelled
+from chatbot.stores.loops import AsyncResource, cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match, Progress, best_matches
+from chatbot.stores.records import Vector, unit
 from chatbot.stores.span import span
 from chatbot.stores.text.analysis import terms
-from chatbot.stores.vectors import Vector, unit
 
 logger = logging.getLogger(__name__)
 

@@ -27,8 +27,7 @@ from chatbot.stores.base import KeyValueStore, ObservationStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
-from chatbot.stores.lifecycle import AsyncResource
-from chatbot.stores.loops import to_its_end
+from chatbot.stores.loops import AsyncResource, to_its_end
 from chatbot.stores.plugins import open_backend, open_store
 from chatbot.stores.query import Progress
 from chatbot.stores.records import SessionRecord, SessionRef, check_text, is_session_id

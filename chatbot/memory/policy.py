@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
-from chatbot.stores.consolidation import surplus, weigh
-from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Observation, RowState, Status, Type
+from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Observation, RowState, Status, Type, cap_weight
 
 Fate = Literal["archive", "delete"]
 RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
@@ -112,8 +111,9 @@ def days_since(then: datetime, now: datetime) -> float:
 
 
 def _over(rows: Sequence[Observation], cap: int, what: str) -> list[Deed]:
-    ids = surplus((weigh(row, number) for number, row in enumerate(rows)), cap)
-    return [Deed("archive", tuple(ids), f"more than {cap:,} {what}")] if ids else []
+    by_weight = sorted(rows, key=lambda row: cap_weight(row.type, row.standing, row.use_count + row.mention_count))
+    ids = tuple(row.id for row in by_weight[: max(0, len(rows) - cap)])
+    return [Deed("archive", ids, f"more than {cap:,} {what}")] if ids else []
 
 
 class MaintenanceReport(Struct, frozen=True, kw_only=True):

@@ -23,9 +23,9 @@ from chatbot.stores.access import View
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Candidates, Filter, Match, Question, check_limit
+from chatbot.stores.records import Vector
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
-from chatbot.stores.vectors import Vector
 
 if TYPE_CHECKING:
     from chatbot.memory.reading import Need, Recall

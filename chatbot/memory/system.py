@@ -83,12 +83,6 @@ class MemorySystem(SessionOpening):
             await self._options.bill(self._embedder.name, found.usage, time.monotonic() - begun)
         return self._embedder.name, found
 
-    async def rename_session(self, session_id: str, title: str) -> SessionRecord:
-        """Give a session a title; an empty one removes it."""
-        now = self._clock()
-        self.caller.check("write", await self._open_record(session_id))
-        return await self._catalog.change(session_id, lambda record: record.renamed(title).used(now))
-
     async def archive_session(self, session_id: str, *, undo: bool = False) -> SessionRecord:
         """Archive a session, so that lists leave it out, or undo that. It can still be opened and searched."""
         now = self._clock()

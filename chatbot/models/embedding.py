@@ -19,7 +19,7 @@ from chatbot.models.local_encoder import NAME as LOCAL
 from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
 from chatbot.models.model import estimate_text
 from chatbot.models.provider import Provider
-from chatbot.stores.vectors import Vector, vector
+from chatbot.stores.records import Vector, vector
 
 _RETRIES = 2
 _TIMEOUT_S = 60.0

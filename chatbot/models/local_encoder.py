@@ -18,7 +18,7 @@ from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import MissingModel
 from chatbot.messages import Usage
 from chatbot.models.weights import MINILM, MULTILINGUAL
-from chatbot.stores.vectors import Vector, unit, vector
+from chatbot.stores.records import Vector, unit, vector
 
 if TYPE_CHECKING:
     from chatbot.models.minilm import Network

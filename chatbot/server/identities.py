@@ -23,7 +23,7 @@ from chatbot.server.open_runtimes import OpenRuntimes
 from chatbot.server.turns import Turns, cancelled
 from chatbot.stores.backend import Backend
 from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_you_mean
-from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import AsyncResource
 from chatbot.stores.plugins import open_backend
 from chatbot.telemetry import open_telemetry
 

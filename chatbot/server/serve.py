@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import resource
 import socket
 from collections.abc import Callable
 
@@ -20,6 +21,8 @@ from chatbot.server.identities import Identities
 
 _BACKLOG = 2048
 """Connections that wait to be accepted."""
+_MOST_FILES = 10_240
+"""Files that a server may have open: a connection and a journal are one each. macOS allows no more."""
 
 
 def check_doors(host: str, tokens: Tokens) -> None:
@@ -112,10 +115,18 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
     """
     settings = identities.settings
     check_doors(settings.host, identities.tokens)
+    _allow_many_files()
     with listening(settings.host, settings.port) as sock:
         await identities.warm()
         ready(address_of(settings.host, sock))
         await server_of(identities).serve(sockets=[sock])
+
+
+def _allow_many_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def server_of(identities: Identities) -> uvicorn.Server:

@@ -259,7 +259,6 @@ TOOLS = PluginPoint(
     noun="tools",
     unknown=ConfigError,
     broken=ConfigError,
-    plural=True,
 )
 
 

@@ -253,8 +253,6 @@ class Sync:
         """Add the events of others to the log; return the log as it was, and the rows that are new to the place."""
         log, state, writes = self.storage.log, self.state, self.takes and not self.dry_run
         with log.locked() if writes else nullcontext() as writing:
-            if writing:
-                writing.mend()
             journal = after = self.storage.journal()
             rows = journal.touched(self.known.digests) if self.gives else []
             gone = {each: alone for each, alone in batch.gone.items() if each not in journal.erased}

@@ -164,12 +164,8 @@ class Pieces(Generic[Opened]):
         )
         value = {"format": self.layout, "generation": after.generation, "pieces": after.pieces}
         stamp = hands.publish(value, durable=durable)
-        self.sweep(hands, after)
+        hands.remove({*self.shelf.names()} - {each.name for each in after.pieces})
         return after, stamp
-
-    def sweep(self, hands: Hands, found: PieceList) -> None:
-        """Remove whatever is not in the list."""
-        hands.remove({*self.shelf.names()} - {each.name for each in found.pieces})
 
     def _open(self, piece: Piece) -> Opened | None:
         """Return the opened file; None if it is damaged. Raises `StoreFailed` or `StoreBusy`."""

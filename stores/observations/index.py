@@ -12,7 +12,6 @@ import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -25,9 +24,9 @@ from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.observations import ranking
 from chatbot.stores.observations.arrays import Piece, PieceList, Pieces, listed
 from chatbot.stores.observations.lookups import Visible
-from chatbot.stores.observations.overlay import FLUSH_ROWS, Overlay, Text
+from chatbot.stores.observations.overlay import FLUSH_ROWS, FORMAT, Overlay, Text
 from chatbot.stores.observations.ranking import RankedRows, Totals
-from chatbot.stores.observations.segments import FORMAT, MAX_ROWS, Ints, Segment
+from chatbot.stores.observations.segments import MAX_ROWS, Ints, Segment
 from chatbot.stores.query import Corpus
 from chatbot.stores.text.bm25 import Document, average_length
 
@@ -78,19 +77,12 @@ class TextIndex:
         """Return the index on a shelf; one in memory, with a warning, if none can be kept there."""
         index = cls(shelf)
         try:
-            index.open()
+            shelf.prepare()
+            index.refresh()
         except (StoreError, OSError) as error:
             logger.warning("no text index can be kept in %s, so each process reads all rows: %s", shelf.name, error)
             return cls(MemoryShelf(shelf.name))
         return index
-
-    def open(self) -> None:
-        """Use the valid segments and remove all else. Raises `StoreError` or `OSError`, but not for damaged files."""
-        self.shelf.prepare()
-        self.refresh()
-        if {*self.shelf.names()} - {each.name for each in self._pieces.all}:
-            with suppress(StoreError), self.shelf.alone() as hands:
-                self._pieces.sweep(hands, listed(self.shelf, FORMAT))
 
     def refresh(self) -> bool:
         """Use a list that another process published; return whether there was one. Takes one system call if not."""

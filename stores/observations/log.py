@@ -9,15 +9,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
+from chatbot.stores import files
 from chatbot.stores.errors import InvalidValue, LaterFormat
-from chatbot.stores.files import Folder, OpenFile, Stamp, checked_status, make_folder, read_between, stamp, translated
 from chatbot.stores.json_lines import encode, is_blank, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing, rewritten
-from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.row_events import Event, parse_event
 
 logger = logging.getLogger(__name__)
@@ -39,15 +38,13 @@ class FileLog(Log):
         self._inode = 0
         self._position = 0
         self._file: int | None = None
-        self._resting: str | None = None
-        self._folders = OpenFolders(LOCK_NAME)
 
     @property
     def position(self) -> int:
         return self._position
 
     def mark(self) -> Mark:
-        return Mark(self._inode, self._position, self._tail_digest() if self._resting is None else self._resting)
+        return Mark(self._inode, self._position, self._tail_digest())
 
     def resume(self, mark: Mark) -> bool:
         if self._opened() is None or self._inode != mark.inode or self._size() < mark.size:
@@ -59,23 +56,21 @@ class FileLog(Log):
         return False
 
     def is_replaced(self) -> bool:
-        if self._resting is not None:
-            return not self._resumed(self._resting)
         if self._file is None:
             return False
-        now = stamp(self.path)
+        now = files.stamp(self.path)
         return now is None or now.inode != self._inode or now.size < self._position
 
     def start_again(self) -> None:
-        self._forget_file()
+        self.close()
         self._position = 0
 
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
         file = self._opened()
         if file is None or self._size() <= self._position:
             return
-        with translated(self._home):
-            data = read_between(file, self._position, self._size(), NAME, most=_LARGEST)
+        with files.translated(self._home):
+            data = files.read_between(file, self._position, self._size(), NAME, most=_LARGEST)
         end = data.rfind(b"\n") + 1  # the rest is still being written, or torn
         begin = 0
         while begin < end:
@@ -86,17 +81,20 @@ class FileLog(Log):
 
     def was_written(self) -> bool:
         """Return whether the lock file exists."""
-        return stamp(self._home / LOCK_NAME) is not None
+        return files.stamp(self._home / LOCK_NAME) is not None
 
     @contextmanager
     def locked(self) -> Iterator[Writing]:
-        make_folder(self._home)
-        with self._folders.locked(self._home) as folder, ExitStack() as opened:
-            yield FileWriting(self, folder, opened)
+        files.make_folder(self._home)
+        with (
+            files.locked(self._home, name=LOCK_NAME) as folder,
+            folder.appending(NAME, known=self._known_end()) as file,
+        ):
+            yield FileWriting(self, folder, file)
 
     def event_at(self, place: Place) -> Event:
         file = self._opened()
-        line = b"" if file is None else read_between(file, place[0], sum(place))
+        line = b"" if file is None else files.read_between(file, place[0], sum(place))
         return parse_event(record_of(line))
 
     def _tail_digest(self) -> str:
@@ -104,28 +102,11 @@ class FileLog(Log):
         file = self._opened()
         if not self._position or file is None:
             return ""
-        head = read_between(file, 0, min(self._position, _CHECKED_BYTES))
-        tail = read_between(file, max(0, self._position - _CHECKED_BYTES), self._position)
+        head = files.read_between(file, 0, min(self._position, _CHECKED_BYTES))
+        tail = files.read_between(file, max(0, self._position - _CHECKED_BYTES), self._position)
         return blake2b(head + tail, digest_size=16).hexdigest()
 
     def close(self) -> None:
-        self._folders.close_all()
-        self._forget_file()
-
-    def rest(self) -> None:
-        """Close the file; the next use continues in it or finds it replaced."""
-        if self._file is not None:
-            self._resting = self._tail_digest()
-            os.close(self._file)
-            self._file = None
-
-    def _resumed(self, digest: str) -> bool:
-        mark = Mark(self._inode, self._position, digest)
-        self._resting = None
-        return self.resume(mark)
-
-    def _forget_file(self) -> None:
-        self._resting = None
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -136,10 +117,10 @@ class FileLog(Log):
 
         It stays open, so that all reads are from one file even if it is replaced, and no other file gets its inode.
         """
-        if self._file is None and stamp(self.path) is not None:
-            with translated(self._home):
+        if self._file is None and files.stamp(self.path) is not None:
+            with files.translated(self._home):
                 file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-            self._file, self._inode = file, checked_status(file, self.path).st_ino
+            self._file, self._inode = file, files.checked_status(file, self.path).st_ino
         return self._file
 
     def _size(self) -> int:
@@ -156,36 +137,30 @@ class FileLog(Log):
         self._opened()
         self._position = size
 
-    def known_end(self) -> Stamp | None:
+    def _known_end(self) -> files.Stamp | None:
         """Return the stamp of the file if all of it was read; None otherwise."""
-        now = stamp(self.path)
+        now = files.stamp(self.path)
         return now if now is not None and (now.inode, now.size) == (self._inode, self._position) else None
 
 
 class FileWriting:
     """The lock of the journal, and the file to add lines to. See `Writing`."""
 
-    def __init__(self, log: FileLog, folder: Folder, opened: ExitStack) -> None:
+    def __init__(self, log: FileLog, folder: files.Folder, file: files.OpenFile) -> None:
         self._log = log
         self._folder = folder
-        self._opened = opened
-        self._file: OpenFile | None = None
-
-    def mend(self) -> None:
-        """Open the file for appending, which repairs a torn end."""
-        self._appender()
+        self._file = file
 
     def append(self, event: Event) -> Place:
         line = encode(event.as_json())
-        self._appender().write(line)
+        self._file.write(line)
         return self._log.grow(len(line))
 
     def release(self) -> None:
         self._folder.unlock()
 
     def sync(self) -> None:
-        if self._file is not None:
-            self._file.sync()
+        self._file.sync()
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
         kept, moved = rewritten(self._folder.read(NAME) if self._log.position else b"", change)
@@ -194,11 +169,6 @@ class FileWriting:
         self._log.start_again()
         self._log.take_as_read(len(data))
         return moved
-
-    def _appender(self) -> OpenFile:
-        if self._file is None:
-            self._file = self._opened.enter_context(self._folder.appending(NAME, known=self._log.known_end()))
-        return self._file
 
 
 def event_of(line: bytes, name: str) -> Event | None:

@@ -1,4 +1,9 @@
-"""Parts of the table: its columns, and rows by id, by label, and by who may see them."""
+"""Parts of the table: its columns, rows by id, by label, and by who may see them, and their history for a caller.
+
+An event of the history is visible if the row was visible before and after it, and is visible now: text written while
+the row was hidden from a caller stays hidden, even if the row is visible today. Ids of hidden rows are removed from
+every result, and no result depends on a hidden row.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,14 @@ from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from chatbot.stores.access import OWNER, View, may_see
+from msgspec.structs import replace
+
+from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.fields import Field, Form, InTable
-from chatbot.stores.observation import FIELDS, NEVER, Observation, Status, searched_of
-from chatbot.stores.query import LABELS, key_of, written
-from chatbot.stores.records import micros
+from chatbot.stores.observation import FIELDS, NEVER, WRITTEN_DEFAULTS, Observation, Status, searched_of, unchecked
+from chatbot.stores.query import LABELS, Version, key_of, written
+from chatbot.stores.records import ID, micros
+from chatbot.stores.row_events import Event, applied
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.table import Table
@@ -262,9 +270,7 @@ COUNTS = ("use_count", "last_used_at", "quiet", "strength", "consolidated_at", "
 
 def twin_key(row: Observation) -> bytes:
     """Return 16 bytes that are equal for rows with the same content, agent, namespace, visibility and principal."""
-    what = f"{row.hash}\0{row.agent_id}\0{row.namespace}\0{row.visibility}"
-    if row.principal != OWNER:  # rows of the owner keep the keys of snapshots made before there were others
-        what += f"\0{row.principal}"
+    what = f"{row.hash}\0{row.agent_id}\0{row.namespace}\0{row.visibility}\0{row.principal}"
     return hashlib.blake2b(what.encode(), digest_size=16).digest()
 
 
@@ -285,3 +291,77 @@ def numbers(code: str, part: bytes | memoryview) -> array[Any]:
 def column_names() -> list[list[str]]:
     """Return the columns as a snapshot names them, to detect one of another release."""
     return [[name, column.code] for name, column in COLUMNS.items()]
+
+
+Sees = Callable[[str], bool]
+"""Returns True for an id that the caller may know."""
+
+
+def naming(view: View, guard_of: Callable[[str], Guard | None]) -> Sees:
+    """Return a test for ids that the caller may know, at any sensitivity.
+
+    `guard_of` returns the guard of a row; None if it is gone: then only full clearance gets its id.
+    """
+    everything = view.asking_all()
+
+    def sees(observation_id: str) -> bool:
+        guard = guard_of(observation_id)
+        return view.clearance == "full" if guard is None else may_see(guard, everything)
+
+    return sees
+
+
+def shown(row: Observation, sees: Sees) -> Observation:
+    """Return the row without ids of hidden rows."""
+    after, sources = row.superseded_by, row.derived_from
+    hidden: dict[str, Any] = {}
+    if after is not None and not sees(after):
+        hidden["superseded_by"] = None
+    if sources and not all(map(sees, sources)):
+        hidden["derived_from"] = tuple(filter(sees, sources))
+    return unchecked(row, **hidden) if hidden else row
+
+
+def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -> Version:
+    """Return a visible row with its visible events, from the one that added it."""
+    seen: list[Event] = []
+    changes: list[Mapping[str, tuple[Any, Any]]] = []
+    before: Observation | None = None
+    for event in events:
+        after = event.row if before is None else applied(before, event)
+        if all(may_see(each, view) for each in (before, after) if each is not None):
+            seen.append(_shown_event(event, sees))
+            changes.append(_changes(event, before, after, sees))
+        before = after
+    return Version(shown(row, sees), tuple(seen), tuple(changes))
+
+
+def _changes(
+    event: Event, before: Observation | None, after: Observation | None, sees: Sees
+) -> dict[str, tuple[Any, Any]]:
+    """Return the fields that the event changed, each with its written value before and after."""
+    if before is None or after is None or not event.fields:
+        return {}
+    old, new = (_values_in(shown(row, sees), event.fields) for row in (before, after))
+    return {name: (old[name], new[name]) for name in sorted(event.fields) if old[name] != new[name]}
+
+
+def _values_in(row: Observation, names: Mapping[str, Any]) -> dict[str, Any]:
+    line = row.as_json()
+    return {name: line.get(name, WRITTEN_DEFAULTS.get(name)) for name in names}
+
+
+def _shown_event(event: Event, sees: Sees) -> Event:
+    single = {name: value for name in ("by", "supersedes", "forgets") if (value := getattr(event, name)) is not None}
+    hidden: dict[str, Any] = {name: None for name, value in single.items() if not sees(value)}
+    for name in ("ids", "compresses"):
+        ids = getattr(event, name)
+        if not all(map(sees, ids)):
+            hidden[name] = tuple(filter(sees, ids))
+    if not all(map(sees, ID.findall(event.why))):
+        hidden["why"] = ""
+    if not all(map(sees, event.fields.get("derived_from", ()))):
+        hidden["fields"] = {**event.fields, "derived_from": list(filter(sees, event.fields["derived_from"]))}
+    if event.row is not None and (row := shown(event.row, sees)) is not event.row:
+        hidden["row"] = row
+    return replace(event, **hidden) if hidden else event

@@ -17,8 +17,8 @@ from chatbot.stores.observations import filters, ranking
 from chatbot.stores.observations.lookups import COLUMNS, label_of
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.query import Candidates, Corpus, Filter, Match, Question, best_matches
+from chatbot.stores.records import unit
 from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
-from chatbot.stores.vectors import unit
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.index import TextIndex

@@ -27,47 +27,22 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.observations import search
 from chatbot.stores.observations.arrays import Arrays, Pieces, packed, put
 from chatbot.stores.observations.log import event_of
-from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, numbers
+from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, naming, numbers, shown
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
-from chatbot.stores.open_folders import OPEN
 from chatbot.stores.query import Progress
 from chatbot.stores.row_events import STATUS_AFTER, Event, applied, check_fields, implied, strength_in
-from chatbot.stores.row_history import naming, shown
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.row_vectors import Vectors
 
 NAME = "table"
-_LAYOUT = "table 3"
+_LAYOUT = "table 4"
 
 
-class Snapshots:
-    """The snapshot of a log, on a shelf. Not thread-safe: callers lock."""
-
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
-        self.is_shared = shelf.is_shared
-        """True if other machines read it too, so that it is worth writing while this one runs."""
-
-    def load(self) -> tuple[Table, Mark] | None:
-        """Return the snapshot; None if there is no valid one."""
-        pieces = self._pieces()
-        pieces.refresh()
-        return next(iter(pieces.all.values()), None)
-
-    def write(self, made: tuple[bytes, str]) -> None:
-        """Replace the snapshot with the result of `dumped`. Needs the log's lock."""
-        self._shelf.prepare()
-        with self._shelf.alone() as hands:
-            self._pieces().publish(hands, [put(hands, NAME, made)], durable=False)
-
-    def remove(self) -> None:
-        """Erase the snapshot, which contains parts of memories. Raises a `StoreError`."""
-        self._shelf.clear()
-
-    def _pieces(self) -> Pieces[tuple[Table, Mark]]:
-        return Pieces(self._shelf, _LAYOUT, lambda _, arrays: (_table_of(arrays), Mark(*arrays.about["position"])))
+def _snapshots(shelf: Shelf) -> Pieces[tuple[Table, Mark]]:
+    """Return the pieces of a shelf for the snapshot of a log."""
+    return Pieces(shelf, _LAYOUT, lambda _, arrays: (_table_of(arrays), Mark(*arrays.about["position"])))
 
 
 def dumped(table: Table, mark: Mark) -> tuple[bytes, str]:
@@ -133,11 +108,10 @@ class Replica:
 
     def __init__(self, log: Log, shelf: Callable[[str], Shelf]) -> None:
         self.log = log
-        self.snapshots = Snapshots(shelf(NAME))
+        self.snapshots = shelf(NAME)
+        """Shelf of the snapshot. Not thread-safe: callers lock."""
         self.lock = threading.RLock()
         self.table = Table()
-        self.generation = 0
-        """Incremented when the log was rewritten or replaced: all places in it are new then."""
         self._shelf = shelf
         self._bodies: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
@@ -160,7 +134,6 @@ class Replica:
             return True
         if self._is_closed:
             raise ClosedResource("the store of memories is closed")
-        OPEN.used(id(self), self.rest)
         if not self._is_open:
             self._open()
         elif self.log.is_replaced():
@@ -181,7 +154,6 @@ class Replica:
 
     def note_rewritten(self, moved: dict[int, Place], added: int) -> None:
         """Update the places of rows after this process rewrote the log; `added` is the number of new lines."""
-        self.generation += 1
         self.table.relocate(moved)
         self.table.lines = len(moved) + added
         self.table.use_lines = 0
@@ -236,7 +208,7 @@ class Replica:
     def reindex(self, progress: Progress | None = None) -> int:
         """Delete every cache and build it again from the log; return the number of rows."""
         with self.lock:
-            self.snapshots.remove()
+            self.snapshots.clear()
             self._start_again()
             self.catch_up()
             self.search.rebuild(progress)
@@ -258,7 +230,9 @@ class Replica:
                 made = dumped(self.table, mark)
             with self.log.locked(), self.lock:
                 if mark.inode == self.log.mark().inode and not self.log.is_replaced():  # nothing was erased since
-                    self.snapshots.write(made)
+                    self.snapshots.prepare()
+                    with self.snapshots.alone() as hands:
+                        _snapshots(self.snapshots).publish(hands, [put(hands, NAME, made)], durable=False)
         except ReadOnlyFolder:
             logger.info("no snapshot of %s is kept: it is read-only", self.log.name)
         except (OSError, StoreError) as error:
@@ -275,44 +249,33 @@ class Replica:
         if self._is_snapshot_due():
             self.save()
 
-    def rest(self) -> bool:
-        """Close open files until the next operation; return False if one is under way."""
-        if not self.lock.acquire(blocking=False):
-            return False
-        try:
-            self.log.rest()
-        finally:
-            self.lock.release()
-        return True
-
     def close(self) -> None:
         """Save the snapshot and at most one batch of the index, if worthwhile, and close all files."""
         self.save(always=False)
         self.search.leave()
         with self.lock:
             self._is_closed = True
-            OPEN.closed(id(self))
             self.search.close()
             self.log.close()
 
     def _open(self) -> None:
         self.log.start_again()
         self._is_open = True
-        found = self.snapshots.load()
-        if found is None:
+        pieces = _snapshots(self.snapshots)
+        pieces.refresh()
+        if not pieces.all:
             return
-        table, mark = found
+        table, mark = next(iter(pieces.all.values()))
         if self.log.resume(mark):
             self.table = table
             self._snapshot_lines = table.lines
             return
         try:
-            self.snapshots.remove()
+            self.snapshots.clear()
         except StoreError as error:
             logger.warning("an unusable snapshot could not be removed: %s", error)
 
     def _start_again(self) -> None:
-        self.generation += 1
         self.table = Table()
         self._bodies.clear()
         self.search.close()

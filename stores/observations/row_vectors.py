@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chatbot.stores.errors import InvalidValue, MissingFolder
+from chatbot.stores.errors import InvalidValue, MissingFolder, OtherEmbedder
 from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, Piece, Pieces, packed, put
-from chatbot.stores.vectors import Vector, check_model
+from chatbot.stores.records import Vector
 
 NAME = "meaning"
 _LAYOUT = "vectors 3"
@@ -89,7 +89,12 @@ class Vectors:
 
     def check(self, model: str, dimension: int = 0) -> None:
         """Raise `OtherEmbedder` if the stored vectors are of another model or another length."""
-        check_model((self.model, self.dimension), model, dimension)
+        if self.model and (self.model != model or dimension not in {0, self.dimension}):
+            asked = f"{model} with {dimension}" if dimension else model
+            raise OtherEmbedder(
+                f"the vectors were made by {self.model} with {self.dimension} dimensions, not by {asked}: "
+                "configure that model again, or make them anew with `chatbot memory reindex --embed`"
+            )
 
     def has(self, number: int, digest: int) -> bool:
         """Return whether the row has a vector of exactly this text."""

@@ -27,11 +27,8 @@ from numpy.typing import NDArray
 
 from chatbot.stores.log import Hands
 from chatbot.stores.observations.arrays import Arrays, DamagedArrays, Piece, packed, put
-from chatbot.stores.text.analysis import VERSION
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS
 
-FORMAT = f"5.{VERSION}"
-"""Version of the files and of the analysis: an index of another version is rebuilt."""
 MAX_ROWS = 1 << 14
 """More would fit, but a segment is rewritten whole, which would block the interpreter for longer."""
 UNKNOWN = -1

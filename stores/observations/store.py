@@ -17,48 +17,30 @@ from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from chatbot.stores import query
 from chatbot.stores.access import View, fold, may_see
 from chatbot.stores.backend import Flaw, shell_word
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.errors import UnknownObservation, UnsafePath
 from chatbot.stores.fields import how_many
-from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log, Shelf
-from chatbot.stores.loops import in_thread
+from chatbot.stores.loops import GroupCommit, in_thread
 from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.arrays import listed
 from chatbot.stores.observations.log import FileLog
+from chatbot.stores.observations.lookups import version
+from chatbot.stores.observations.overlay import FORMAT
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
-from chatbot.stores.query import (
-    Candidates,
-    Facet,
-    FactFilter,
-    Filter,
-    Labelled,
-    Match,
-    Order,
-    Page,
-    Progress,
-    Question,
-    Stats,
-    VectorStats,
-    Version,
-    check_limit,
-    fact_fits,
-    of_project,
-    page_limit,
-    values_of,
-)
+from chatbot.stores.query import Filter
 from chatbot.stores.records import moment
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, line_of, parse_event
-from chatbot.stores.row_history import version
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.questions import Questions
@@ -113,14 +95,6 @@ class LoggedObservations(ObservationStore):
         self._index_soon()
         return request.outcomes
 
-    def commit_now(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """Commit without a group; blocking."""
-        request = Request(view, events)
-        if self._writer.commit([request]):
-            self._writer.compact()
-        self._index_soon()
-        return request.outcomes
-
     @reading
     def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
         return self._replica.rows(self._seen_among(view, ids, ("active",) if current else STATUSES), view)
@@ -131,41 +105,41 @@ class LoggedObservations(ObservationStore):
         view: View,
         wanted: Filter,
         *,
-        order: Order = "updated",
+        order: query.Order = "updated",
         ascending: bool = False,
         limit: int = 20,
         after: str | None = None,
-    ) -> Page:
-        limit = page_limit(limit)
+    ) -> query.Page:
+        limit = query.page_limit(limit)
         found = self._found(view, wanted, order, limit=limit + 1, ascending=ascending, after=after)
         rows = tuple(self._replica.rows(found[:limit], view))
-        return Page(rows, rows[-1].id if rows and len(found) > limit else None)
+        return query.Page(rows, rows[-1].id if rows and len(found) > limit else None)
 
     @reading
     def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
-        found = self._found(view, wanted, "created", limit=check_limit(limit), ascending=True, after=after)
+        found = self._found(view, wanted, "created", limit=query.check_limit(limit), ascending=True, after=after)
         return list(map(self._table.state, found))
 
     @reading
-    def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        return self._asking(view).match(terms, wanted, check_limit(limit))
+    def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[query.Match]:
+        return self._asking(view).match(terms, wanted, query.check_limit(limit))
 
     @in_thread
-    def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
+    def candidates(self, view: View, question: query.Question, wanted: Filter) -> query.Candidates:
         with self._replica.reading(view.looked) as is_known:
             return self._asking(view, is_fresh=is_known).gather(question, wanted)
 
     @reading
     def nearest(
         self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
-    ) -> list[Match]:
-        return self._asking(view).nearest(vector, wanted, model=model, limit=check_limit(limit))
+    ) -> list[query.Match]:
+        return self._asking(view).nearest(vector, wanted, model=model, limit=query.check_limit(limit))
 
     @reading
     def later_alike(
         self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
-    ) -> dict[str, list[Match]]:
-        return self._asking(view).later_alike(ids, wanted, model=model, limit=check_limit(limit))
+    ) -> dict[str, list[query.Match]]:
+        return self._asking(view).later_alike(ids, wanted, model=model, limit=query.check_limit(limit))
 
     def _asking(self, view: View, *, is_fresh: bool = False) -> Questions:
         from chatbot.stores.observations.questions import Questions
@@ -175,7 +149,7 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        vectors, flags, limit = self._replica.vectors(), self._table.visible(view).flags, check_limit(limit)
+        vectors, flags, limit = self._replica.vectors(), self._table.visible(view).flags, query.check_limit(limit)
         vectors.check(model)
         present = vectors.present(self._table.texts).tobytes()
         missing = (number for number in range(len(flags) - 1, -1, -1) if flags[number] and not present[number])
@@ -190,13 +164,13 @@ class LoggedObservations(ObservationStore):
         self._writer.forget_vectors()
 
     @reading
-    def vector_stats(self, view: View) -> VectorStats:
+    def vector_stats(self, view: View) -> query.VectorStats:
         flags, vectors = self._table.visible(view).flags, self._replica.vectors()
         embedded = sum(map(and_, flags, vectors.present(self._table.texts).tobytes()))
-        return VectorStats(vectors.model, vectors.dimension, embedded, flags.count(1) - embedded)
+        return query.VectorStats(vectors.model, vectors.dimension, embedded, flags.count(1) - embedded)
 
     @reading
-    def history(self, view: View, observation_id: str) -> list[Version]:
+    def history(self, view: View, observation_id: str) -> list[query.Version]:
         replica, table = self._replica, self._table
 
         def is_seen(each: str) -> bool:
@@ -210,34 +184,36 @@ class LoggedObservations(ObservationStore):
         return [version(replica.row(number), replica.events(number), view, sees) for number in line]
 
     @reading
-    def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
+    def facets(self, view: View, name: query.Labelled, *, limit: int = 100) -> list[query.Facet]:
         created, flags = self._table.created_at, self._table.visible(view).flags
         found = sorted(
             ((-len(numbers), value, numbers) for value, numbers in filters.holders(self._table, name, flags)),
             key=lambda each: each[:2],
         )
         facets = []
-        for _, value, numbers in found[: check_limit(limit)]:
+        for _, value, numbers in found[: query.check_limit(limit)]:
             newest = max(numbers, key=lambda number: (created[number], number))
-            spelled = next(each for each in values_of(self._replica.row(newest), name) if fold(each) == fold(value))
-            facets.append(Facet(spelled, len(numbers), moment(created[newest])))
+            spelled = next(
+                each for each in query.values_of(self._replica.row(newest), name) if fold(each) == fold(value)
+            )
+            facets.append(query.Facet(spelled, len(numbers), moment(created[newest])))
         return facets
 
     @reading
-    def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        return self._facts(view, wanted)[::-1][: check_limit(limit)]
+    def facts(self, view: View, wanted: query.FactFilter, *, limit: int = 100) -> list[Triple]:
+        return self._facts(view, wanted)[::-1][: query.check_limit(limit)]
 
     @reading
     def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
         found = sorted(each for each in self._table.numbers if each.startswith(prefix))
-        return [each for each in found if self._table.number_seen(each, view) is not None][: check_limit(limit)]
+        return [each for each in found if self._table.number_seen(each, view) is not None][: query.check_limit(limit)]
 
     @in_thread
     def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False) -> list[str]:
         return self._writer.purge(view, ids, who=who, why=why, alone=alone)
 
     @reading
-    def stats(self, view: View) -> Stats:
+    def stats(self, view: View) -> query.Stats:
         table = self._table
         by_status: Counter[str] = Counter()
         by_type: Counter[str] = Counter()
@@ -252,17 +228,17 @@ class LoggedObservations(ObservationStore):
             if status == "active":
                 by_type[table.type_of(number)] += 1
                 by_visibility[guard.visibility] += 1
-        return Stats(
+        return query.Stats(
             by_status=by_status,
             by_type=by_type,
             by_visibility=by_visibility,
-            facts=len(self._facts(view, FactFilter())),
+            facts=len(self._facts(view, query.FactFilter())),
             journal_bytes=self._replica.log.position if view.is_owners else None,
             cache_bytes=self._cache.size() if view.is_owners else None,
         )
 
     @in_thread
-    def reindex(self, progress: Progress | None = None) -> int:
+    def reindex(self, progress: query.Progress | None = None) -> int:
         return self._replica.reindex(progress)
 
     async def aclose(self) -> None:
@@ -285,7 +261,7 @@ class LoggedObservations(ObservationStore):
         return [number for each in ids if (number := number_of(each)) is not None and flags[number]]
 
     def _found(
-        self, view: View, wanted: Filter, order: Order, *, limit: int, ascending: bool, after: str | None
+        self, view: View, wanted: Filter, order: query.Order, *, limit: int, ascending: bool, after: str | None
     ) -> list[int]:
         """Return the first rows that match, by time."""
         table = self._table
@@ -300,7 +276,7 @@ class LoggedObservations(ObservationStore):
         rows = filters.in_order(table, order, numbers, ascending=ascending, after=after)
         return list(islice(filter(fits, filter(flags.__getitem__, rows)), limit))
 
-    def _facts(self, view: View, wanted: FactFilter) -> list[Triple]:
+    def _facts(self, view: View, wanted: query.FactFilter) -> list[Triple]:
         table = self._table
         flags = table.visible(view, STATUSES if view.erasing else ("active",)).flags
         found = []
@@ -311,9 +287,9 @@ class LoggedObservations(ObservationStore):
             source = table.numbers.get(fact.source or "")
             is_there = (view.erasing or fact.source is None) if source is None else flags[source]
             is_stated = view.erasing or fact.id not in table.retracted
-            if is_there and is_stated and may_see(fact, view) and fact_fits(fact, wanted):
+            if is_there and is_stated and may_see(fact, view) and query.fact_fits(fact, wanted):
                 found.append(fact if source is None else as_strict_as(fact, table.guard(source)[1]))
-        return of_project(found, wanted)
+        return query.of_project(found, wanted)
 
 
 class ObservationFileStore(LoggedObservations):
@@ -363,8 +339,6 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
     except UnsafePath as error:
         command = f"rm -r {shell_word(cache.folder)} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if os.path.lexists(cache.folder) else None)
-    from chatbot.stores.observations.segments import FORMAT  # it loads NumPy
-
     known = listed(FolderShelf.of(cache, search.NAME), FORMAT).pieces
     covered = known[-1].end if known else 0
     if rows - covered > _BEHIND:

@@ -17,22 +17,22 @@ from functools import cached_property
 from typing import Any, cast
 
 from chatbot.stores.access import Guard, View, may_see
-from chatbot.stores.consolidation import LASTING_TYPES, CapFields, settled
 from chatbot.stores.log import Place
-from chatbot.stores.observation import NEVER, TYPES, Observation, RowState, Status, Triple, Type, counted, parse_triple
-from chatbot.stores.observations.lookups import (
-    COLUMNS,
-    COUNTS,
-    OF_A_ROW,
-    Ids,
-    Labels,
-    Mask,
-    Numbering,
-    Visible,
-    labels_of,
-    numbers,
-    twin_key,
+from chatbot.stores.observation import (
+    LASTING_TYPES,
+    NEVER,
+    TYPES,
+    Observation,
+    RowState,
+    Status,
+    Triple,
+    Type,
+    cap_weight,
+    counted,
+    parse_triple,
+    settled,
 )
+from chatbot.stores.observations import lookups
 from chatbot.stores.query import Order
 from chatbot.stores.records import format_time, micros, moment
 from chatbot.stores.row_events import STATUS_AFTER, Event
@@ -74,12 +74,12 @@ class Table:
 
     def __init__(self, left: Mapping[str, memoryview] | None = None) -> None:
         self._left: Mapping[str, bytes | memoryview] = left or {}
-        self.ids = Ids()
+        self.ids = lookups.Ids()
         self.classes: list[tuple[str, Guard]] = []
-        for name, column in COLUMNS.items():
-            setattr(self, name, numbers(column.code, self._left.get(name, b"")))
+        for name, column in lookups.COLUMNS.items():
+            setattr(self, name, lookups.numbers(column.code, self._left.get(name, b"")))
         self.twin_keys = bytearray(self._left.get("twin_keys", b""))
-        self.labels = Labels()
+        self.labels = lookups.Labels()
         self.lines = 0
         """Number of lines of the journal."""
         self.use_lines = 0
@@ -88,7 +88,7 @@ class Table:
         """Ids of retracted facts."""
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
-        self._masks: OrderedDict[object, Mask] = OrderedDict()
+        self._masks: OrderedDict[object, lookups.Mask] = OrderedDict()
 
     @cached_property
     def later(self) -> dict[int, list[Place]]:
@@ -98,7 +98,7 @@ class Table:
     @cached_property
     def expiring(self) -> list[tuple[int, int]]:
         """Return when rows expire, with their numbers, soonest first."""
-        rows = numbers("I", self._left.get("expiring", b""))
+        rows = lookups.numbers("I", self._left.get("expiring", b""))
         return [(self.expires_at[number], number) for number in rows]
 
     @cached_property
@@ -142,12 +142,12 @@ class Table:
         """Add a row at the end and return its number."""
         number = self.ids.add(row.id)
         fixed = (self._class(row.status, Guard.of(row)), *place, self._session_numbers[row.session_id])
-        for name, value in zip(COLUMNS, fixed, strict=False):
+        for name, value in zip(lookups.COLUMNS, fixed, strict=False):
             getattr(self, name).append(value)
-        for name, of in OF_A_ROW.items():
+        for name, of in lookups.OF_A_ROW.items():
             getattr(self, name).append(of(row))
-        self.twin_keys += twin_key(row)
-        for label in labels_of(row):
+        self.twin_keys += lookups.twin_key(row)
+        for label in lookups.labels_of(row):
             self.labels.add(label, number)
         self._link(row.id, row.superseded_by)
         self._note_added(number)
@@ -157,7 +157,7 @@ class Table:
         """Add erased rows, so that later rows keep their numbers."""
         for each in ids:
             self.ids.add_erased(each)
-            for name, column in COLUMNS.items():
+            for name, column in lookups.COLUMNS.items():
                 blank = self._class(PURGED, _NOBODYS) if name == "class_of" else column.blank
                 getattr(self, name).append(blank)
             self.twin_keys += bytes(16)
@@ -169,10 +169,10 @@ class Table:
         self._set_updated(number, micros(after.updated_at))
         self._set_expiry(number, NEVER if after.expires_at is None else micros(after.expires_at))
         self._set_class(number, after.status, Guard.of(after))
-        for name, of in OF_A_ROW.items():
+        for name, of in lookups.OF_A_ROW.items():
             getattr(self, name)[number] = of(after)
-        self._set_twin_key(number, twin_key(after))
-        old, new = set(labels_of(before)), set(labels_of(after))
+        self._set_twin_key(number, lookups.twin_key(after))
+        old, new = set(lookups.labels_of(before)), set(lookups.labels_of(after))
         for label in old - new:
             self.labels.remove(label, number)
         for label in new - old:
@@ -273,14 +273,14 @@ class Table:
         number = self.numbers.get(observation_id)
         return number if number is not None and may_see(self.guard(number)[1], view) else None
 
-    def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> Visible:
+    def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> lookups.Visible:
         """Return which rows the caller may see and have one of the statuses at `view.now`."""
         asked = (view.clearance, view.asked, view.erasing)
         key = (*asked, view.namespaces, view.project, frozenset(statuses))
         mask = self._masks.get(key)
         now = micros(view.now)
         if mask is None or now < mask.now:
-            mask = self._masks[key] = Mask(self, view, frozenset(statuses), now)
+            mask = self._masks[key] = lookups.Mask(self, view, frozenset(statuses), now)
         mask.expire_until(now)
         self._masks.move_to_end(key)
         while len(self._masks) > _KEPT_MASKS:
@@ -288,7 +288,7 @@ class Table:
         return mask.visible
 
     def settled(self, number: int, at: int, per_day: float) -> tuple[float, int] | None:
-        """Return the row's strength as `consolidation.consolidated` does, and its touches, without reading the row."""
+        """Return the row's strength as consolidation changes it, and its touches, without reading the row."""
         elapsed = (at - (self.consolidated_at[number] or self.updated_at[number])) / 1_000_000
         touches = self.use_count[number] + self.mention_count[number] + self.confirmed_count[number]
         strength = settled(
@@ -307,7 +307,7 @@ class Table:
             self._twins = {}
             for number in self.numbers.values():
                 self._twins.setdefault(bytes(self.twin_keys[number * 16 : number * 16 + 16]), []).append(number)
-        return self._twins.get(twin_key(row), [])
+        return self._twins.get(lookups.twin_key(row), [])
 
     def type_of(self, number: int) -> Type:
         """The row's type."""
@@ -357,8 +357,8 @@ class Table:
 
     def set_counts(self, number: int, row: Observation) -> None:
         """Set how often a row was used so far, when last, and its strength."""
-        for name in COUNTS:
-            getattr(self, name)[number] = OF_A_ROW[name](row)
+        for name in lookups.COUNTS:
+            getattr(self, name)[number] = lookups.OF_A_ROW[name](row)
 
     def relocate(self, moved: Mapping[int, Place]) -> None:
         """Set the new places of the lines; lines without one are gone."""
@@ -368,10 +368,10 @@ class Table:
             number: [moved[place[0]] for place in places if place[0] in moved] for number, places in self.later.items()
         }
 
-    def weighed(self, number: int) -> CapFields:
-        """Return the cap fields of a row."""
+    def weight(self, number: int) -> tuple[bool, float]:
+        """Return the sort key of a row above a cap."""
         uses = self.use_count[number] + self.mention_count[number]
-        return CapFields(self.ids[number], number, self.type_of(number), self.standing(number), uses)
+        return cap_weight(self.type_of(number), self.standing(number), uses)
 
     def is_current(self, number: int, now: datetime) -> bool:
         """Return whether the row is active and not expired."""
@@ -401,8 +401,8 @@ class Table:
         return number
 
     @cached_property
-    def _class_numbers(self) -> Numbering[tuple[str, Guard]]:
-        return Numbering(self.classes)
+    def _class_numbers(self) -> lookups.Numbering[tuple[str, Guard]]:
+        return lookups.Numbering(self.classes)
 
     @cached_property
     def _sizes(self) -> Counter[int]:
@@ -475,5 +475,5 @@ class Table:
             others.remove(row_id)
 
     @cached_property
-    def _session_numbers(self) -> Numbering[str | None]:
-        return Numbering(self.sessions)
+    def _session_numbers(self) -> lookups.Numbering[str | None]:
+        return lookups.Numbering(self.sessions)

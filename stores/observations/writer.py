@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -12,16 +12,14 @@ from datetime import datetime, timedelta
 from msgspec import Struct, field, structs
 
 from chatbot.stores.access import View, may_see
-from chatbot.stores.consolidation import is_overfull, surplus
 from chatbot.stores.decisions import decide
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.log import Change, Writing, WrittenByOthers, erasing, uncounted
 from chatbot.stores.observation import PROTECTED_TYPES, Observation, RowState, Triple
 from chatbot.stores.observations.lookups import label_of, text_digest
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.records import micros
+from chatbot.stores.records import micros, unit
 from chatbot.stores.row_events import Event, Outcome, erased_by
-from chatbot.stores.vectors import one_dimension, unit
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +56,6 @@ class Writer:
 
     def _commit(self, requests: Sequence[Request], right: AbstractContextManager[Writing]) -> bool:
         with right as writing:
-            writing.mend()
             with self._replica.reading():
                 for request in requests:
                     request.outcomes = [self._commit_one(event, request.view, writing) for event in request.events]
@@ -85,7 +82,7 @@ class Writer:
         with self._alone() as writing:
             table = replica.table
             gone, seen, facts = erased_by(ids, view, self, table.triples, alone=alone)
-            replica.snapshots.remove()
+            replica.snapshots.clear()
             numbers = {table.numbers[each] for each in gone}
             replica.search.erase(numbers)
             replica.vectors().erase(numbers)
@@ -154,9 +151,9 @@ class Writer:
 
     def _keep_cap(self, requests: Sequence[Request], writing: Writing) -> None:
         cap, table = self._max_observations, self._replica.table
-        if is_overfull(table.count_active(), cap):
-            weighed = map(table.weighed, table.active())
-            event = archiving(surplus(weighed, cap), requests[-1].events[-1].at, cap)
+        if is_overfull(active := table.count_active(), cap):
+            surplus = sorted(table.active(), key=table.weight)[: active - cap]
+            event = archiving([table.ids[number] for number in surplus], requests[-1].events[-1].at, cap)
             self._replica.add(event, writing.append(event))
 
     def _is_compaction_due(self) -> bool:
@@ -174,9 +171,21 @@ class Writer:
     def _alone(self) -> Iterator[Writing]:
         """Lock the log for writing and the replica for reading, with the log repaired and read to its end."""
         with self._log.locked() as writing, self._replica.lock:
-            writing.mend()
             self._replica.catch_up()
             yield writing
+
+
+def one_dimension(vectors: Iterable[Sequence[float]]) -> int:
+    """Return the length of all of them, 0 if there are none. Raises `InvalidValue` if they differ or are empty."""
+    lengths = {len(each) for each in vectors}
+    if len(lengths) > 1 or 0 in lengths:
+        raise InvalidValue(f"vectors of one model have one length, not {sorted(lengths)}")
+    return lengths.pop() if lengths else 0
+
+
+def is_overfull(active: int, cap: int) -> bool:
+    """Return True if archiving is due: a tenth of slack keeps it rare."""
+    return cap > 0 and active > cap + cap // 10
 
 
 def archiving(ids: list[str], at: datetime, cap: int) -> Event:

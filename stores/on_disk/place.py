@@ -13,66 +13,40 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from chatbot.stores import json_lines
-from chatbot.stores.backend import (
-    Backend,
-    Blobs,
-    Document,
-    Examination,
-    Flaw,
-    Lease,
-    Lines,
-    Mark,
-    Pen,
-    Place,
-    Reading,
-    Record,
-    below,
-    blob_name,
-    checked_blob,
-    checked_blob_name,
-    checked_name,
-    is_blob_name,
-)
+from chatbot.stores import backend, json_lines
 from chatbot.stores.errors import InvalidValue, StoreBusy
 from chatbot.stores.files import FILE_MODE, Folder, Stamp, contained, locked, make_folder, opened, stamp
 from chatbot.stores.on_disk import examination
 from chatbot.stores.on_disk.sessions import FolderSessions
-from chatbot.stores.open_folders import OpenFolders
 from chatbot.stores.records import SessionRef
 
 _AT_A_TIME = 4 * 1024 * 1024
 """Bytes that are read at a time; a line is shorter."""
 
 
-class FilePlace(Place):
+class FilePlace(backend.Place):
     """A folder, created at the first write if `makes_folder`."""
 
-    def __init__(self, folder: Path, folders: OpenFolders | None = None, *, makes_folder: bool = True) -> None:
+    def __init__(self, folder: Path, *, makes_folder: bool = True) -> None:
         self.folder = folder
         self.name = str(folder)
-        self._folders = folders or OpenFolders()
         self.makes_folder = makes_folder
 
     def lines(self, name: str) -> FileLines:
-        return FileLines(self, f"{checked_name(name)}.jsonl")
+        return FileLines(self, f"{backend.checked_name(name)}.jsonl")
 
     def document(self, name: str) -> FileDocument:
-        return FileDocument(self, checked_name(name))
+        return FileDocument(self, backend.checked_name(name))
 
     def lease(self, name: str) -> FileLease:
-        return FileLease(self, f".{checked_name(name)}.lock")
+        return FileLease(self, f".{backend.checked_name(name)}.lock")
 
     def blobs(self, name: str) -> FileBlobs:
-        return FileBlobs(self, checked_name(name))
+        return FileBlobs(self, backend.checked_name(name))
 
-    def exposed(self) -> Iterator[Flaw]:
+    def exposed(self) -> Iterator[backend.Flaw]:
         """Check the permissions of the folder and of everything below it."""
-        return examination.exposed([self.folder, *sorted(below(self.folder))])
-
-    def close(self) -> None:
-        """Close descriptors. More may be opened later."""
-        self._folders.close_all()
+        return examination.exposed([self.folder, *sorted(backend.below(self.folder))])
 
     def prepare(self) -> None:
         """Create the folder if `makes_folder`."""
@@ -83,11 +57,11 @@ class FilePlace(Place):
     def alone(self) -> Iterator[Folder]:
         """Lock the folder for changes of its files."""
         self.prepare()
-        with self._folders.locked(self.folder) as folder:
+        with locked(self.folder) as folder:
             yield folder
 
 
-class FileLines(Lines):
+class FileLines(backend.Lines):
     """A file with one record a line. Unreadable lines are kept."""
 
     def __init__(self, place: FilePlace, name: str) -> None:
@@ -95,7 +69,7 @@ class FileLines(Lines):
         self._name = name
 
     @contextmanager
-    def alone(self) -> Iterator[Pen]:
+    def alone(self) -> Iterator[backend.Pen]:
         with self._place.alone() as folder:
             yield _FilePen(folder, self._name)
 
@@ -104,27 +78,27 @@ class FileLines(Lines):
         with self._place.alone() as folder:
             folder.append(self._name, b"".join(map(json_lines.encode, records)), unlock=True)
 
-    def newest_first(self) -> Iterator[Record]:
+    def newest_first(self) -> Iterator[backend.Record]:
         with self._reading() as folder:
             if folder is not None:
                 yield from json_lines.read_backwards(folder, self._name)
 
-    def since(self, mark: Mark | None) -> Reading:
+    def since(self, mark: backend.Mark | None) -> backend.Reading:
         """Read the lines after the mark, at most 4 MiB at a time; costs one stat if nothing is new."""
         inode, end = mark if isinstance(mark, tuple) else (0, 0)
         now = stamp(self._place.folder / self._name)
         starts_over = mark is None or now is None or now.inode != inode or now.size < end
         if now is None:
-            return Reading([], None, starts_over=True)
+            return backend.Reading([], None, starts_over=True)
         begin = 0 if starts_over else end
         if begin == now.size:
-            return Reading([], (now.inode, begin), starts_over)
+            return backend.Reading([], (now.inode, begin), starts_over)
         try:
             with opened(self._place.folder) as folder:
                 records, end = json_lines.read_since(folder, self._name, begin, min(now.size, begin + _AT_A_TIME))
         except FileNotFoundError:
-            return Reading([], None, starts_over=True)
-        return Reading(records, (now.inode, end), starts_over)
+            return backend.Reading([], None, starts_over=True)
+        return backend.Reading(records, (now.inode, end), starts_over)
 
     def holds(self, name: str, values: Collection[str]) -> bool:
         """Search the lines for these values without decoding them."""
@@ -153,7 +127,7 @@ class _FilePen:
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         self._folder.append(self._name, b"".join(map(json_lines.encode, records)))
 
-    def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+    def rewrite(self, change: backend.RecordChange, *, holding: Collection[str] = ()) -> None:
         """Replace the file; unchanged lines keep their bytes."""
         if self._folder.stamp(self._name) is None:
             return
@@ -167,7 +141,7 @@ class _FilePen:
             self._folder.replace(self._name, b"\n".join(line for line in new if line is not None))
 
 
-class FileDocument(Document):
+class FileDocument(backend.Document):
     """A file that is replaced as a whole."""
 
     def __init__(self, place: FilePlace, name: str) -> None:
@@ -206,7 +180,7 @@ class FileDocument(Document):
             return None
 
 
-class FileLease(Lease):
+class FileLease(backend.Lease):
     """The lock of a file, which the kernel releases with its process."""
 
     def __init__(self, place: FilePlace, name: str) -> None:
@@ -228,7 +202,7 @@ class FileLease(Lease):
         self._held.close()
 
 
-class FileBlobs(Blobs):
+class FileBlobs(backend.Blobs):
     """A folder in the folder of its place, with a file for each blob; created at the first `put`."""
 
     def __init__(self, place: FilePlace, name: str) -> None:
@@ -236,7 +210,7 @@ class FileBlobs(Blobs):
         self._folder = place.folder / name
 
     def put(self, data: bytes, suffix: str = "") -> str:
-        name = blob_name(data, suffix)
+        name = backend.blob_name(data, suffix)
         with self._place.alone():  # raises if the place was deleted: it must not come back
             make_folder(self._folder)
             with opened(self._folder) as folder:
@@ -245,25 +219,25 @@ class FileBlobs(Blobs):
         return name
 
     def read(self, name: str) -> bytes | None:
-        checked_blob_name(name)
+        backend.checked_blob_name(name)
         try:
             with opened(self._folder) as folder:
                 data = folder.read(name)
         except FileNotFoundError:
             return None
-        return checked_blob(name, data)
+        return backend.checked_blob(name, data)
 
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of each blob file; files of other names are ignored."""
         try:
             with opened(self._folder) as folder:
-                stamps = {name: folder.stamp(name) for name in filter(is_blob_name, folder.names())}
+                stamps = {name: folder.stamp(name) for name in filter(backend.is_blob_name, folder.names())}
         except FileNotFoundError:
             return {}
         return {name: each.size for name, each in stamps.items() if each is not None}
 
     def drop(self, name: str) -> None:
-        checked_blob_name(name)
+        backend.checked_blob_name(name)
         try:
             with self._place.alone(), opened(self._folder) as folder:
                 folder.remove(name)
@@ -272,7 +246,7 @@ class FileBlobs(Blobs):
             return
 
 
-def _rewritten(line: bytes, change: Callable[[Record], Record | None]) -> bytes | None:
+def _rewritten(line: bytes, change: backend.RecordChange) -> bytes | None:
     try:
         record = json_lines.record_of(line)
     except InvalidValue:
@@ -283,16 +257,15 @@ def _rewritten(line: bytes, change: Callable[[Record], Record | None]) -> bytes 
     return None if changed is None else json_lines.encode(changed).rstrip(b"\n")
 
 
-class FileBackend(FilePlace, Backend):
+class FileBackend(FilePlace, backend.Backend):
     """The folder `home`, created at the first write."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self.sessions: FolderSessions = FolderSessions(home)
-        self._session_folders = OpenFolders()
 
     def place_of(self, session: SessionRef) -> FilePlace:
-        return FilePlace(session.folder, self._session_folders, makes_folder=False)
+        return FilePlace(session.folder, makes_folder=False)
 
     def private_file(self, name: str) -> Path:
         self.prepare()
@@ -306,13 +279,9 @@ class FileBackend(FilePlace, Backend):
     def refusal(self) -> OSError | None:
         return examination.unwritable(self.folder)
 
-    def examine(self, wish: Examination) -> Iterator[Flaw]:
+    def examine(self, wish: backend.Examination) -> Iterator[backend.Flaw]:
         return examination.examine(self.folder, self.sessions, wish)
 
     def sizes(self) -> Mapping[str, int]:
-        found = (path for path in below(self.folder / "sessions") if path.is_file() and not path.is_symlink())
+        found = (path for path in backend.below(self.folder / "sessions") if path.is_file() and not path.is_symlink())
         return {"sessions": sum(each.size for each in map(stamp, found) if each is not None)}
-
-    def close(self) -> None:
-        super().close()
-        self._session_folders.close_all(for_good=True)

@@ -19,19 +19,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from chatbot.stores import files
 from chatbot.stores.backend import SessionFile, Sessions
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreError, UnsafePath
-from chatbot.stores.files import (
-    checked_status,
-    contained,
-    erase,
-    locked,
-    make_folder,
-    opened,
-    stamp,
-    sync_folder,
-    translated,
-)
 from chatbot.stores.on_disk.session_index import SESSION_NAME, SessionIndex
 from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_session_id
 
@@ -60,11 +50,11 @@ class FolderSessions(Sessions):
     def begin(self, record: SessionRecord) -> SessionRef:
         """Create a draft folder with `session.json`, hidden until `publish`."""
         self._make_ready()
-        make_folder(self._drafts)
-        with translated(self._drafts):  # a unique name, not synced: a killed process may leave a draft
+        files.make_folder(self._drafts)
+        with files.translated(self._drafts):  # a unique name, not synced: a killed process may leave a draft
             draft = Path(tempfile.mkdtemp(prefix=f"{record.id}.", dir=self._drafts))
         self._begun[record.id] = draft
-        with opened(draft) as folder:
+        with files.opened(draft) as folder:
             folder.create(SESSION_NAME, _render(record))
         return SessionRef(record.id, draft)
 
@@ -73,18 +63,18 @@ class FolderSessions(Sessions):
         draft = self._begun[record.id]
         if time.time() - record.used_at.timestamp() > _OLD_AFTER_S:
             _backdate(draft, record.used_at)
-        sync_folder(draft)
-        with locked(self._home) as home:
+        files.sync_folder(draft)
+        with files.locked(self._home) as home:
             self.index.freshen(home)
             draft.rename(self._folder(record.id))
             self.index.note_put(home, record)
         del self._begun[record.id]
-        sync_folder(self._sessions)
+        files.sync_folder(self._sessions)
 
     def abandon(self, session_id: str) -> None:
         if (draft := self._begun.pop(session_id, None)) is not None:
             with suppress(OSError):
-                erase(draft)
+                files.erase(draft)
 
     def ref(self, session_id: str) -> SessionRef:
         return SessionRef(session_id, self._folder(session_id))
@@ -92,7 +82,7 @@ class FolderSessions(Sessions):
     def glance(self, session_id: str) -> SessionRecord | None:
         """Read a small intact `session.json` at once; None for any fault, which `get` reports."""
         try:
-            with opened(self._folder(session_id)) as folder:
+            with files.opened(self._folder(session_id)) as folder:
                 return decode_record(folder.read(SESSION_NAME, 0, _GLANCE_BYTES), session_id)
         except (OSError, ValueError):
             return None
@@ -120,10 +110,10 @@ class FolderSessions(Sessions):
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
         if self.glance(session_id) is None:
             self.mend(session_id)
-        with _known(session_id), locked(self._folder(session_id)) as folder:
+        with _known(session_id), files.locked(self._folder(session_id)) as folder:
             record = change(self._read(session_id))
             draft = folder.draft(SESSION_NAME, _render(record))
-            with locked(self._home) as home:  # held without waiting for the disk
+            with files.locked(self._home) as home:  # held without waiting for the disk
                 self.index.freshen(home)
                 self.index.distrust()  # until the new record is in the index, in case of a kill in between
                 folder.rename(draft, SESSION_NAME, durable=False)
@@ -136,7 +126,7 @@ class FolderSessions(Sessions):
         try:
             if self.glance(session_id) is None:
                 self.mend(session_id)
-            with locked(self._home) as home:
+            with files.locked(self._home) as home:
                 record = self._read(session_id)  # another process may have changed it
                 self.index.note_used(home, record.used(now))
         except (OSError, ValueError) as error:
@@ -145,7 +135,7 @@ class FolderSessions(Sessions):
     def mend(self, session_id: str) -> None:
         """Rewrite a damaged `session.json` from the index, after setting it aside."""
         record = self.get(session_id)
-        with locked(self._folder(session_id)) as folder:
+        with files.locked(self._folder(session_id)) as folder:
             try:
                 self._read(session_id)
             except (FileNotFoundError, ValueError):
@@ -158,24 +148,24 @@ class FolderSessions(Sessions):
         self._make_ready()
         folder = self._folder(session_id)
         grave = self._trash / session_id
-        with _known(session_id), locked(folder), translated(grave):
-            with locked(self._home) as home:
+        with _known(session_id), files.locked(folder), files.translated(grave):
+            with files.locked(self._home) as home:
                 self.index.freshen(home)
                 folder.rename(grave)
                 self.index.note_deleted(home, session_id)
-            sync_folder(self._sessions)
-            erase(grave)  # other processes may still be at work in it
+            files.sync_folder(self._sessions)
+            files.erase(grave)  # other processes may still be at work in it
             self.drop_former()  # or the journal of the index would still hold the title
 
     def reorder(self) -> None:
         """Discard the index, to be rebuilt when it is next needed."""
         if self._sessions.is_dir():
-            with locked(self._home):
+            with files.locked(self._home):
                 self.index.distrust()
 
     def drop_former(self) -> None:
         """Fold the index, so that it keeps no former titles."""
-        with locked(self._home) as home:
+        with files.locked(self._home) as home:
             self.index.fold(home, durable=True)
 
     @property
@@ -193,7 +183,7 @@ class FolderSessions(Sessions):
             logger.warning("the index of sessions stays as it is: %s", error)
 
     def files(self, session: SessionRef) -> list[SessionFile]:
-        with translated(session.folder):
+        with files.translated(session.folder):
             found = [
                 SessionFile(entry.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC).isoformat())
                 for entry in os.scandir(session.folder)
@@ -205,8 +195,8 @@ class FolderSessions(Sessions):
     async def stream_file(self, session: SessionRef, name: str) -> AsyncIterator[bytes]:
         import aiofiles
 
-        with translated(session.folder):
-            path = contained(session.folder, name)
+        with files.translated(session.folder):
+            path = files.contained(session.folder, name)
             async with aiofiles.open(path, "rb", opener=_open_safely) as file:
                 while chunk := await file.read(_CHUNK_BYTES):
                     yield chunk
@@ -227,10 +217,10 @@ class FolderSessions(Sessions):
             return
         self._check_links()
         for folder in (self._sessions, self._drafts, self._trash):
-            make_folder(folder)
+            files.make_folder(folder)
         for stray in (*filter(_is_old, self._drafts.iterdir()), *self._trash.iterdir()):
             with suppress(OSError):
-                erase(stray)
+                files.erase(stray)
         self._is_ready = True
 
     def _folder(self, session_id: str) -> Path:
@@ -239,7 +229,7 @@ class FolderSessions(Sessions):
         return self._sessions / session_id
 
     def _read(self, session_id: str) -> SessionRecord:
-        with opened(self._folder(session_id)) as folder:
+        with files.opened(self._folder(session_id)) as folder:
             return decode_record(folder.read(SESSION_NAME), session_id)
 
     def _known(self, session_id: str, error: Exception) -> SessionRecord:
@@ -266,7 +256,7 @@ def _render(record: SessionRecord) -> bytes:
 
 
 def _is_old(path: Path) -> bool:
-    found = stamp(path)
+    found = files.stamp(path)
     return found is not None and time.time() - found.mtime_ns / 1e9 > _STRAY_AFTER_S
 
 
@@ -278,5 +268,5 @@ def _backdate(draft: Path, moment: datetime) -> None:
 
 def _open_safely(path: str, flags: int) -> int:
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    checked_status(file, Path(path))
+    files.checked_status(file, Path(path))
     return file

@@ -218,9 +218,6 @@ class PostgresLog(Log):
     def was_written(self) -> bool:
         return bool(self._state()[0])
 
-    def rest(self) -> None:
-        """Do nothing: connections belong to the pool."""
-
     def close(self) -> None:
         self._lines.clear()
         self._leave()
@@ -273,9 +270,6 @@ class _QueuedLines:
         self._added: list[tuple[int, bytes]] = []
         self.is_over = False
         """True once the lines were sent: they must not be sent again after a failure."""
-
-    def mend(self) -> None:
-        """Do nothing: a transaction leaves no torn line."""
 
     def append(self, event: Event) -> Place:
         line = encode(event.as_json()).rstrip(b"\n")

@@ -19,6 +19,7 @@ from chatbot.stores.errors import MissingFolder
 from chatbot.stores.home import Address
 from chatbot.stores.log import Hands, Log, Shelf
 from chatbot.stores.observations.store import LoggedObservations
+from chatbot.stores.observations.writer import Request
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.backend import examine_events
 from chatbot.stores.postgres.database import Database, Look
@@ -45,7 +46,15 @@ class PostgresObservations(LoggedObservations):
         return [self._log.turn_read(looked)]
 
     def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]]:
-        return partial(self.commit_now, view, events)
+        return partial(self._commit_now, view, events)
+
+    def _commit_now(self, view: View, events: Sequence[Event]) -> list[Outcome]:
+        """Commit without a group; blocking."""
+        request = Request(view, events)
+        if self._writer.commit([request]):
+            self._writer.compact()
+        self._index_soon()
+        return request.outcomes
 
     def open_log(self, home: Address) -> Log:  # noqa: ARG002 - it is open
         return self._log

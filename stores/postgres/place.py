@@ -15,21 +15,7 @@ from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from chatbot.stores.backend import (
-    Blobs,
-    Document,
-    Lease,
-    Lines,
-    Mark,
-    Pen,
-    Place,
-    Reading,
-    Record,
-    blob_name,
-    checked_blob,
-    checked_blob_name,
-    checked_name,
-)
+from chatbot.stores import backend
 from chatbot.stores.errors import ClosedResource, InvalidValue, MissingFolder, StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
@@ -124,7 +110,7 @@ _AT_A_TIME = 2_000
 _END = 2**62
 
 
-class PostgresPlace(Place):
+class PostgresPlace(backend.Place):
     """The rows of an identity, or of one of its sessions. Nothing is created before the first write."""
 
     def __init__(self, address: Address, database: Database, session: str = "") -> None:
@@ -133,17 +119,17 @@ class PostgresPlace(Place):
         self.session = session
         self.name = f"{address}{f' session {session}' if session else ''}"
 
-    def lines(self, name: str) -> Lines:
-        return PostgresLines(self, checked_name(name))
+    def lines(self, name: str) -> backend.Lines:
+        return PostgresLines(self, backend.checked_name(name))
 
-    def document(self, name: str) -> Document:
-        return PostgresDocument(self, checked_name(name))
+    def document(self, name: str) -> backend.Document:
+        return PostgresDocument(self, backend.checked_name(name))
 
-    def lease(self, name: str) -> Lease:
-        return PostgresLease(self, checked_name(name))
+    def lease(self, name: str) -> backend.Lease:
+        return PostgresLease(self, backend.checked_name(name))
 
-    def blobs(self, name: str) -> Blobs:
-        return PostgresBlobs(self, checked_name(name))
+    def blobs(self, name: str) -> backend.Blobs:
+        return PostgresBlobs(self, backend.checked_name(name))
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """Run a statement that may be run twice; see `Database.rows`."""
@@ -168,7 +154,7 @@ class PostgresPlace(Place):
         return MissingFolder(f"no session has the id {self.session}")
 
 
-class PostgresLines(Lines):
+class PostgresLines(backend.Lines):
     """Rows of `chatbot.line`, numbered by their row of `chatbot.head`; writing requires its lock."""
 
     def __init__(self, place: PostgresPlace, name: str) -> None:
@@ -176,7 +162,7 @@ class PostgresLines(Lines):
         self._name = name
 
     @contextmanager
-    def alone(self) -> Iterator[Pen]:
+    def alone(self) -> Iterator[backend.Pen]:
         head: dict[str, Any] = {"name": self._name, "generation": new_generation(), "count": 0}
         with self._place.transaction(statements.LOCK_LINES, **head) as transaction:
             yield _PostgresPen(self._place, self._name, transaction)
@@ -199,7 +185,7 @@ class PostgresLines(Lines):
             raise place.missing()
         place.database.begun(place.identity, place.session, self._name)
 
-    def newest_first(self) -> Iterator[Record]:
+    def newest_first(self) -> Iterator[backend.Record]:
         before, limit = _END, _FIRST_PAGE
         while True:
             rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=before, limit=limit)
@@ -209,17 +195,17 @@ class PostgresLines(Lines):
                 return
             before, limit = rows[-1][0], _PAGE
 
-    def since(self, mark: Mark | None) -> Reading:
+    def since(self, mark: backend.Mark | None) -> backend.Reading:
         """Select at most 2,000 lines after the mark, in one round trip."""
         generation, n = mark if isinstance(mark, tuple) else (0, 0)
         rows = self._place.rows(statements.LINES_SINCE, name=self._name, generation=generation, n=n, limit=_AT_A_TIME)
         if not rows:
-            return Reading([], None, starts_over=True)
+            return backend.Reading([], None, starts_over=True)
         starts_over = rows[0][0] != generation
         found = [(number, text) for _, number, text in rows if number is not None]
         end = found[-1][0] if found else 0 if starts_over else n
         records = [record_of(text.encode()) for _, text in found]
-        return Reading(records, (rows[0][0], end), starts_over, may_go_on=len(rows) == _AT_A_TIME)
+        return backend.Reading(records, (rows[0][0], end), starts_over, may_go_on=len(rows) == _AT_A_TIME)
 
 
 class _PostgresPen:
@@ -234,7 +220,7 @@ class _PostgresPen:
         if records:
             self._place.run(statements.APPEND, **appending(self._name, records))
 
-    def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+    def rewrite(self, change: backend.RecordChange, *, holding: Collection[str] = ()) -> None:
         rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=_END, limit=_END)
         dropped, has_changed = [], False
         for n, text in reversed(rows):
@@ -256,7 +242,7 @@ class _PostgresPen:
             self._place.run(statements.RENEW_GENERATION, name=self._name, generation=new_generation())
 
 
-class PostgresDocument(Document):
+class PostgresDocument(backend.Document):
     """A row of `chatbot.document`. Reading transfers the value only if it has changed."""
 
     def __init__(self, place: PostgresPlace, name: str) -> None:
@@ -292,7 +278,7 @@ class PostgresDocument(Document):
         return aside if self._place.run(statements.SET_DOCUMENT_ASIDE, name=self._name, aside=aside) else ""
 
 
-class PostgresLease(Lease):
+class PostgresLease(backend.Lease):
     """A row of `chatbot.lease`, renewed by this process; expires soon after it dies."""
 
     def __init__(self, place: PostgresPlace, name: str) -> None:
@@ -353,7 +339,7 @@ def _text(record: Mapping[str, Any]) -> str:
     return encode(record).decode().rstrip("\n")
 
 
-class PostgresBlobs(Blobs):
+class PostgresBlobs(backend.Blobs):
     """The blobs of one kind in a place. Deleted with their session, as documents are."""
 
     def __init__(self, place: PostgresPlace, kind: str) -> None:
@@ -362,22 +348,22 @@ class PostgresBlobs(Blobs):
 
     def put(self, data: bytes, suffix: str = "") -> str:
         """Write the row of the blob and return its name. Its version is not used: the value never changes."""
-        name = blob_name(data, suffix)
+        name = backend.blob_name(data, suffix)
         with self._place.transaction(statements.LOCK_DOCUMENT, name=self._row(name)):
             self._place.run(statements.WRITE_DOCUMENT, name=self._row(name), value=data, version=1)
         return name
 
     def read(self, name: str) -> bytes | None:
-        row = self._row(checked_blob_name(name))
+        row = self._row(backend.checked_blob_name(name))
         rows = self._place.rows(statements.READ_DOCUMENT, name=row, version=0)
-        return checked_blob(name, bytes(rows[0][1])) if rows else None
+        return backend.checked_blob(name, bytes(rows[0][1])) if rows else None
 
     def sizes(self) -> dict[str, int]:
         rows = self._place.rows(statements.SIZES_OF_BLOBS, kind=f"{self._kind}/")
         return dict(sorted((name.partition("/")[2], size) for name, size in rows))
 
     def drop(self, name: str) -> None:
-        self._place.run(statements.DROP_DOCUMENT, name=self._row(checked_blob_name(name)))
+        self._place.run(statements.DROP_DOCUMENT, name=self._row(backend.checked_blob_name(name)))
 
     def _row(self, name: str) -> str:
         return f"{self._kind}/{name}"

@@ -57,7 +57,6 @@ def read(log: Log) -> list[tuple[Place, str]]:
 def write(log: Log, *events: Event) -> list[Place]:
     """Read the log to its end, then add events."""
     with log.locked() as writing:
-        writing.mend()
         read(log)
         places = [writing.append(each) for each in events]
         writing.release()
@@ -136,7 +135,6 @@ class LogContract(Contract):
             return None if begin == gone else line
 
         with log.locked() as writing:
-            writing.mend()
             moved = writing.rewrite(change, [event(4)])
         assert set(moved) == {places[0][0], places[2][0]}
         assert [log.event_at(moved[place[0]]) for place in (places[0], places[2])] == [event(1), event(3)]
@@ -158,7 +156,6 @@ class LogContract(Contract):
             return purge if begin == places[1][0] else line
 
         with log.locked() as writing:
-            writing.mend()
             writing.rewrite(change)
         log.close()
         log = self.open(folder)
@@ -167,14 +164,6 @@ class LogContract(Contract):
             files = [path for path in folder.rglob("*") if path.is_file()]
             assert files
             assert [path.name for path in files if words.encode() in path.read_bytes()] == []
-
-    def test_a_log_that_rested_goes_on_where_it_was(self, folder: Path) -> None:
-        log, other = self.open(folder), self.open(folder)
-        write(log, event(1))
-        read(other)
-        other.rest()
-        write(log, event(2))
-        assert [each for _, each in read(other)] == [row_id(2)]
 
     def test_processes_that_append_at_once_lose_nothing_and_see_each_other(self, folder: Path) -> None:
         workers = [start(f"{_HERE}:append_many", self.opener, folder, number, 25) for number in (1, 2, 3)]
@@ -226,7 +215,6 @@ def append_many(log: Log, worker: str, count: str) -> None:
     seen = 0
     for number in range(int(count)):
         with log.locked() as writing:
-            writing.mend()
             seen += len(read(log))
             writing.append(event(int(worker) * 1000 + number))
             writing.release()
@@ -248,7 +236,6 @@ def rewrite_for_ever(log: Log) -> None:
     """Rewrite the log until killed, changing nothing."""
     while True:
         with log.locked() as writing:
-            writing.mend()
             read(log)
             writing.rewrite(lambda line, _: line)
         print("rewritten", flush=True)

@@ -71,7 +71,7 @@ async def test_a_title_that_somebody_gave_is_never_replaced(
 ) -> None:
     chat = _chat(session, memory_home)
     await chat.turn("hello")
-    await memory.rename_session(session.id, "Mine")  # as another process would
+    await (await memory.load_session(session.id, any_agent=True)).rename("Mine")  # as another process would
     await chat.turn("Where is Uji?")
     assert (await memory.find_session(session.id)).title == "Mine"
 

@@ -68,11 +68,9 @@ async def test_a_cleared_memory_hides_sessions_from_every_way_to_them(memory_hom
         assert await seen.list_sessions() == []
         assert await seen.search_sessions("tea") == []
         assert await seen.latest_session("chat") is None
-        for way in (seen.find_session, seen.archive_session, seen.delete_session, seen.fork_session):
+        for way in (seen.find_session, seen.load_session, seen.archive_session, seen.delete_session, seen.fork_session):
             with pytest.raises(SessionNotFound):
                 await way(owners.id)
-        with pytest.raises(SessionNotFound):
-            await seen.rename_session(owners.id, "Coffee")
         own = await seen.create_session(STORES, "chat", title="Mine")
         assert own.caller.clearance == "familiar"
         assert [record.id for record in await seen.list_sessions()] == [own.id]

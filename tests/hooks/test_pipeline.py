@@ -173,7 +173,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
 @pytest.mark.parametrize(
     ("tables", "words"),
     [
-        ("[hooks.injct]", "no hook is called 'injct': did you mean 'inject'"),
+        ("[hooks.injct]", "unknown hook 'injct': did you mean 'inject'"),
         ("[hooks.capture]\nthreshhold = 1", r"\[hooks\.capture\] has no setting 'threshhold'"),
         (
             "[hooks.memorability]\nthresold = 1",

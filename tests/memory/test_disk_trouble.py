@@ -26,7 +26,7 @@ async def main(home):
         sessions = [await memory.create_session(["basic_session"], "chat", title=f"number {n}") for n in range(8)]
         limit(2048)  # every file of a session stays below, the index does not
         await sessions[0].transcript_append("user", "hello")
-        await memory.rename_session(sessions[0].id, "renamed")
+        await sessions[0].rename("renamed")
         await memory.delete_session(sessions[1].id)
         made = await memory.create_session(["basic_session"], "chat", title="made")
         print(*[record.title for record in await memory.list_sessions()], sep=", ")
@@ -59,7 +59,7 @@ async def test_on_a_full_disk_everything_stays_readable_and_deleting_makes_room(
             talk.kv_set("key", "x" * 5_000),
             talk.receipt_append({"text": "x" * 5_000}),
             memory.create_session(STORES, "chat"),
-            memory.rename_session(talk.id, "renamed"),
+            talk.rename("renamed"),
             memory.fork_session(talk.id),
         ):
             with pytest.raises(StoreFailed, match="No space left"):

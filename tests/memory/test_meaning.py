@@ -21,9 +21,9 @@ from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
+from chatbot.stores.records import Vector, vector
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, observation
-from chatbot.stores.vectors import Vector, vector
 from tests.patience import PATIENCE_S
 
 IDS = [observation(number).id for number in range(3)]

@@ -13,7 +13,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 from chatbot.messages import Usage
 from chatbot.models.local_encoder import MiniLMEmbedder
-from chatbot.stores.vectors import vector
+from chatbot.stores.records import vector
 from tests.clock import Clock
 
 START = datetime(2026, 3, 4, 9, tzinfo=UTC)

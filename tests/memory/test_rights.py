@@ -16,7 +16,7 @@ from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, TOOL_RIGHTS, Right
 from chatbot.stores.errors import AccessDenied, MissingRight, UnknownObservation, UnsupportedOperation
-from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import AsyncResource
 from chatbot.stores.query import Filter
 from chatbot.stores.records import SessionRecord, TranscriptEntry
 
@@ -176,7 +176,6 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
     "search_sessions": ("read", "read", lambda p: p.memory.search_sessions("well")),
     "latest_session": ("read", "read", lambda p: p.memory.latest_session("chat")),
     "find_session": ("read", "read", lambda p: p.memory.find_session(p.session.id)),
-    "rename_session": ("write", "curate", lambda p: p.memory.rename_session(p.session.id, "Wells")),
     "archive_session": ("write", "curate", lambda p: p.memory.archive_session(p.session.id)),
     "fork_session": ("write", "curate", lambda p: p.memory.fork_session(p.session.id)),
     "adopt_session": ("write", "write", lambda p: p.memory.adopt_session(_new(p), [])),

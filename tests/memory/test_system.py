@@ -85,7 +85,8 @@ async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: Me
 
 async def test_a_title_is_kept_on_one_line(memory: MemorySystem, memory_home: Path) -> None:
     session = await memory.create_session(STORES, "chat")
-    assert (await memory.rename_session(session.id, " A\nlong   title\x1b " + "x" * 300)).title[:14] == "A long title x"
+    await session.rename(" A\nlong   title\x1b " + "x" * 300)
+    assert session.record.title[:14] == "A long title x"
     async with MemorySystem(memory_home) as again:
         assert len((await again.list_sessions())[0].title) == 200
 
@@ -196,7 +197,7 @@ async def test_two_memory_systems_that_take_turns_agree_on_the_session_used_last
 async def test_a_rename_survives_what_an_older_handle_writes_down(memory: MemorySystem, memory_home: Path) -> None:
     session = await memory.create_session(STORES, "chat", title="old")
     async with MemorySystem(memory_home) as elsewhere:
-        await elsewhere.rename_session(session.id, "new")
+        await (await elsewhere.load_session(session.id, "chat")).rename("new")
     await session.transcript_append("user", "hello")
     assert (await memory.list_sessions())[0].title == "new"
     assert (await memory.find_session("new")).id == session.id
@@ -207,7 +208,7 @@ async def test_renaming_is_a_use_of_the_session(memory_home: Path) -> None:
     async with MemorySystem(memory_home, clock=clock) as memory:
         first, _ = [await memory.create_session(STORES, "chat") for _ in range(2)]
         clock.move(days=1)
-        await memory.rename_session(first.id, "first")
+        await first.rename("first")
         latest = (await memory.list_sessions())[0]
         assert (latest.id, latest.used_at) == (first.id, clock.now)
 
@@ -221,7 +222,7 @@ async def test_opening_and_renaming_at_once_lose_neither_the_title_nor_the_time_
             clock.move(days=1)
             async with asyncio.TaskGroup() as group:
                 group.create_task(memory.load_session(session.id, "chat"))
-                group.create_task(memory.rename_session(session.id, str(number)))
+                group.create_task(session.rename(str(number)))
             for record in (await memory.find_session(session.id), (await memory.list_sessions())[0]):
                 assert (record.title, record.expires_at) == (str(number), clock.now + ttl)
 

@@ -11,7 +11,7 @@ from chatbot.models.local_encoder import ENGLISH as DIMENSION
 from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
 from chatbot.models.multilingual import MultilingualEncoder
 from chatbot.models.weights import MINILM
-from chatbot.stores.vectors import Vector
+from chatbot.stores.records import Vector
 from tests.patience import PATIENCE_S
 
 ENGLISH = ["I live in Berlin", "Who am I?", "4711", "naïve café in Zürich is nice", "", "ok thx", "See ya, Nate!"]

@@ -5,6 +5,7 @@ Every question looks at every row: written for correctness, not for speed.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -16,14 +17,23 @@ import numpy as np
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.consolidation import LASTING_TYPES, check_rate, is_overfull, settled, surplus, weigh
 from chatbot.stores.decisions import decide
-from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.observation import SEARCHED, Observation, RowState, Triple
+from chatbot.stores.errors import OtherEmbedder, UnknownObservation
+from chatbot.stores.observation import (
+    LASTING_TYPES,
+    PROTECTED_TYPES,
+    SEARCHED,
+    Observation,
+    RowState,
+    Triple,
+    check_rate,
+    settled,
+)
+from chatbot.stores.observations.lookups import naming, shown, version
 from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
-from chatbot.stores.observations.writer import archiving, with_time_to_live
+from chatbot.stores.observations.writer import archiving, is_overfull, one_dimension, with_time_to_live
 from chatbot.stores.query import (
     EMPTY,
     FILTERED,
@@ -51,10 +61,9 @@ from chatbot.stores.query import (
     tests_of,
     values_of,
 )
+from chatbot.stores.records import Vector, unit
 from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, erased_by, implied, line_of
-from chatbot.stores.row_history import naming, shown, version
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
-from chatbot.stores.vectors import Vector, check_model, one_dimension, unit
 
 
 class ReferenceStore(ObservationStore):
@@ -78,8 +87,9 @@ class ReferenceStore(ObservationStore):
             outcomes.append(outcome)
         active = [row for row in self._rows.values() if row.status == "active"]
         if events and is_overfull(len(active), self.max_observations):
-            weighed = [weigh(row, self.numbers[row.id]) for row in active]
-            self._apply([archiving(surplus(weighed, self.max_observations), events[-1].at, self.max_observations)])
+            active.sort(key=lambda row: (row.type in PROTECTED_TYPES, weight(row), self.numbers[row.id]))
+            gone = [row.id for row in active[: len(active) - self.max_observations]]
+            self._apply([archiving(gone, events[-1].at, self.max_observations)])
         return outcomes
 
     async def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
@@ -123,14 +133,14 @@ class ReferenceStore(ObservationStore):
         return list(map(RowState.of, page.rows))
 
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        check_model(self.model, model)
+        self.check_model(model)
         missing = [row for row in self.current(view) if not self.has_vector(row)]
         missing.sort(key=lambda row: self.numbers[row.id], reverse=True)
         return missing[: check_limit(limit)]
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
         dimension = one_dimension(each for _, each in vectors)
-        check_model(self.model, model, dimension)
+        self.check_model(model, dimension)
         kept = {
             row.id: (_searched(row), unit(values))
             for row, values in vectors
@@ -142,6 +152,10 @@ class ReferenceStore(ObservationStore):
             self.model = (model, dimension)
             self.vectors |= kept
         return len(kept)
+
+    def check_model(self, model: str, dimension: int = 0) -> None:
+        if self.model[0] and (self.model[0] != model or dimension not in {0, self.model[1]}):
+            raise OtherEmbedder(f"{self.model[0]} is not {model}")
 
     async def forget_vectors(self) -> None:
         self.model = ("", 0)
@@ -317,7 +331,7 @@ class BruteQuestions(Questions):
         return [Match.of(row, score) for score, _, row in found[: check_limit(limit)]]
 
     def nearest(self, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
-        check_model(self.store.model, model)
+        self.store.check_model(model)
         limit = check_limit(limit)
         if len(vector) != self.store.model[1]:
             return []
@@ -382,6 +396,11 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
 def touches(row: Observation) -> int:
     """Return how often the row was used, mentioned or confirmed."""
     return row.use_count + row.mention_count + row.confirmed_count
+
+
+def weight(row: Observation) -> float:
+    """Return what keeps a row from being archived above a cap."""
+    return row.standing + 0.1 * math.log1p(row.use_count + row.mention_count)
 
 
 def _searched(row: Observation) -> object:

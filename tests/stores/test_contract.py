@@ -1,7 +1,11 @@
-"""The contract kit on the stores that ship, and on stores as a stranger would write them."""
+"""The contract kit on what ships, on stores as a stranger would write them, and from a project of its own."""
 
 import asyncio
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,19 +16,22 @@ from hypothesis import settings
 
 from chatbot.stores import SessionRef, TranscriptEntry, TranscriptStore
 from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.in_memory_backend import MemoryBackend
+from chatbot.stores.in_memory import InMemoryStore, MemoryBackend
+from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.testing import (
     BackendContract,
     KeyValueStoreContract,
     LogContract,
-    PlaceContract,
     ShelfContract,
     StoreMachine,
     TranscriptStoreContract,
 )
+from chatbot.stores.testing.observation_contract import ObservationStoreContract
+from chatbot.stores.testing.observation_machine import ObservationMachine
 from chatbot.stores.testing.session_contract import SESSION
 from tests.effort import examples
+from tests.patience import PATIENCE_S
+from tests.stores.reference import ReferenceStore
 
 
 def memory_backend(_: Path) -> MemoryBackend:
@@ -33,10 +40,6 @@ def memory_backend(_: Path) -> MemoryBackend:
 
 class TestFileBackend(BackendContract):
     opener = "chatbot.stores.on_disk.place:FileBackend"
-
-
-class TestFilePlace(PlaceContract):
-    opener = "chatbot.stores.on_disk.place:FilePlace"
 
 
 class TestMemoryBackend(BackendContract):
@@ -53,17 +56,10 @@ class TestFolderShelf(ShelfContract):
 
 
 class TestBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract):
-    kv_cap = 200
+    kv_cap = 40
 
     def open_store(self, home: Path) -> BasicSessionStore:
-        return BasicSessionStore(home)
-
-
-class TestSmallBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract):
-    kv_cap = 5
-
-    def open_store(self, home: Path) -> BasicSessionStore:
-        return BasicSessionStore(home, kv_cap=5, transcript_cap=12)
+        return BasicSessionStore(home, kv_cap=40, transcript_cap=12)
 
 
 class TestInMemoryStore(KeyValueStoreContract, TranscriptStoreContract):
@@ -142,3 +138,73 @@ class StrangersMachine(StoreMachine):
 TestSmallHistories, TestStrangersFileHistories = SmallMachine.TestCase, StrangersMachine.TestCase
 TestSmallHistories.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 TestStrangersFileHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
+
+
+def open_files(home: Path, **caps: float) -> ObservationFileStore:
+    return ObservationFileStore(home / "memory", cache=str(home / "cache"), **caps)  # type: ignore[arg-type]
+
+
+class TestObservationFiles(ObservationStoreContract):
+    def open_store(self, home: Path) -> ObservationFileStore:
+        return open_files(home)
+
+
+class TestCappedObservationFiles(ObservationStoreContract):
+    def open_store(self, home: Path) -> ObservationFileStore:
+        return open_files(home, max_observations=10)
+
+
+class TestObservationsInMemory(ObservationStoreContract):
+    def open_store(self, home: Path) -> InMemoryStore:
+        return InMemoryStore(home, max_observations=10)
+
+
+class FileMachine(ObservationMachine):
+    model = ReferenceStore
+
+    def open_store(self, home: Path) -> ObservationFileStore:
+        return open_files(home, **self.caps)
+
+    def disturb(self, home: Path) -> None:
+        shutil.rmtree(home / "cache", ignore_errors=True)
+
+
+class CappedMachine(FileMachine):
+    caps = {"max_observations": 5, "ttl_days": 0.00005}  # noqa: RUF012 - a ClassVar of the base
+
+
+class MemoryMachine(ObservationMachine):
+    handles = 1
+    model = ReferenceStore
+
+    def open_store(self, home: Path) -> InMemoryStore:
+        return InMemoryStore(home)
+
+
+TestFileHistories, TestCappedHistories = FileMachine.TestCase, CappedMachine.TestCase
+TestMemoryHistories = MemoryMachine.TestCase
+TestFileHistories.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
+TestCappedHistories.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
+TestMemoryHistories.settings = settings(max_examples=examples(5), stateful_step_count=20, deadline=None)
+
+
+PROJECT = Path(__file__).parents[1] / "outside" / "sqlite_engine"
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(4 * PATIENCE_S)
+def test_an_engine_on_sqlite_passes_the_kit_from_a_project_of_its_own(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:xdist"]
+    done = subprocess.run(
+        command,
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=4 * PATIENCE_S,
+        env={**os.environ, "PYTEST_ADDOPTS": ""},
+    )
+    assert done.returncode == 0, done.stdout[-5_000:]
+    assert int(done.stdout.split(" passed")[0].split()[-1]) > 200, done.stdout

@@ -1,5 +1,6 @@
-"""Durable files: private, contained, whole, locked; and what the operating system's refusals become."""
+"""Durable files: private, contained, whole, locked; lines and attachments; and what the system's refusals become."""
 
+import logging
 import os
 import shutil
 import signal
@@ -7,17 +8,20 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from chatbot.stores.backend import Examination, below
-from chatbot.stores.errors import MissingFolder, StoreBusy, StoreFailed, UnsafePath
+from chatbot.stores import json_lines
+from chatbot.stores.backend import ATTACHMENTS, Examination, below
+from chatbot.stores.errors import DamagedFile, MissingFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
 from chatbot.stores.files import contained, locked, make_folder, opened, stamp
 from chatbot.stores.on_disk.place import FileBackend
 from chatbot.stores.records import SessionRecord
+from chatbot.stores.testing.backend_contract import record
 from tests.patience import PATIENCE_S
 
 WISH = Examination(lambda each, made, used: SessionRecord(each, "chat", (), made, used))
@@ -82,23 +86,10 @@ def test_a_name_cannot_leave_its_folder(folder: Path, name: str) -> None:
         contained(folder, name)
 
 
-def test_a_link_in_place_of_a_file_is_refused_for_reading_and_writing(folder: Path, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.write_bytes(b"mine")
-    (folder / "file").symlink_to(outside)
-    with pytest.raises(UnsafePath), opened(folder) as opened_folder:
-        opened_folder.read("file")
-    with pytest.raises(UnsafePath), locked(folder) as opened_folder:
-        opened_folder.append("file", b"x")
-    assert outside.read_bytes() == b"mine"
-
-
 def test_a_link_in_place_of_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(UnsafePath, match="link"), opened(tmp_path / "link"):
         pass
-    with pytest.raises(UnsafePath):
-        contained(tmp_path, "../folder")
 
 
 def test_a_link_that_stays_inside_is_followed_one_that_leaves_is_not(folder: Path, tmp_path: Path) -> None:
@@ -171,16 +162,6 @@ def test_whoever_waits_for_a_lock_gives_up_in_time_and_gets_it_when_the_holder_i
             pass
 
 
-def test_a_lock_on_a_deleted_folder_is_no_lock(folder: Path) -> None:
-    with opened(folder) as opened_folder:
-        opened_folder.lock(1)
-        opened_folder.unlock()
-        (folder / ".lock").unlink()
-        folder.rmdir()
-        with pytest.raises(OSError):  # noqa: PT011 - the system may refuse in more than one way
-            opened_folder.lock(1)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
 def test_a_really_full_file_system_is_refused_with_its_own_words(folder: Path) -> None:
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False)
@@ -200,31 +181,155 @@ def test_a_really_full_file_system_is_refused_with_its_own_words(folder: Path) -
         subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("kind", ["a folder", "a pipe", "a pipe that someone reads"])
-def test_what_is_no_regular_file_is_refused_by_name_and_never_waited_for(folder: Path, kind: str) -> None:
-    path = folder / "lines"
-    path.mkdir() if kind == "a folder" else os.mkfifo(path)
+@pytest.mark.parametrize("kind", ["a link", "a folder", "a pipe", "a pipe that someone reads"])
+def test_what_is_no_regular_file_is_refused_by_name_and_never_waited_for(
+    folder: Path, tmp_path: Path, kind: str
+) -> None:
+    path, outside = folder / "lines", tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    make = {"a link": lambda: path.symlink_to(outside), "a folder": path.mkdir}
+    make.get(kind, lambda: os.mkfifo(path))()
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if kind == "a pipe that someone reads" else None
     try:
-        with pytest.raises(UnsafePath, match="lines is not a regular file"), opened(folder) as opened_folder:
+        with pytest.raises(UnsafePath, match=r"lines is (a link|not a regular file)"), opened(folder) as opened_folder:
             opened_folder.read("lines")
         with pytest.raises((UnsafePath, StoreFailed), match="lines"), locked(folder) as opened_folder:
             opened_folder.append("lines", b"x")
     finally:
         if reader is not None:
             os.close(reader)
+    assert outside.read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("fate", ["renamed", "replaced"])
-def test_a_lock_is_refused_when_the_folder_moved_between_opening_and_locking(folder: Path, fate: str) -> None:
-    def move() -> None:
-        folder.rename(folder.with_name("elsewhere"))
+@pytest.mark.parametrize("fate", ["renamed", "replaced", "deleted"])
+def test_a_lock_is_refused_when_the_folder_went_between_opening_and_locking(folder: Path, fate: str) -> None:
+    with opened(folder) as opened_folder:
+        folder.rmdir() if fate == "deleted" else folder.rename(folder.with_name("elsewhere"))
         if fate == "replaced":
             folder.mkdir()
-
-    with ExitStack() as stack:
-        opened_folder = stack.enter_context(opened(folder))
-        move()
         with pytest.raises((MissingFolder, FileNotFoundError)):
             opened_folder.lock(1)
-    assert fate == "renamed" or list(folder.iterdir()) == []
+    assert fate != "replaced" or list(folder.iterdir()) == []
+
+
+NAME = "lines.jsonl"
+RECORDS = st.dictionaries(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    st.none() | st.integers() | st.text(st.characters(exclude_categories=["Cs"]), max_size=9_000),
+    max_size=3,
+)
+
+
+def _append(folder: Path, *records: Mapping[str, object]) -> None:
+    with locked(folder) as opened_folder:
+        for record in records:
+            opened_folder.append(NAME, json_lines.encode(record))
+
+
+def _both_ways(folder: Path) -> list[dict[str, object]]:
+    with opened(folder) as opened_folder:
+        forwards, _ = json_lines.read_since(opened_folder, NAME, 0, (folder / NAME).stat().st_size)
+        assert list(json_lines.read_backwards(opened_folder, NAME)) == forwards[::-1]
+    return forwards
+
+
+@given(records=st.lists(RECORDS, max_size=12))
+def test_records_come_back_as_they_were_in_both_directions(
+    records: list[dict[str, object]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("lines")
+    (folder / NAME).write_bytes(b"".join(map(json_lines.encode, records)))
+    assert _both_ways(folder) == records
+
+
+@pytest.mark.parametrize("off", range(-2, 3))
+def test_a_line_that_ends_near_the_border_of_a_chunk_is_read_whole(tmp_path: Path, off: int) -> None:
+    small = {"n": 1}
+    filler = {"x": "y" * (16 * 1024 - len(json_lines.encode({"x": ""})) - len(json_lines.encode(small)) + off)}
+    _append(tmp_path, {"first": 0}, filler, small, filler, small)
+    assert _both_ways(tmp_path) == [{"first": 0}, filler, small, filler, small]
+
+
+@pytest.mark.parametrize("garbage", [b"{", b"5", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} {"b": 2}'])
+def test_a_line_that_is_no_record_is_skipped_and_reported(
+    tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / NAME).write_bytes(b'{"n": 1}\n' + garbage + b'\n{"n": 2}\n')
+    with caplog.at_level(logging.WARNING):
+        assert _both_ways(tmp_path) == [{"n": 1}, {"n": 2}]
+    assert NAME in caplog.text
+
+
+def test_a_line_without_an_end_is_not_read_until_memory_is_full(tmp_path: Path) -> None:
+    _append(tmp_path, {"n": 1})
+    os.truncate(tmp_path / NAME, 50 << 30)
+    with opened(tmp_path) as folder, pytest.raises(DamagedFile, match=NAME):
+        list(json_lines.read_backwards(folder, NAME))
+
+
+def test_cut_anywhere_every_whole_record_survives_and_the_next_one_too(tmp_path: Path) -> None:
+    records: list[dict[str, object]] = [{"n": number, "text": "é🦜\n"} for number in range(3)]
+    data = b"".join(map(json_lines.encode, records))
+    for length in range(len(data) + 1):
+        (tmp_path / NAME).write_bytes(data[:length])
+        _append(tmp_path, {"next": True})
+        whole = data[:length].count(b"\n") + (data[length : length + 1] == b"\n")
+        assert _both_ways(tmp_path) == [*records[:whole], {"next": True}], length
+
+
+def test_reading_backwards_keeps_to_the_file_it_began_with(tmp_path: Path) -> None:
+    lines = [b'{"n": %d}' % number for number in range(10_000)]
+    (tmp_path / NAME).write_bytes(b"\n".join(lines))
+    with opened(tmp_path) as folder:
+        backwards = json_lines.lines_backwards(folder, NAME)
+        first = next(backwards)
+        folder.replace(NAME, b"another\n" * 3)
+        folder.remove(NAME)
+        assert [first, *backwards] == lines[::-1]
+        assert list(json_lines.lines_backwards(folder, NAME)) == []
+
+
+def made(home: Path) -> tuple[FileBackend, Path]:
+    backend = FileBackend(home)
+    backend.sessions.begin(record(1))
+    backend.sessions.publish(record(1))
+    return backend, home / "sessions" / record(1).id / ATTACHMENTS
+
+
+def test_an_attachment_is_a_private_file_that_goes_with_its_session(tmp_path: Path) -> None:
+    backend, folder = made(tmp_path / "memory")
+    name = backend.place_of(backend.sessions.ref(record(1).id)).blobs(ATTACHMENTS).put(b"a secret plan", ".txt")
+    assert (folder / name).read_bytes() == b"a secret plan"
+    assert (folder.stat().st_mode & 0o777, (folder / name).stat().st_mode & 0o777) == (0o700, 0o600)
+    backend.sessions.delete(record(1).id)
+    assert not [each for each in tmp_path.rglob("*") if each.is_file() and b"secret plan" in each.read_bytes()]
+
+
+def test_an_attachment_that_was_changed_is_refused_found_and_put_again(tmp_path: Path) -> None:
+    backend, folder = made(tmp_path / "memory")
+    blobs = backend.place_of(backend.sessions.ref(record(1).id)).blobs(ATTACHMENTS)
+    name = blobs.put(b"photo", ".png")
+    (folder / name).write_bytes(b"PHOTO")
+    with pytest.raises(DamagedFile):
+        blobs.read(name)
+    wish = Examination(lambda id_, made, used: SessionRecord(id_, "chat", (), made, used), verify=True)
+    assert [flaw for flaw in backend.examine(wish) if flaw.state == "bad" and name in flaw.message]
+    assert blobs.put(b"photo", ".png") == name
+    assert blobs.read(name) == b"photo"
+
+
+def test_a_link_in_place_of_the_folder_or_a_file_is_refused(tmp_path: Path) -> None:
+    backend, folder = made(tmp_path / "memory")
+    blobs = backend.place_of(backend.sessions.ref(record(1).id)).blobs(ATTACHMENTS)
+    name = blobs.put(b"photo", ".png")
+    (tmp_path / "outside").write_bytes(b"photo")
+    (folder / name).unlink()
+    (folder / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(StoreError):
+        blobs.read(name)
+    (folder / name).unlink()
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    for use in (lambda: blobs.put(b"new"), lambda: blobs.read(name), blobs.sizes):
+        with pytest.raises(StoreError):
+            use()

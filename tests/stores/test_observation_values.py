@@ -1,25 +1,28 @@
-"""Values of an observation: what is impossible is refused before it is kept, all else comes back as it was."""
+"""Values, strength and conditions of an observation: what is impossible is refused before it is kept."""
 
 import asyncio
 import math
-from dataclasses import fields
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec import structs
 
+from chatbot.memory import MemorySystem
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observation import Observation, changed, parse_observation
+from chatbot.stores.observation import FLOOR, TYPES, Observation, changed, parse_observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.row_events import Event
 from tests.effort import examples
 from tests.stores.places import NOW, OWNER, Place, adding, adding_all, id_of, update
 from tests.stores.places import row as made
+from tests.stores.reference import consolidated, holds, touches
 
 ID, OTHER, THIRD = map(id_of, (1, 2, 3))
 
@@ -100,7 +103,7 @@ KEPT: dict[str, dict[str, Any]] = {
 def test_what_can_be_kept_comes_back_as_it_was_after_any_number_of_readings(what: str, tmp_path: Path) -> None:
     kept, place = row(**KEPT[what]), Place(tmp_path)
     place.commit(*adding_all(kept))
-    view = replace(OWNER, now=kept.created_at)
+    view = structs.replace(OWNER, now=kept.created_at)
     for _ in range(2):
         assert place.run(lambda store: store.get(view, [ID])) == [kept]
         place.run(lambda store: store.reindex())
@@ -213,3 +216,127 @@ def test_what_one_caller_asks_in_vain_harms_no_other_who_writes_at_that_moment(
         assert (refused.kind, added.kind) == ("skipped", "added")
 
     Place(tmp_path).run(check)
+
+
+_ROWS = st.builds(
+    Observation,
+    id=st.just("01900000-0000-7000-8000-000000000001"),
+    created_at=st.just(NOW),
+    updated_at=st.just(NOW),
+    title=st.just("x"),
+    type=st.sampled_from(TYPES),
+    importance=st.floats(0, 1),
+    use_count=st.integers(0, 1_000_000),
+    mention_count=st.integers(0, 50),
+)
+_DAYS = st.floats(0, 4_000)
+_RATES = st.sampled_from([0.0, 0.01, 0.05, 1.0, 999_999.0])
+
+
+def _after(row: Observation, days: float, rate: float = 0.05) -> Observation:
+    at = NOW + timedelta(days=days)
+    strength = consolidated(row, at, rate)
+    if strength is None:
+        return row
+    return replace(row, strength=strength, consolidated_at=at, consolidated_touches=touches(row))
+
+
+@given(row=_ROWS, days=_DAYS, rate=_RATES)
+def test_strength_stays_between_its_floor_and_one(row: Observation, days: float, rate: float) -> None:
+    assert FLOOR * row.importance - 0.0001 <= _after(row, days, rate).standing <= 1
+
+
+@given(row=_ROWS, days=_DAYS, stops=st.lists(st.floats(0, 1), max_size=8))
+def test_many_runs_take_away_what_one_would_have(row: Observation, days: float, stops: list[float]) -> None:
+    row = replace(row, use_count=0, mention_count=0)
+    once = _after(row, days)
+    often = row
+    for stop in sorted(stops):
+        often = _after(often, days * stop)
+    often = _after(often, days)
+    assert often.standing == pytest.approx(once.standing, abs=0.0602)  # what waits until it is worth writing
+
+
+@given(row=_ROWS, days=st.floats(1, 4_000))
+def test_what_lasts_fades_at_half_the_rate(row: Observation, days: float) -> None:
+    row = replace(row, use_count=0, mention_count=0, importance=1.0, type="note")
+    faded, lasting = (1 - _after(replace(row, type=each), days).standing for each in ("note", "decision"))
+    assert lasting <= faded
+    if faded and lasting and faded < 1 - FLOOR:
+        assert lasting == pytest.approx(faded / 2, abs=0.0002)
+
+
+@given(row=_ROWS, more=st.integers(1, 100), days=_DAYS)
+def test_more_use_never_makes_weaker(row: Observation, more: int, days: float) -> None:
+    used = replace(row, use_count=row.use_count + more)
+    assert _after(used, days).standing >= _after(row, days).standing - 0.0001
+
+
+ROWS: list[dict[str, Any]] = [
+    {"status": "open", "stars": 3, "path": "docs/a"},
+    {"status": "done", "stars": 4.5, "path": "docs/b", "owner": "ada"},
+    {"status": "open", "stars": "5", "path": "src/a", "owner": None},
+    {"status": True, "stars": -1, "tags": ["x"]},
+    {},
+]
+ASKED: list[tuple[Mapping[str, Any], set[int]]] = [
+    ({}, {0, 1, 2, 3, 4}),
+    ({"status": "open"}, {0, 2}),
+    ({"status": True}, {3}),
+    ({"owner": None}, {2}),
+    ({"tags": ["x"]}, {3}),
+    ({"stars": {"$gte": 3}}, {0, 1}),
+    ({"stars": {"$gt": 3, "$lt": 5}}, {1}),
+    ({"stars": {"$lte": "5"}}, {2}),
+    ({"path": {"$prefix": "docs/"}}, {0, 1}),
+    ({"path": {"$prefix": "docs/"}, "status": "open"}, {0}),
+    ({"status": {"$ne": "open"}}, {1, 3, 4}),
+    ({"status": {"$in": ["done", True]}}, {1, 3}),
+    ({"owner": {"$exists": False}}, {0, 3, 4}),
+    ({"owner": {"$exists": True}}, {1, 2}),
+    ({"$not": {"status": "open"}}, {1, 3, 4}),
+    ({"$or": [{"stars": 3}, {"owner": "ada"}]}, {0, 1}),
+    ({"$and": [{"status": "open"}, {"$not": {"stars": 3}}]}, {2}),
+    ({"$or": [{"$and": [{"status": "open"}, {"stars": {"$lt": 4}}]}, {"tags": {"$exists": True}}]}, {0, 3}),
+    ({"$or": []}, set()),
+    ({"$and": []}, {0, 1, 2, 3, 4}),
+]
+
+
+@pytest.mark.parametrize("is_on_disk", [True, False])
+async def test_conditions_choose_the_same_rows_everywhere(tmp_path: Path, *, is_on_disk: bool) -> None:
+    async with MemorySystem(tmp_path if is_on_disk else None) as system:
+        memory = system.memory("chat")
+        ids = [(await memory.remember(f"green tea {n}", metadata=row)).id for n, row in enumerate(ROWS)]
+        for wanted, expected in ASKED:
+            assert {n for n, row in enumerate(ROWS) if holds(row, wanted)} == expected
+            assert {ids.index(row.id) for row in await memory.every(metadata=wanted)} == expected, wanted
+            hits = await memory.search("tea", metadata=wanted, limit=9)
+            assert {ids.index(hit.observation.id) for hit in hits} == expected, wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"stars": {"$greater": 3}}, r"unknown comparison '\$greater'"),
+        ({"$nor": []}, r"unknown operator '\$nor'"),
+        ({"$or": {"a": 1}}, r"\$or takes a list of conditions"),
+        ({"$not": [{"a": 1}]}, r"\$not takes conditions"),
+        ({"$and": ["a"]}, r"\$and takes a list"),
+        ({"path": {"$prefix": 3}}, r"\$prefix takes a str"),
+        ({"path": {"$in": "abc"}}, r"\$in takes a list"),
+    ],
+)
+async def test_a_condition_that_cannot_be_asked_is_refused(wanted: Mapping[str, Any], message: str) -> None:
+    async with MemorySystem(None) as system:
+        with pytest.raises(InvalidValue, match=message):
+            await system.memory().every(metadata=wanted)
+
+
+async def test_conditions_may_not_be_endlessly_deep() -> None:
+    wanted: dict[str, Any] = {"a": 1}
+    for _ in range(100):
+        wanted = {"$not": wanted}
+    async with MemorySystem(None) as system:
+        with pytest.raises(InvalidValue, match="deep"):
+            await system.memory().every(metadata=wanted)

@@ -1,14 +1,18 @@
-"""Finding stores by name: entry points, `module:Class`, settings, and what is wrong said plainly."""
+"""Finding stores by name and identities by address: entry points, `module:Class`, settings, and faults said plainly."""
 
+import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
 from chatbot.stores import BrokenStore, InvalidSettings, UnknownStore
-from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.plugins import STORES, check_settings, load, open_store
+from chatbot.stores.home import Address, parse_address, parse_home, without_password
+from chatbot.stores.plugins import STORES, load, open_store
+from chatbot.stores.postgres.database_connection import explained
 
 OWN = """
 from chatbot.stores import KeyValueStore
@@ -71,6 +75,7 @@ def test_a_store_that_would_keep_deleted_sessions_does_not_load(beside: Path) ->
         ("{typo}:Store", BrokenStore, "cannot be loaded"),
         ("chatbot.stores.base:Store", BrokenStore, "implements no contract"),
         (":", BrokenStore, "cannot be loaded"),
+        ("postgres", UnknownStore, "choose from .*basic_session, in_memory"),
     ],
 )
 def test_a_store_that_cannot_be_used_says_why(beside: Path, name: str, error: type[Exception], words: str) -> None:
@@ -79,19 +84,18 @@ def test_a_store_that_cannot_be_used_says_why(beside: Path, name: str, error: ty
         load(name.format(**names), beside=beside)
 
 
-def test_an_unknown_setting_suggests_the_nearest() -> None:
-    with pytest.raises(InvalidSettings, match="did you mean 'kv_cap'"):
-        check_settings("basic_session", BasicSessionStore, {"kv_kap": 1})
-
-
-def test_a_setting_of_the_wrong_type_is_named_with_its_value() -> None:
-    with pytest.raises(InvalidSettings, match=r"\[memory.basic_session\] kv_cap = 'many'"):
-        check_settings("basic_session", BasicSessionStore, {"kv_cap": "many"})
-
-
-def test_a_setting_that_the_store_itself_refuses_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=r"\[memory.basic_session\]: kv_cap is 0"):
-        open_store("basic_session", tmp_path, {"kv_cap": 0})
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"kv_kap": 1}, "did you mean 'kv_cap'"),
+        ({"kv_cap": "many"}, r"\[memory.basic_session\] kv_cap = 'many'"),
+        ({"kv_cap": 0}, r"\[memory.basic_session\]: kv_cap is 0"),
+        ({"transcript_cap": 0}, r"\[memory.basic_session\]: transcript_cap is 0"),
+    ],
+)
+def test_a_wrong_setting_is_named_whoever_refuses_it(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidSettings, match=words):
+        open_store("basic_session", tmp_path, settings)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +143,46 @@ def test_an_installed_plug_in_of_a_stranger_is_listed_unimported_and_loaded_by_n
         load("mines")
 
 
-def test_an_unknown_name_that_is_like_no_other_is_told_what_there_is() -> None:
-    with pytest.raises(UnknownStore, match=r"choose from .*basic_session, in_memory"):
-        load("postgres")
+def test_an_address_names_a_database_and_an_identity() -> None:
+    assert parse_address("postgresql://ada@db:5432/chat#ben") == Address("postgresql://ada@db:5432/chat", "ben")
+    assert parse_address("postgres:///chat").identity == "default"
+    assert parse_address("postgresql://a:1,b:2/chat").url == "postgresql://a:1,b:2/chat"
+    assert parse_home("identities/ada/memory") == Path("identities/ada/memory")
+    assert parse_home("postgresql:///chat#ada") == Address("postgresql:///chat", "ada")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("postgre://db/chat", "did you mean 'postgres'"),
+        ("mysql://db/chat", "unknown storage 'mysql'"),
+        ("localhost", "is not the URL of a database"),
+        ("postgresql://db:port/chat", "port"),
+        ("postgresql://db/chat#../etc", "is not an identity"),
+    ],
+)
+def test_a_wrong_address_is_refused_in_words(text: str, told: str) -> None:
+    with pytest.raises(InvalidSettings, match=told):
+        parse_address(text)
+
+
+@pytest.mark.parametrize("between", ["", "/", "?", "#", "@", ":", " ", "%zz", "%", "[", "@:/#?"])
+@pytest.mark.parametrize(
+    "form", ["postgresql://ada:{}@db/chat", "mysql://ada:{}@db", "postgresql:/ada:{}@db", "postgres://:{}@[::1/chat"]
+)
+def test_no_password_is_shown_however_it_is_written(form: str, between: str) -> None:
+    text = form.format(f"sec{between}ret")
+    try:
+        told = f"{parse_address(text)} {parse_address(text)!r}"
+    except InvalidSettings as error:
+        told = f"{error} {error.__cause__}"
+    try:
+        psycopg.conninfo.conninfo_to_dict(text)
+    except psycopg.Error as error:
+        told += str(explained(error, without_password(text)))
+    assert not re.search("sec|ret", told)
+
+
+def test_a_password_among_the_parameters_is_not_shown() -> None:
+    for text in ("postgresql://db/chat?PassWord=sec#ret", "postgresql://db/chat?x=1&sslpassword=sec/ret&y=2"):
+        assert not re.search("sec|ret", without_password(text))

@@ -1,10 +1,14 @@
-"""The contract kit on PostgreSQL."""
+"""The contract kit on PostgreSQL, and a server that never saw an identity, which begins with what others keep."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from chatbot.memory import Draft, MemorySystem
+from chatbot.stores.observations import replica
 from chatbot.stores.postgres.observations import PostgresObservations
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRecord
@@ -74,3 +78,35 @@ class PostgresMachine(ObservationMachine):
 
 TestPostgresHistories = PostgresMachine.TestCase
 TestPostgresHistories.settings = settings(max_examples=5, stateful_step_count=30, deadline=None)
+
+
+ROWS = 600
+PIECES = "SELECT count(*) FROM chatbot.piece WHERE identity = %(identity)s AND shelf = 'table'"
+
+
+def _opened(folder: Path, cache: str) -> MemorySystem:
+    where = address(folder)
+    settings: dict[str, dict[str, Any]] = {"observations": {"cache": str(folder / cache)}}
+    return MemorySystem(f"{where.url}#{where.identity}", settings=settings)
+
+
+async def test_it_reads_their_table_and_no_line_that_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _opened(tmp_path, "one") as one:
+        await one.memory("chat").remember_all([Draft(f"hive {n} of Ada") for n in range(ROWS)])
+        assert await one.memory("chat").search("hive", limit=1, count_use=False)
+    monkeypatch.setattr(replica, "event_of", lambda *_: sys.exit("a line was read"))
+    async with _opened(tmp_path, "two") as two:
+        [hit] = await two.memory("chat").search("hive 17", limit=1, count_use=False)
+        assert hit.observation.title == "hive 17 of Ada"
+    assert not (tmp_path / "two").exists()  # nothing is kept on its disk
+
+
+async def test_what_is_erased_is_in_no_table_that_others_read(tmp_path: Path) -> None:
+    backend = open_backend(tmp_path)
+    async with _opened(tmp_path, "one") as one:
+        kept = await one.memory("chat").remember_all([Draft(f"hive {n} of Ada", tags=("bees",)) for n in range(ROWS)])
+    assert backend.rows(PIECES) == [(1,)]
+    async with _opened(tmp_path, "two") as two:
+        await two.memory("chat").purge(kept[0].id)
+        assert backend.rows(PIECES) == [(0,)]
+    backend.close()

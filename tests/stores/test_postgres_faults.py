@@ -1,9 +1,10 @@
-"""Losses and messages when a server or the database dies: nothing that was acknowledged."""
+"""Losses and messages when a server, the database or the connection to it dies: nothing that was acknowledged."""
 
 import atexit
 import os
 import random
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -14,22 +15,22 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 import psutil
 import psycopg
 import pytest
 
-from chatbot.stores.errors import StoreBusy, StoreError
+from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed
 from chatbot.stores.home import Address
-from chatbot.stores.postgres import database, schema
+from chatbot.stores.postgres import database, database_connection, schema
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.testing.processes import start
 from tests.patience import PATIENCE_S
-from tests.postgres import open_backend
+from tests.postgres import ROLE, address, open_backend, owner_url
 from tests.stores.test_postgres_replica import WRITERS, Written, progress, talking
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("postgres")]
 MINUTES = float(os.environ.get("CHATBOT_KILL_MINUTES", "0.5"))
 """How long the database is killed at random."""
 
@@ -201,7 +202,6 @@ def test_a_lock_that_is_not_given_back_is_waited_for_no_longer_than_allowed(
     backend.close()
 
 
-@pytest.mark.usefixtures("postgres")
 def test_a_process_that_is_killed_in_a_transaction_leaves_nothing_of_it(tmp_path: Path) -> None:
     worker = start("tests.stores.test_postgres_faults:write_and_wait", "tests.postgres:open_backend", tmp_path)
     assert worker.stdout is not None
@@ -243,3 +243,126 @@ def create_slowly(_: str, url: str) -> None:
     whole = schema.text()
     schema.text = lambda: f"{whole};{_SLOW}"
     schema.create(url)
+
+
+_READY = b"Z\0\0\0\5I"
+"""How the server ends an answer once nothing is under way."""
+
+
+class Proxy:
+    """A way to the database that is cut once a client says `word`, before or after the server hears it."""
+
+    def __init__(self) -> None:
+        self.word, self.is_heard, self._is_mute = b"", False, False
+        """The bytes at which it is cut, and whether the server still gets them."""
+        self.is_told = True
+        """Whether the client sees that it is cut."""
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def cut_at(self, word: bytes, *, is_heard: bool, is_told: bool = True) -> None:
+        self.word, self.is_heard, self.is_told = word, is_heard, is_told
+
+    def listens_again(self) -> None:
+        self._is_mute = False
+
+    def close(self) -> None:
+        self._server.close()
+        for each in self._open:
+            each.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(f"{parse_qs(urlsplit(owner_url()).query)['host'][0]}/.s.PGSQL.5432")
+            self._open += [client, server]
+            for ends in ((client, server), (server, client)):
+                threading.Thread(target=self._pass, args=ends, daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if self.word and self.word in data:
+                    self.word, self._is_mute = b"", self.is_heard
+                    if not self.is_heard:
+                        break
+                elif self._is_mute and source.family == socket.AF_UNIX:
+                    if _READY in data and self.is_told:  # it was done, and nobody is told
+                        self._is_mute = False
+                        break
+                    continue
+                target.sendall(data)
+        for each in (source, target):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    proxy = Proxy()
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def backend(proxy: Proxy, tmp_path: Path) -> Iterator[PostgresBackend]:
+    """An identity behind the proxy."""
+    where = Address(f"postgresql://{ROLE}@127.0.0.1:{proxy.port}/postgres?sslmode=disable", address(tmp_path).identity)
+    backend = PostgresBackend(where)
+    backend.lines("usage").append([{"n": 1}])
+    yield backend
+    backend.close()
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_commit_that_nobody_answers_is_not_repeated_and_is_told_as_unknown(
+    backend: PostgresBackend, proxy: Proxy, *, is_heard: bool
+) -> None:
+    proxy.cut_at(b"chatbot.line", is_heard=is_heard)
+    with pytest.raises(StoreFailed, match="not known whether it was kept"):
+        backend.lines("usage").append([{"n": 2}])
+    assert [each["n"] for each in backend.lines("usage").all()] == ([1, 2] if is_heard else [1])
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_transaction_is_kept_whole_or_not_at_all(backend: PostgresBackend, proxy: Proxy, *, is_heard: bool) -> None:
+    proxy.cut_at(b"COMMIT", is_heard=is_heard)
+    with pytest.raises(StoreFailed, match="not known whether it was kept"):
+        backend.document("settings").change(lambda _: b"changed")
+    assert backend.document("settings").read() == (b"changed" if is_heard else None)
+
+
+def test_a_network_that_swallows_every_answer_is_waited_for_no_longer_than_allowed(
+    backend: PostgresBackend, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_connection, "LONGEST_S", 1.0)
+    proxy.cut_at(b"COMMIT", is_heard=True, is_told=False)
+    with pytest.raises(StoreFailed, match=r"not known whether it was kept.*no answer for 1 s"):
+        backend.document("settings").change(lambda _: b"changed")
+    proxy.listens_again()
+    assert backend.document("settings").read() == b"changed"
+
+
+def test_what_only_reads_is_repeated_without_a_word(backend: PostgresBackend, proxy: Proxy) -> None:
+    proxy.cut_at(b"chatbot.line", is_heard=False)
+    assert [each["n"] for each in backend.lines("usage").all()] == [1]
+
+
+def test_a_database_without_connections_left_says_so(tmp_path: Path) -> None:
+    with psycopg.connect(owner_url(), autocommit=True) as owner:
+        owner.execute("DROP ROLE IF EXISTS chatbot_crowded")
+        owner.execute(f"CREATE ROLE chatbot_crowded LOGIN CONNECTION LIMIT 1 IN ROLE {ROLE}")
+        where = Address(owner_url().replace("//postgres@", "//chatbot_crowded@"), address(tmp_path).identity)
+        backend = PostgresBackend(where)
+        with psycopg.connect(where.url), pytest.raises(StoreError, match="no connection left: raise max_connections"):
+            backend.lines("usage").append([{"n": 1}])
+        backend.lines("usage").append([{"n": 2}])
+        assert backend.lines("usage").all() == [{"n": 2}]
+        backend.close()
+        owner.execute("DROP ROLE chatbot_crowded")

@@ -119,16 +119,6 @@ def test_however_many_processes_come_and_go_segments_stay_few_and_little_is_anal
     assert len(place.read) < 5 * 1000  # not 125 * 1000, as often as there were processes since
 
 
-def test_what_is_purged_is_in_no_file_that_was_left(place: Short) -> None:
-    place.commit(adding(1, narrative="unmistakable"), *(adding(number) for number in range(2, 51)))
-    place.analyses()
-    assert {name[:4] for name in place.holding("unmistak")} == {"obse", "seg-"}
-    place.run(lambda store: store.purge(OWNER, [id_of(1)]))
-    assert place.holding("unmistak") == []
-    assert place.analyses() == 0  # the others need not be read again
-    assert place.holding("unmistak") == []
-
-
 @pytest.mark.parametrize("moment", ["before it leaves", "between erasing and rewriting", "while nothing is indexed"])
 def test_what_another_purges_meanwhile_is_left_by_nobody(
     place: Short, moment: str, monkeypatch: pytest.MonkeyPatch

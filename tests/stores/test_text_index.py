@@ -61,9 +61,7 @@ def flush(index: TextIndex, texts: Texts, start: int, end: int) -> None:
 
 @pytest.fixture
 def index(tmp_path: Path) -> TextIndex:
-    made_ = TextIndex(FolderShelf(tmp_path / "index"))
-    made_.open()
-    return made_
+    return TextIndex.opened(FolderShelf(tmp_path / "index"))
 
 
 @pytest.fixture
@@ -95,9 +93,7 @@ class Life(RuleBasedStateMachine):
 
         self.random = random.Random(seed)
         self.place = tempfile.TemporaryDirectory()
-        self.indexes = [TextIndex(FolderShelf(Path(self.place.name) / "index")) for _ in range(2)]
-        for index in self.indexes:
-            index.open()
+        self.indexes = [TextIndex.opened(FolderShelf(Path(self.place.name) / "index")) for _ in range(2)]
         self.texts: Texts = {}
         self.seq = 0
         self.all = Visible(bytearray())
@@ -164,8 +160,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1))
     def reopen(self, which: int) -> None:
-        self.indexes[which] = TextIndex(FolderShelf(Path(self.place.name) / "index"))
-        self.indexes[which].open()
+        self.indexes[which] = TextIndex.opened(FolderShelf(Path(self.place.name) / "index"))
 
     @invariant()
     def each_index_equals_the_reference(self) -> None:
@@ -202,20 +197,10 @@ def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts:
     assert scored(index, WORDS, visible) == rank(seen(texts, visible), WORDS)
 
 
-def test_a_segment_in_the_place_of_another_is_not_believed(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
-    flush(index, texts, 0, 32)
-    one, other = sorted((tmp_path / "index").glob("seg-*"))
-    one.write_bytes(other.read_bytes())
-    again = TextIndex(FolderShelf(tmp_path / "index"))
-    again.open()
-    assert len(again.uncovered(array("q", range(32)))) == 16
-
-
 def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(
     tmp_path: Path, index: TextIndex, texts: Texts
 ) -> None:
-    other = TextIndex(FolderShelf(tmp_path / "index"))
-    other.open()
+    other = TextIndex.opened(FolderShelf(tmp_path / "index"))
     flush(index, texts, 0, 300)
     visible = everything(texts)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -257,8 +242,7 @@ def test_a_segment_that_is_not_as_it_was_written_is_told_and_removed(
         victim.mkdir()
     elif trouble == "empty":
         victim.write_bytes(b"")
-    again = TextIndex(FolderShelf(folder))
-    again.open()
+    again = TextIndex.opened(FolderShelf(folder))
     assert not os.path.lexists(victim)
     assert (tmp_path / "elsewhere").exists() or trouble in {"open to others", "end", "digest"}
     assert "is damaged" in caplog.text
@@ -288,8 +272,7 @@ def test_a_list_of_any_shape_is_an_empty_one(tmp_path: Path, index: TextIndex, t
 
 def unlisted(folder: Path) -> int:
     """Return how many texts an index opened there has to read."""
-    index = TextIndex(FolderShelf(folder / "index"))
-    index.open()
+    index = TextIndex.opened(FolderShelf(folder / "index"))
     return len(index.uncovered(array("q", range(300))))
 
 
@@ -310,14 +293,3 @@ def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Te
             index.adopt(written)
             assert scored(index, WORDS[:3], visible) == expected
     assert index.pending == 0
-
-
-def test_where_no_folder_can_be_made_the_index_is_in_memory_and_that_is_reported(
-    tmp_path: Path, texts: Texts, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    index = TextIndex.opened(FolderShelf(tmp_path / "file" / "index"))
-    assert "no text index can be kept" in caplog.text
-    flush(index, texts, 0, 300)
-    visible = everything(texts)
-    assert match(index, texts, WORDS, visible) == rank(seen(texts, visible), WORDS)

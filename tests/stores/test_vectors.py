@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
+from chatbot.stores.records import unit
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, observation
-from chatbot.stores.vectors import unit
 from tests.disk import ENDLESS, Put
 from tests.stores.reference import alike
 
@@ -64,7 +64,9 @@ async def mend(store: ObservationFileStore) -> int:
     return kept
 
 
-async def test_vectors_outlive_the_store_and_stand_nowhere_in_the_identity(tmp_path: Path) -> None:
+async def test_vectors_outlive_the_store_as_little_endian_floats_and_are_not_in_the_identity(
+    tmp_path: Path,
+) -> None:
     await fill(tmp_path)
     async with open_store(tmp_path) as store:
         assert await nearest(store) == set(ALL)
@@ -73,10 +75,6 @@ async def test_vectors_outlive_the_store_and_stand_nowhere_in_the_identity(tmp_p
     kept = b"".join(path.read_bytes() for path in (tmp_path / "memory").iterdir())
     assert MODEL.encode() not in kept
     assert unit(VECTORS[2]).tobytes() not in kept
-
-
-async def test_rows_are_little_endian_floats_of_length_one(tmp_path: Path) -> None:
-    await fill(tmp_path)
     assert b"".join(struct.pack("<3f", *unit(each)) for each in VECTORS) in all_bytes(tmp_path)
 
 
@@ -166,19 +164,6 @@ async def test_texts_that_changed_often_do_not_make_the_file_grow_for_ever(tmp_p
         assert await missing(store) == []
         assert len(await nearest(store)) == 40
     assert len(all_bytes(tmp_path)) < 24 * 3 * 40 + 2_000
-
-
-async def test_what_one_process_embeds_another_finds(tmp_path: Path) -> None:
-    async with open_store(tmp_path) as one, open_store(tmp_path) as other:
-        await one.commit(OWNER, adding(*ROWS))
-        assert await nearest(other) == set()
-        for turn, row in enumerate(ROWS):
-            await (one, other)[turn % 2].put_vectors(MODEL, [(row, VECTORS[turn])])
-            assert await nearest(one) == await nearest(other) == set(ALL[: turn + 1])
-        await other.forget_vectors()
-        assert await nearest(one) == set()
-        assert await mend(one) == 4
-        assert await nearest(other) == set(ALL)
 
 
 async def test_losing_the_cache_loses_vectors_and_no_answer_in_words(tmp_path: Path) -> None:

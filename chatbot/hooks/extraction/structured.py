@@ -26,8 +26,7 @@ from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
-from chatbot.stores.lifecycle import AsyncResource
-from chatbot.stores.loops import to_its_end
+from chatbot.stores.loops import AsyncResource, to_its_end
 
 if TYPE_CHECKING:
     from chatbot.hooks.extraction.facts import FactList

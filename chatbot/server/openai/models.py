@@ -17,7 +17,7 @@ from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai.wire import IdentityRequest, Lenient
 from chatbot.server.request_values import named_in
-from chatbot.stores.vectors import Vector
+from chatbot.stores.records import Vector
 
 DEFAULT = "default"
 router = APIRouter(prefix="/v1", tags=["openai"], responses=EVERYWHERE)

@@ -17,7 +17,7 @@ from chatbot.config import McpServerSettings
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
 from chatbot.stores.errors import did_you_mean
-from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import AsyncResource
 from chatbot.tools.toolbox import Tool, shortened
 
 if TYPE_CHECKING:

@@ -98,9 +98,6 @@ class SqliteLog(Log):
     def was_written(self) -> bool:
         return self.path.exists()
 
-    def rest(self) -> None:
-        self.close()
-
     def close(self) -> None:
         with self._alone:
             if self._database is not None:
@@ -150,9 +147,6 @@ class SqliteWriting:
     def __init__(self, log: SqliteLog, database: sqlite3.Connection) -> None:
         self._log = log
         self._database = database
-
-    def mend(self) -> None:
-        pass
 
     def append(self, event: Event) -> Place:
         line = encode(event.as_json()).rstrip(b"\n")

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.stores import group_commit
+from chatbot.stores import loops
 from chatbot.stores.files import stamp
 from tests.servers.http_server import Served, serving, wait_until
 from tests.surfaces.server.test_doors import ASKED, NAMING, address, filled
@@ -85,7 +85,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         with serving(tokens=True) as served, served.client(served.token("ada", "grace")) as owner:
             closed = _fill(owner)
-        patch.setattr(group_commit, "_pool", [ThreadPoolExecutor()])  # one that began before would not be heard
+        patch.setattr(loops, "_pool", [ThreadPoolExecutor()])  # one that began before would not be heard
         threading.setprofile(road)
         with serving(tokens=True) as served, served.client(served.token("ada", clearance="familiar")) as guest:
             tokens = Path("identities", ".server", "tokens.json")

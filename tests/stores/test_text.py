@@ -1,16 +1,118 @@
-"""Dates that texts name, in both directions: as they are written, and as they are asked for."""
+"""Texts as search terms: words, dates, and scores, which are those of Whoosh's own searcher."""
 
+import random
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from math import log
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from whoosh import scoring
+from whoosh.analysis import SpaceSeparatedTokenizer
+from whoosh.fields import TEXT, Schema
+from whoosh.filedb.filestore import RamStorage
+from whoosh.query.compound import Or
+from whoosh.query.terms import Term
+from whoosh.util.numeric import byte_to_length as whoosh_length
+from whoosh.util.numeric import length_to_byte as whoosh_byte
 
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.search import document_of
+from chatbot.stores.text.analysis import MAX_TERM, terms
+from chatbot.stores.text.bm25 import (
+    BOOSTS,
+    BS,
+    FIELDS,
+    K1,
+    LENGTHS,
+    MAX_FREQUENCY,
+    Document,
+    frequencies,
+    length_to_byte,
+    rank,
+    score_sessions,
+)
 from chatbot.stores.text.dates import date_terms
+from tests.effort import rounds
+
+CASES = {
+    "What did the runners run?": ["runner", "run"],
+    "Who was it, and why?": [],
+    "I'd say they're not, aren't we?": [],
+    "Anna's O’Brien": ["anna", "obrien"],
+    "sqlite.go": ["sqlite.go", "sqlite", "go"],
+    "NewSQLiteStore": ["newsqlitestor", "new", "sqlite", "store"],
+    "parseHTTPResponse": ["parsehttprespons", "pars", "http", "respons"],
+    "snake_case kebab-case": ["snake_case", "snake", "case", "kebab-case", "kebab", "case"],
+    "__init__.py": ["init__.py", "init", "py"],
+    "stores/files.py": ["stores/files.py", "files.py", "store", "file", "py"],
+    "C:\\Users\\bob": ["c", "users\\bob", "user", "bob"],
+    "1,000 3.14 2026-11-21": ["1000", "3.14", "3", "14", "2026-11-21", "2026", "11", "21"],
+    "1,2,3": ["1", "2", "3"],
+    "C++ and C#, utf8": ["c++", "c#", "utf8"],
+    "Café naïve Ångström straße": ["cafe", "naiv", "angstrom", "strass"],
+    "ＦＵＬＬ ﬁle": ["full", "file"],
+    "東京塔": ["東", "京", "塔", "東京", "京塔"],
+    "カフェ": ["カ", "フ", "ェ", "カフ", "フェ"],
+    "한국 x86": ["한", "국", "한국", "x86"],
+    "abc東京": ["abc", "東", "京", "東京"],
+    "हिन्दी भाषा": ["हिन्दी", "भाषा"],
+    "ФЁДОР Ёлка": ["федор", "елка"],
+    "pass\u200bword \u202eabc\u202c \u2066de\u2069f": ["password", "abc", "def"],
+    "a\x00bc\x1bde \ud800fg": ["bc", "de", "fg"],
+    'title:secret OR (x* AND -y) ~2 "quoted"^3': ["titl", "secret", "quot", "2", "3"],
+    "I saw a 🦜 today": ["saw", "🦜", "today"],
+    "👍🏽👍": ["👍", "👍"],
+    "👨‍👩‍👧": ["👨", "👩", "👧"],
+    "🇩🇪🇫🇷 ❤️": ["🇩🇪", "🇫🇷", "❤"],
+    "5€ ✓": ["5", "€", "✓"],
+    "→ ■ │ • …": [],
+    "": [],
+    " \t\n": [],
+    "?!*()": [],
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_terms(text: str) -> None:
+    found = terms(text)
+    if "secret" in text:  # a sentence is data, whatever it looks like
+        assert set(found) == {*CASES[text], "title:secret"}
+    else:
+        assert found == CASES[text]
+
+
+def test_a_document_is_found_by_its_own_words_asked_in_any_form() -> None:
+    assert set(terms("Where are the STORES?")) <= set(terms("the store's shelf, and a store"))
+
+
+def test_long_tokens_are_cut_and_long_identifiers_found_by_their_parts() -> None:
+    assert terms("x" * 1000) == ["x" * MAX_TERM]
+    assert terms("/".join(["folder"] * 200)) == ["folder"] * 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a", "word ", "a.", "東", "é_", "_", "1,", "aA", "a\u0301"],
+)
+def test_megabytes_take_bounded_time(text: str) -> None:
+    whole = text * (rounds(4 * 10**6) // len(text))
+    started = time.process_time()
+    terms(whole)
+    assert time.process_time() - started < 10
+
+
+@given(st.text())
+def test_terms_are_short_lower_case_and_can_be_stored(text: str) -> None:
+    for term in terms(text):
+        assert 0 < len(term) <= MAX_TERM
+        assert term.encode()
+        assert term.split() == [term]
+        assert term == term.lower()
+
 
 TUESDAY = datetime(2024, 3, 5, 12, tzinfo=UTC)
 
@@ -79,9 +181,9 @@ def test_a_question_is_asked_for_just_the_dates_that_it_names(text: str, terms: 
 
 
 def test_what_is_written_with_a_date_is_found_by_it() -> None:
-    for text, terms in ASKED:
+    for text, asked in ASKED:
         found = date_terms(text, TUESDAY)
-        assert (set(terms) <= set(found), bool(found)) == (True, bool(terms)), text
+        assert (set(asked) <= set(found), bool(found)) == (True, bool(asked)), text
 
 
 def test_a_day_is_also_found_by_what_it_lies_in() -> None:
@@ -152,3 +254,63 @@ def test_no_text_takes_long(piece: str) -> None:
     started = time.process_time()
     date_terms(piece * 5_000, TUESDAY)
     assert time.process_time() - started < 2
+
+
+def test_lengths_are_quantised_as_whoosh_does() -> None:
+    assert list(LENGTHS) == [whoosh_length(code) for code in range(256)]
+    lengths = [*range(2000), 106_373, 106_374, 106_375, 10**9]
+    assert [length_to_byte(length) for length in lengths] == [whoosh_byte(length) for length in lengths]
+
+
+def test_a_term_asked_twice_counts_once_and_nothing_matches_nothing() -> None:
+    documents = {0: {"user": ["x"]}, 1: {"title": ["y"]}}
+    assert rank(documents, ["x", "x"]) == rank(documents, ["x"])
+    assert rank(documents, []) == {}
+    assert rank({}, ["x"]) == {}
+    assert rank(documents, ["z"]) == {}
+
+
+def test_a_term_repeated_without_end_counts_as_often_as_the_bound() -> None:
+    assert frequencies(["x"] * 70_000) == {"x": MAX_FREQUENCY}
+
+
+def test_a_session_is_about_what_many_of_its_rows_hold() -> None:
+    scores = score_sessions([{"a": 3, "b": 1}, {"a": 1}])
+    assert scores["a"] > scores["b"] > 0
+    assert score_sessions([]) == score_sessions([{}, {}]) == {}
+
+
+WORDS = [f"word{number}" for number in range(12)]
+
+
+def test_scores_are_those_of_whoosh() -> None:
+    random_ = random.Random(7)
+    rows = {row: _made(random_) for row in range(300)}
+    asked = WORDS[:5]
+    ours = rank(rows, asked)
+    index = RamStorage().create_index(Schema(**{name: TEXT(SpaceSeparatedTokenizer()) for name in FIELDS}))
+    with index.writer() as writer:
+        for document in rows.values():
+            writer.add_document(**{name: " ".join(words) for name, words in document.items()})
+    words = [Term(name, word, boost) for word in asked for name, boost in zip(FIELDS, BOOSTS, strict=True)]
+    lengths = {f"{name}_B": b for name, b in zip(FIELDS, BS, strict=True)}
+    with index.searcher(weighting=ByDocument(K1=K1, **lengths)) as searcher:
+        theirs = {hit.docnum: hit.score for hit in searcher.search(Or(words), limit=None)}
+    assert theirs == pytest.approx(ours, abs=1e-9)
+    unique = [row for row in theirs if sum(abs(score - theirs[row]) < 1e-9 for score in theirs.values()) == 1]
+    assert [row for row in sorted(ours, key=lambda row: -ours[row]) if row in unique] == unique
+
+
+class ByDocument(scoring.BM25F):  # type: ignore[misc]
+    """Counts the documents that hold a term in any field, as our idf does."""
+
+    def idf(self, searcher: Any, _field: str, term: Any) -> float:
+        reader = searcher.reader()
+        fields = [name for name in FIELDS if (name, term) in reader]
+        held = {row for name in fields for row in reader.postings(name, term).all_ids()}
+        return log(searcher.doc_count_all() / (len(held) + 1)) + 1
+
+
+def _made(random_: random.Random) -> Document:
+    fields = random_.sample(FIELDS, random_.randint(0, 3))
+    return {name: random_.choices(WORDS, k=random_.choice(LENGTHS[1:80:13])) for name in fields}

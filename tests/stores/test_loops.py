@@ -1,16 +1,14 @@
 """Group commit: order, one commit for all who wait, and errors for exactly those whose commit failed."""
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from queue import SimpleQueue
 
 import pytest
 
-from chatbot.stores.group_commit import GroupCommit, begin
+from chatbot.stores.loops import GroupCommit
 from tests.loops import run_in_threads
 from tests.patience import PATIENCE_S
 
@@ -156,39 +154,21 @@ def test_an_item_that_nobody_waits_for_is_committed_and_its_failure_reported(
     assert "the disk is full" in caplog.text
 
 
-def _thread_of_work() -> int:
-    idents: SimpleQueue[int] = SimpleQueue()
-    begin(lambda: idents.put(threading.get_ident()))
-    return idents.get(timeout=PATIENCE_S)
-
-
-def test_work_that_takes_long_holds_up_no_other() -> None:
-    go_on, ended = threading.Event(), threading.Semaphore(0)
-
-    def wait() -> None:
-        assert go_on.wait(PATIENCE_S)
-        ended.release()
-
-    for _ in range(3):
-        begin(wait)
-    assert _thread_of_work() != threading.get_ident()
-    go_on.set()
-    assert all(ended.acquire(timeout=PATIENCE_S) for _ in range(3))
-
-
-def test_work_that_fails_is_reported_and_takes_no_thread_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: SimpleQueue[logging.LogRecord] = SimpleQueue()
-    monkeypatch.setattr(logging.getLogger("chatbot.stores.group_commit"), "handle", said.put)
-    begin([].pop)
-    assert said.get(timeout=PATIENCE_S).exc_info is not None
-    assert _thread_of_work() != threading.get_ident()
+async def test_a_commit_that_takes_long_holds_up_no_other(disk: Disk) -> None:
+    slow = [asyncio.create_task(GroupCommit(disk.commit).add(number)) for number in range(3)]
+    quick: list[list[int]] = []
+    await GroupCommit(quick.append).add(1)
+    disk.let.release(3)
+    await asyncio.gather(*slow)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_has_a_thread_of_its_own() -> None:
-    _thread_of_work()
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    batches: list[list[int]] = []
+    asyncio.run(GroupCommit(batches.append).add(0))
     child = os.fork()
     if child == 0:
-        os._exit(7 if _thread_of_work() else 1)
+        asyncio.run(GroupCommit(batches.append).add(1))
+        os._exit(7)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7
