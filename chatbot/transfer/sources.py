@@ -14,7 +14,8 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath
+from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, UnsafePath
+from chatbot.stores.files import translated
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
 from chatbot.transfer.formats import MARKDOWN, MARKDOWN_SUFFIXES, Item, Skip
@@ -55,12 +56,8 @@ class Source:
 
 def open_source(path: Path) -> Source:
     """Open the source at `path` and detect its kind. Raises `InvalidValue` or `DamagedFile`."""
-    try:
+    with translated(path):
         return _open(path)
-    except OSError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def memories_in(text: str) -> Source:
@@ -107,7 +104,9 @@ def _is_zip(path: Path) -> bool:
 def _exports(path: Path, *, is_zip: bool) -> list[_Member]:
     """Return the files of an export in a folder, or anywhere in a zip: conversations first. Raises `DamagedFile`."""
     if is_zip:
-        files: list[_Member] = [(each.filename, partial(read_member, path, each)) for each in zip_members(path)]
+        with path.open("rb") as file:
+            members = open_zip(file, str(path)).infolist()
+        files: list[_Member] = [(each.filename, partial(_read_member, path, each)) for each in members]
     else:
         inside = sorted(path.iterdir()) if path.is_dir() else ()
         files = [(each.name, partial(_read_text, each)) for each in inside if each.is_file()]
@@ -172,21 +171,13 @@ def _markdown_files(root: Path) -> Iterator[Path]:
 
 
 def _read_text(path: Path) -> str:
-    try:
+    with translated(path):
         if path.stat().st_size > LARGEST_JSON:
             raise DamagedFile(f"{path} is larger than {LARGEST_JSON:,} bytes, the most that is read")
         return decoded(path.read_bytes(), str(path))
-    except OSError as error:
-        raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def zip_members(path: Path) -> list[zipfile.ZipInfo]:
-    """Return the members of a zip file. Raises `DamagedFile` if it is not one."""
-    with path.open("rb") as file:
-        return open_zip(file, str(path)).infolist()
-
-
-def read_member(path: Path, member: zipfile.ZipInfo) -> str:
+def _read_member(path: Path, member: zipfile.ZipInfo) -> str:
     """Return the text of a member of a zip file. Raises `DamagedFile` or `UnsafePath`."""
     name = f"{path}: {member.filename!r}"
     if stat.S_ISLNK(member.external_attr >> 16):
