@@ -279,18 +279,13 @@ class Sync:
     async def _take_sessions(self, batch: Delivery) -> None:
         """Unite sessions with the copies of other machines."""
         done, total = 0, len([*chain(*batch.sessions.values())])
-
-        def said(name: str) -> list[SessionLine]:
-            return [line for line in self._lines(name) if isinstance(line, SessionLine)]
-
         for name in batch.sessions:
             try:
-                lines = await asyncio.to_thread(said, name)
+                sessions = await asyncio.to_thread(self._sessions_in, name)
             except _WRONG:
                 self._is_waiting = True  # it was whole a moment ago
                 continue
-            for line in lines:
-                given = line.checked(self.now() + _FUTURE, is_own=self.is_own)
+            for given in sessions:
                 if not await self._sessions.is_gone(given.id):
                     machine, saves = name.partition("/")[0], total <= _MOST_SAVED
                     is_new = await self._sessions.take(machine, given, self.known, saves=saves)
@@ -318,10 +313,13 @@ class Sync:
         for name in self.place.names():
             if name.startswith(f"{machine}/"):
                 with suppress(*_WRONG):
-                    for line in self._lines(name):
-                        if isinstance(line, SessionLine) and line.session["id"] == session_id:
-                            found |= line.checked(self.now() + _FUTURE, is_own=False).entries
+                    for each in self._sessions_in(name):
+                        found |= each.entries if each.id == session_id else {}
         return found
+
+    def _sessions_in(self, name: str) -> list[SessionLine]:
+        lines = (line for line in self._lines(name) if isinstance(line, SessionLine))
+        return [line.checked(self.now() + _FUTURE, is_own=self.is_own) for line in lines]
 
     def _cleared(self, journal: Journal) -> tuple[list[str], list[Line]]:
         """Return our files with lines that were erased since, and their remaining lines.
