@@ -239,7 +239,7 @@ class Importer:
         if values != item.key_values:
             self._report.skip(f"model and persona of {given.id}", "accept them with --trust")
         attachments = [(data, name[32:]) for name, data in item.attachments]
-        parts = {"key_values": values, "receipts": receipts, "attachments": attachments}
+        parts: dict[str, Any] = {"key_values": values, "receipts": receipts, "attachments": attachments}
         return await self._write(record, item.entries, given.id, {}, **parts)
 
     async def _said(self, record: SessionRecord) -> Sequence[TranscriptEntry]:
