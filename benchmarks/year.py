@@ -48,7 +48,7 @@ from living import Line, Voice, begin, leave, runtime_in
 from locomo import conversations, exchanges
 
 from chatbot.memory import SessionHandle
-from chatbot.memory.policy import KINDS, MaintenanceReport
+from chatbot.memory.maintenance import KINDS, MaintenanceReport
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import STATUSES, Observation

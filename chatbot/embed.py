@@ -173,15 +173,15 @@ class AgentMemory(Memory, AsyncResource):
         """
         at = at or self.scope.clock()
         self._check_past(at, "at")
-        turn = self._turn(session)
+        turn, memory = self._turn(session), session.memory if session else self._placed
         recalled = context.recalled if context else PromptMemory()
         results = [_result(each, number) for number, each in enumerate(tools)]
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, assistant, results))
-        await turn.note_use(recalled)
+        await memory.note_use(recalled.injected)
         gate = self._gate
         kept = None if gate is None else await turn.remember(at, user, assistant, recalled, memorability=gate)
-        captured = tuple(await self._capture(session.memory if session else self._placed, results, gate))
+        captured = tuple(await self._capture(memory, results, gate))
         return RecordResult(None, captured) if kept is None else RecordResult(kept.id, captured, kept.redacted)
 
     async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:

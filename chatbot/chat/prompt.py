@@ -31,7 +31,7 @@ from chatbot.models.model import Disclosure, Model, estimate_text
 from chatbot.operations import OPERATIONS
 from chatbot.stores.text.analysis import terms
 
-LEFT_OUT = "…"
+_LEFT_OUT = "…"
 _LOOKED_AT = 200_000
 """Characters of a row that are read."""
 _LONGEST = 200
@@ -121,9 +121,9 @@ def _joined(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[i
             of_text.append((each.begin, each.end))
     for number, parts in spans.items():
         text = texts[number]
-        before = f"{LEFT_OUT} " if parts[0][0] else ""
-        after = f" {LEFT_OUT}" if parts[-1][1] < len(text) else ""
-        yield number, before + f"\n{LEFT_OUT} ".join(text[begin:end].strip() for begin, end in parts) + after
+        before = f"{_LEFT_OUT} " if parts[0][0] else ""
+        after = f" {_LEFT_OUT}" if parts[-1][1] < len(text) else ""
+        yield number, before + f"\n{_LEFT_OUT} ".join(text[begin:end].strip() for begin, end in parts) + after
 
 
 _EARLIER_SHARE = 8

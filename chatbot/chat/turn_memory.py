@@ -46,7 +46,6 @@ RECENT_QUESTIONS = 3
 """Messages of the user that recall looks at: the last one, and the two before it."""
 _NEAR = 20
 """Entries that are searched for the bot's question: a turn with tools writes several."""
-_DEFAULT = Memorability()
 Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
 """Picks a limited number of a session's hits for a prompt at a given time."""
 _TASKS_SHOWN = 3
@@ -277,11 +276,6 @@ class TurnMemory:
         found = {row.id: (row, answer.question) for answer in answers for row in answer.rows}
         return [(row, question) for row, question in found.values() if row.id not in given and not _is_in(shown, row)]
 
-    async def note_use(self, recalled: PromptMemory) -> None:
-        """Count a use of each row that the model was shown, and leave them out of the next block."""
-        self.earlier = recalled
-        await self._memory.note_use(recalled.injected)
-
     async def remember(
         self,
         asked_at: datetime,
@@ -289,7 +283,7 @@ class TurnMemory:
         reply: str | None = None,
         recalled: PromptMemory | None = None,
         *,
-        memorability: Memorability = _DEFAULT,
+        memorability: Memorability,
         before: str | None = None,
     ) -> AddResult | None:
         """Remember an exchange word for word; None if it is not worth keeping.

@@ -27,7 +27,7 @@ from chatbot.config_layers import Settings
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.identity import FILE_NAME, check_name
 from chatbot.memory import MemorySystem
-from chatbot.memory.policy import MaintenanceReport
+from chatbot.memory.maintenance import MaintenanceReport
 from chatbot.memory.scope import utc_now
 from chatbot.options import Options, Setup, identities_in
 from chatbot.stores.errors import InvalidValue, StoreError

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -22,7 +22,6 @@ from chatbot.config import Config
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan_hook
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.memorability import GATE, OTHER_TYPE, TYPE_WEIGHTS, Memorability
-from chatbot.memory.policy import MaintenanceReport, Part
 from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
@@ -30,6 +29,9 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Type
 from chatbot.tools import ToolResult
+
+if TYPE_CHECKING:
+    from chatbot.memory.maintenance import MaintenanceReport, Part
 
 _COMPARED = 5
 """Number of last captures of a session with which a new one is compared."""

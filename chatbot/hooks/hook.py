@@ -114,7 +114,7 @@ def per_session(begin: Callable[[], State]) -> Callable[[str], State]:
 class PassiveHook(Hook):
     """A hook that provides a capability, or is a place in the order of hooks for a step of the turn."""
 
-    topics = ()
+    topics: ClassVar[tuple[str, ...]] = ()
 
     async def handle(self, event: Any) -> None:
         """Do nothing."""

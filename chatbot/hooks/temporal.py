@@ -16,8 +16,8 @@ its session belongs to an earlier episode, and is of the scale `session` at leas
 Places are a tie-break. A row takes a free place of its scale only from a row with hardly a higher score: strict places
 would drop four of five good answers older than two hours.
 
-On LoCoMo's questions, with sessions moved to 40 minutes apart, R@5 is 63.6 without places, 63.9 with a margin of 0.01
-to 0.05, and 63.6 from 0.1 on. With their own dates all rows are of one scale, and nothing changes.
+Of 160 questions after four years that nobody tuned on (`benchmarks/life.py`), places change the rows of three and no
+answer.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
+from chatbot.memory.erasure import Tombstones
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.origins import Tombstones
 from chatbot.memory.scope import Caller, Environment, Observable, Scope, SystemOptions, new_id, utc_now
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
 from chatbot.memory.session_search import SessionHit, search

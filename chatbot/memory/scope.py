@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatbot.config import StandingSettings
+    from chatbot.memory.erasure import Mark, Tombstones
     from chatbot.memory.meaning import Billing, Meaning
-    from chatbot.memory.origins import Mark, Tombstones
 
 CHOICES = "choices"
 """The key under which a session keeps its own model and persona, and whether memory is used."""

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from chatbot.errors import ChatbotError, SessionError, SessionNotFound
-from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
+from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined, mark_of_deleted, marks_of_session
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.opening import SessionOpening
-from chatbot.memory.origins import mark_of_deleted, marks_of_session
 from chatbot.memory.scope import Caller, Scope, bar
 from chatbot.memory.session_catalog import TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
@@ -30,7 +29,7 @@ from chatbot.stores.span import count, observed
 if TYPE_CHECKING:
     from chatbot.config import MaintenanceSettings
     from chatbot.embedding import EmbeddingResult
-    from chatbot.memory.policy import MaintenanceReport, Part
+    from chatbot.memory.maintenance import MaintenanceReport, Part
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings
-from chatbot.memory.maintenance import Run
-from chatbot.memory.policy import MaintenanceReport, Part, only
+from chatbot.memory.maintenance import MaintenanceReport, Part, Run, only
 from chatbot.memory.scope import Scope
 from chatbot.stores.backend import Document, Place
 

@@ -32,8 +32,8 @@ from msgspec import structs
 
 from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory import MemorySystem, SessionRecord
+from chatbot.memory.erasure import KEY
 from chatbot.memory.memory import Memory
-from chatbot.memory.origins import KEY
 from chatbot.redaction import redact_all
 from chatbot.stores import transcript
 from chatbot.stores.access import Sensitivity

@@ -30,9 +30,9 @@ from msgspec import structs
 from chatbot.embedding import Judgement
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.episode import EXCHANGE, Exchange, exchange_draft, exchanges_in
+from chatbot.memory.erasure import FROM, HASH, KEY, Mark, marks_of, marks_of_fact
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
-from chatbot.memory.origins import FROM, HASH, KEY, Mark, marks_of, marks_of_fact
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.system import is_same
 from chatbot.memory.writing import AddResult, Draft
@@ -436,7 +436,7 @@ class Importer:
         return AddResult("added" if id_ == row.id else "exact_dup", id_, redacted=redacted)
 
     def _marks(self, memories: Memory, item: MemoryItem) -> list[Mark]:
-        """Return the marks that a purge of this item would have left (see `chatbot.memory.origins`)."""
+        """Return the marks that a purge of this item would have left (see `chatbot.memory.erasure`)."""
         if self.include_purged or not self.memory.tombstones.any():
             return []
         try:

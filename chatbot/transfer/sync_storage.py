@@ -16,7 +16,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from chatbot.errors import ConfigError, without_folders
-from chatbot.memory.origins import Mark, mark_of_deleted
+from chatbot.memory.erasure import Mark, mark_of_deleted
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Lines, Sessions

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from chatbot.chat.attached import framed
+from chatbot.chat.attached import document
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.memory_tools import memory_tools
 from chatbot.chat.prompt import PromptBundle, build_prompt, fit
@@ -82,7 +82,7 @@ async def test_what_fits_is_not_touched() -> None:
 
 
 async def test_a_document_is_cut_to_the_passage_that_answers() -> None:
-    file = Message("user", framed("notes.md", HAYSTACK), source="notes.md")
+    file = document("notes.md", HAYSTACK)
     question = Message("user", "Where is the bicycle?")
     [cut, asked], what = await _fitted(file, question)
     assert (asked, what) == (question, ["notes.md"])
@@ -131,7 +131,7 @@ async def test_what_no_cut_can_make_fit_is_an_error() -> None:
 
 async def test_earlier_exchanges_are_cut_before_they_are_left_out_and_stay_the_same() -> None:
     model = ScriptedModel(window=WINDOW)
-    file = Message("user", framed("notes.md", HAYSTACK), source="notes.md")
+    file = document("notes.md", HAYSTACK)
     before = [file, Message("user", "Where is the bicycle?"), Message("assistant", "In the cellar.")]
     prompts = [
         await build_prompt(model, "p", [*before, *more], tools=(), reply_tokens=200)

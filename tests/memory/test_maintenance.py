@@ -11,8 +11,8 @@ import pytest
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory import MemorySystem
+from chatbot.memory.maintenance import MaintenanceReport
 from chatbot.memory.memory import Memory
-from chatbot.memory.policy import MaintenanceReport
 from chatbot.memory.scope import Caller
 from chatbot.memory.upkeep import NAME
 from chatbot.stores.access import SENSITIVITIES

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from chatbot.attachments import named, split
 from chatbot.attachments.read import Upload, picture_of, upload_of
-from chatbot.chat.dialogue import USER, messages_of, tool_result_line, unanswered
+from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.messages import CallOptions, Image, Message, ToolSpec
@@ -35,6 +35,7 @@ _RESPONSE = "resp_"
 _ID_LENGTH = 32
 _LONGEST_RUN = 64
 """Number of the user's last messages by which a session is recognized."""
+_MOST_COMPARED = 8
 _SIDE_CALL = re.compile(r"\A\s*#+ .*<chat_history>.*</chat_history>", re.DOTALL)
 """Form of a message in which a front end quotes a conversation: a heading first, and the conversation as an element."""
 NEW = "new"
@@ -296,8 +297,8 @@ async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None
 async def _session_of(history: Sequence[Message], access: IdentityAccess) -> SessionHandle | None:
     """Return the one session of this caller that holds this history at its end, or a fork of one that holds it within.
 
-    If several fit equally, it is a fork of the one used last, or None if their replies are others. None also if there
-    is none, and for a caller who may not read.
+    If several fit equally, it is a fork of one with the last reply. None if there is none, and for a caller who may not
+    read.
     """
     run, own = _run(history), access.memory.caller.principal
     if not run:
@@ -311,41 +312,52 @@ async def _session_of(history: Sequence[Message], access: IdentityAccess) -> Ses
                 and _end_of(run, _noted(record)[1]) > 0
             ),
         )
-        alike = [record for record in found if _may_have_replies(run, _noted(record)[1])]
-        if len(found) > 1 and not alike:
-            return None
-        return await _from(alike or found, run, access) if found else None
-    except MissingRight:
-        return None  # a new session will do
+        alike = [record for record in found if _may_have_replies(run, _noted(record)[1])] or found
+        answered = None if len(alike) == 1 else list(_sent(history))[-1][1]
+        for record in alike[:_MOST_COMPARED]:
+            if (session := await _from(record, run, answered, access)) is not None:
+                return session
+    except MissingRight:  # a new session will do
+        return None
+    return None
 
 
 async def _from(
-    records: Sequence[SessionRecord], run: Sequence[_Exchange], access: IdentityAccess
+    record: SessionRecord, run: Sequence[_Exchange], answered: str | None, access: IdentityAccess
 ) -> SessionHandle | None:
-    """Return the session if it is the only one and ends with the run, else a fork of the first up to the run's end."""
-    session = await access.session(records[0].id)
-    noted, known = _noted(records[0])
+    """Return the session if it ends with the run, or a fork up to the end of the run; None if neither can be.
+
+    If other sessions have the run, too, `answered` is the last reply as the client sent it: then it is a fork, and of a
+    session with that reply alone.
+    """
+    session = await access.session(record.id)
+    noted, known = _noted(record)
     entries, end = await session.transcript_read_all(), _end_of(run, known)
-    if len(records) == 1 and end == len(known) and noted == len(entries) and not access.is_answered(session.id):
+    is_whole = end == len(known) and noted == len(entries) and not access.is_answered(session.id)
+    if answered is None and is_whole:
         return session
     kept = list(_kept(entries[:noted]))  # it may have gone on elsewhere
     kept = kept[: max(0, end - len(known) + len(kept))]  # those of the run from before the session are not in it
     if not kept or _digest_of(kept[-1][1]) != run[-1].user:
         return None
-    return await access.fork(session.id, at=sum(size for size, _ in kept))
+    reply = kept[-1][2]
+    if answered is not None and not (answered and reply and (answered in reply or reply in answered)):
+        return None
+    return await access.fork(session.id, at=sum(size for size, *_ in kept))
 
 
-def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str]]:
-    """Yield the exchanges of a transcript: how many entries, and what the user said."""
+def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
+    """Yield the exchanges of a transcript: the number of entries, the user's text, and the reply."""
     begins = [at for at, entry in enumerate(entries) if entry.role == USER]
     if begins and begins[0]:
         return
     for begin, end in zip(begins, [*begins[1:], len(entries)], strict=True):
-        yield end - begin, kept_text(entries[begin].content).strip()
+        said = [entry.content for entry in entries[begin:end] if entry.role == ASSISTANT]
+        yield end - begin, kept_text(entries[begin].content).strip(), "\n\n".join(said).strip()
 
 
 def _sent(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
-    """Yield the exchanges of a client's history: what the user said, and what was answered."""
+    """Yield the exchanges of a client's history: the user's text, and the reply."""
     asked: list[str] = []
     answered: list[str] = []
     for message in history:

@@ -61,9 +61,9 @@ class AskedResponse(wire.Asking):
         fields = {
             **{name: getattr(self, name) for name in wire.Asking.model_fields},
             "messages": messages,
-            "tools": self.tools and [{"type": "function", "function": tool} for tool in self.tools],
-            "tool_choice": _choice(self.tool_choice),
-            "response_format": _format((self.text or {}).get("format")),
+            "tools": self.tools and list(map(_translated, self.tools)),
+            "tool_choice": _translated(self.tool_choice),
+            "response_format": _translated((self.text or {}).get("format")),
             "max_completion_tokens": self.max_output_tokens,
             "reasoning_effort": (self.reasoning or {}).get("effort"),
             "logprobs": bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ()),
@@ -96,34 +96,23 @@ def _messages(instructions: str | None, given: str | list[dict[str, Any]]) -> li
 
 
 def _content(content: Any) -> Any:
-    return [_part(part) for part in content] if isinstance(content, list) else content
+    return list(map(_translated, content)) if isinstance(content, list) else content
 
 
-def _part(part: Any) -> Any:
-    match part:
+def _translated(given: Any) -> Any:
+    """Return a part of a message, a tool, a choice of one or a format as chat completions have it."""
+    match given:
         case {"type": "input_text" | "output_text"}:
-            return {**part, "type": "text"}
+            return {**given, "type": "text"}
         case {"type": "input_image"}:
-            return {"type": "image_url", "image_url": {"url": part.get("image_url"), "detail": part.get("detail")}}
+            return {"type": "image_url", "image_url": {"url": given.get("image_url"), "detail": given.get("detail")}}
         case {"type": "input_file"}:
-            return {"type": "file", "file": part}
-    return part
-
-
-def _choice(choice: Any) -> Any:
-    match choice:
-        case {"type": "function"}:
-            return {"type": "function", "function": choice}
+            return {"type": "file", "file": given}
+        case {"type": "function" | "json_schema" as kind}:
+            return {"type": kind, kind: given}
         case {"type": "allowed_tools", "tools": [*tools]}:
-            return {"type": "allowed_tools", "allowed_tools": {**choice, "tools": [_choice(tool) for tool in tools]}}
-    return choice
-
-
-def _format(wanted: Any) -> Any:
-    match wanted:
-        case {"type": "json_schema"}:
-            return {"type": "json_schema", "json_schema": wanted}
-    return wanted
+            return {"type": "allowed_tools", "allowed_tools": {**given, "tools": list(map(_translated, tools))}}
+    return given
 
 
 def _where(loc: tuple[int | str, ...], messages: list[dict[str, Any]]) -> tuple[Any, ...]:

@@ -95,6 +95,10 @@ def _function_name(name: str) -> str:
     return name
 
 
+def _id_in(value: object) -> object:
+    return value.get("id", value) if isinstance(value, dict) else value
+
+
 def _stops(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
@@ -291,12 +295,6 @@ class ResponseFormat(Lenient):
         return self.model_dump(exclude_none=True, by_alias=True)
 
 
-class ConversationReference(Lenient):
-    """A session, named as OpenAI names conversations."""
-
-    id: str
-
-
 class IdentityRequest(Lenient):
     """Fields of every request: identity and end user."""
 
@@ -316,8 +314,8 @@ class Asking(IdentityRequest):
     session_id: str | None = None
     """Answer in this session: its memory and transcript replace all messages before the last; `new` begins a session.
     The header `X-Chatbot-Session` does the same."""
-    conversation: str | ConversationReference | None = None
-    """The same as `session_id`."""
+    conversation: Annotated[str | None, BeforeValidator(_id_in)] = None
+    """The same as `session_id`, also as `{"id": …}`."""
     previous_response_id: str | None = None
     """Continue after that response: in its session, or in a fork if the session has continued since."""
     stream: Flag | None = False
@@ -424,15 +422,13 @@ class ReplyRequest(Asking):
             tool_choice=choice if tools else None,
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
         )
-        named = self.conversation
-        conversation = named.id if isinstance(named, ConversationReference) else named
         return Ask(
             messages=tuple(message.as_message() for message in self.messages),
             tools=tools,
             options=options,
             most_tokens=min(filter(None, (self.max_tokens, self.max_completion_tokens)), default=None),
             session=one_of(
-                **{"X-Chatbot-Session": session, "session_id": self.session_id, "conversation": conversation}
+                **{"X-Chatbot-Session": session, "session_id": self.session_id, "conversation": self.conversation}
             ),
             previous=self.previous_response_id,
             memory="off" if self.store is False else memory,

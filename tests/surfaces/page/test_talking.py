@@ -100,6 +100,22 @@ def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(page: Pag
     expect(page.locator(".question")).to_have_text(["first", "second"])
 
 
+def test_a_reply_that_ended_before_its_message_was_answered_is_announced(page: Page) -> None:
+    def answer_late(route: Route) -> None:
+        """Answer when the turn has ended, with the page or the part of it that the server makes then."""
+        answer = route.fetch()
+        session = answer.url.removesuffix("/say")
+        while "data-turn" in page.request.get(session).text():
+            page.wait_for_timeout(20)
+        key = route.request.headers.get("idempotency-key")
+        route.fulfill(response=route.fetch() if key else page.request.get(session, headers={"HX-Boosted": "true"}))
+
+    page.context.route("**/say", answer_late)
+    for text in ("first", "second"):  # by the form that begins a session, and in one
+        say(page, text)
+        expect(page.get_by_role("status")).to_have_text("The reply is complete.")
+
+
 def test_a_draft_is_there_again_after_leaving(page: Page) -> None:
     say(page, "first")
     box = page.get_by_label("Message", exact=True)

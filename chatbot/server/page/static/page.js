@@ -11,6 +11,7 @@
   const hasKeys = () => matchMedia("(hover: hover)").matches;
   const tabs = new BroadcastChannel("chatbot");
   let follows = true;
+  let isAwaited = false;  // a message was sent by its form: the next page says how the reply ended, if it has
 
   function toggleTheme() {
     const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -145,7 +146,8 @@
       item.article.remove();
       outbox.shift();
       htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
-      state(`${document.querySelector(".where")?.textContent ?? ""} is answering`);
+      if (at("live")) state(`${document.querySelector(".where")?.textContent ?? ""} is answering`);
+      else sayEnding();
       tabs.postMessage(at("log")?.dataset.session);
       toEnd();
     } catch (error) {
@@ -287,7 +289,7 @@
   document.addEventListener("submit", (event) => {
     if (event.target.id !== "composer") return;
     if (event.target.hasAttribute("hx-post")) { event.preventDefault(); event.stopImmediatePropagation(); send(event.target); }
-    else if (at("text").value.trim() || hasFiles()) { pendingOf(at("text").value); localStorage.removeItem(draftName()); }
+    else if (at("text").value.trim() || hasFiles()) { pendingOf(at("text").value); localStorage.removeItem(draftName()); isAwaited = true; }
   }, true);
 
   const SHORTCUTS = {
@@ -353,6 +355,8 @@
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.target !== document.body) return;
     if (!arrive()) window.scrollTo(0, 0);
+    if (isAwaited && !at("live")) sayEnding();
+    isAwaited = false;
     if (document.activeElement === document.body) {
       (document.querySelector("#edited, .chat #text") ?? at("main"))?.focus({ preventScroll: true });
     }
