@@ -200,15 +200,6 @@ async def test_namespaces_are_kept_apart_if_that_is_asked_for_and_else_memories_
     assert (again.memories, again.already) == (0, 2)
 
 
-async def test_what_is_known_already_is_not_counted_again_at_each_import(memory: MemorySystem, tmp_path: Path) -> None:
-    await memory.memory("chat").remember("likes tea")
-    path = _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea"))
-    for _ in range(3):
-        assert (await _import(memory, path)).already == 1
-    [row] = await memory.memory().every()
-    assert row.mention_count <= 2
-
-
 async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem, tmp_path: Path) -> None:
     facts = [
         exports.row(1, "x", subject="s" * 5_000),

@@ -181,7 +181,7 @@ async def test_what_somebody_said_himself_no_file_changes(memory: MemorySystem, 
     path = _write(tmp_path / "a.md", "# House\nblue\n# Car\nred")
     assert [await _came(memory, path) for _ in range(2)] == [(1, 0, 1), (0, 0, 2)]
     [house] = [row for row in await memory.memory().every() if row.title == "House"]
-    assert house.metadata == {"colour": "yes"}
+    assert (house.metadata, house.mention_count) == ({"colour": "yes"}, 0)
     _write(path, "# House\ngreen\n# Car\nred")
     assert await _came(memory, path) == (1, 0, 1)
     _write(path, "# House\ngreen\n# Car\nblue")
