@@ -183,7 +183,7 @@ class Sync:
             raise DamagedFile(f"{self.place.key}: {each.file} is invalid: {each.why}. Nothing was written")
         rows, sessions = self.storage.journal().touched(), self.storage.backend.sessions.ids()
         if {*rows} - batch.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
-            raise ConfigError(f"the target holds what {self.place.key} does not: nothing was written. Use an empty one")
+            raise ConfigError(f"the target has data that {self.place.key} lacks: nothing was written. Use an empty one")
 
     def _settle(self, names: Sequence[str]) -> None:
         """Check which of our files are there. If one is lost, or a server took others, everything is given again.
