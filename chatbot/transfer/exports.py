@@ -121,7 +121,7 @@ async def export_loose(memory: MemorySystem, project: str | None = None) -> Memo
 
 
 async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
-    """Return the current rows that match, with their facts; for all, a project or a session also those of no source.
+    """Return the current rows that match, with their facts; for all, a project or a session also facts without source.
 
     Rows are without the paths that they were imported from, which reveal the folders of this machine.
     """

@@ -361,7 +361,7 @@ class Sync:
                 yield untrusted.GoneLine(ids, alone)
         sessions: dict[str, str] = {}
         async for record, content, given in self._sessions.changed(self.known, is_own=self.is_own, progress=self._tell):
-            sessions[record.id] = union.said_of_session(record, content)  # of several lines the last one says it
+            sessions[record.id] = union.said_of_session(record, content)  # the last of several lines counts
             yield given
         self.report.given["sessions"] = len(sessions)
         self.said += sessions.values()
