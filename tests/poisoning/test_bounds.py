@@ -8,7 +8,7 @@ from chatbot.chat.governor import LONGEST_JUDGED, judge
 from chatbot.memory.orders import form_in, plain_orders
 from tests.poisoning.suite import VIEW, row_with
 
-LONG = 100_000
+LONG = 40_000
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_no_text_takes_long(unit: str) -> None:
     started = time.process_time()
     form_in((text,))
     judge(row_with(("narrative",), (text[:LONGEST_JUDGED],)), VIEW)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 2
 
 
 def test_the_plain_orders_are_few_and_different() -> None:
