@@ -348,7 +348,7 @@ def _sync(parser: argparse.ArgumentParser) -> None:
 
 
 class Command(NamedTuple):
-    """One command: the function that runs it, in `chatbot.cli`, its help, and what adds its arguments."""
+    """One command: the function that runs it, in `chatbot.cli`, its help, and the function that adds arguments."""
 
     runs: str
     summary: str
