@@ -8,8 +8,6 @@ from chatbot.chat.governor import LONGEST_JUDGED, judge
 from chatbot.memory.orders import form_in, plain_orders
 from tests.poisoning.suite import VIEW, row_with
 
-LONG = 40_000
-
 
 @pytest.mark.parametrize(
     "unit",
@@ -19,10 +17,10 @@ LONG = 40_000
      " " * 299 + "\n", *(begin + " " * LONGEST_JUDGED for begin in ("<|", "[|", "<", "[", "user", "(", "&#", "</"))],
 )  # fmt: skip
 def test_no_text_takes_long(unit: str) -> None:
-    text = (unit * (LONG // len(unit) + 1))[:LONG]
+    text = (unit * (LONGEST_JUDGED // len(unit) + 1))[:LONGEST_JUDGED]
     started = time.process_time()
     form_in((text,))
-    judge(row_with(("narrative",), (text[:LONGEST_JUDGED],)), VIEW)
+    judge(row_with(("narrative",), (text,)), VIEW)
     assert time.process_time() - started < 2
 
 
