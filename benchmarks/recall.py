@@ -72,8 +72,7 @@ class Ours:
     def build(self, rows: list[str], folder: Path) -> int:
         self.folder = folder
         self.usual = terms(rows[0])[:1]
-        index = TextIndex(FolderShelf(folder))
-        index.open()
+        index = TextIndex.opened(FolderShelf(folder))
         for plan in index.rebuild_plans(len(rows)):
             written = index.write(plan, [(n, n, {"narrative": terms(rows[n])}) for n in range(plan.start, plan.end)])
             assert written
@@ -83,8 +82,7 @@ class Ours:
         return size_of(folder)
 
     def reopen(self) -> None:
-        self.index = TextIndex(FolderShelf(self.folder))
-        self.index.open()
+        self.index = TextIndex.opened(FolderShelf(self.folder))
         self.index.ranked(self.usual, self.visible)  # so that all but the question's own postings is ready
 
     def search(self, question: str) -> object:
@@ -237,8 +235,7 @@ def put_one_more(corpus: Corpus, ours: Ours) -> None:
     print(f"  after one more row {statistics.median(again) / warm:.2f} x warm", end="; ")
     print(f"what is missing is known in {(time.process_time() - started) * 1e6:.0f} us", end="; ")
     started = time.process_time()
-    index = TextIndex(FolderShelf(ours.folder))
-    index.open()
+    TextIndex.opened(FolderShelf(ours.folder))
     print(f"opened and verified in {(time.process_time() - started) * 1e3:.1f} ms")
 
 

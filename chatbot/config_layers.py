@@ -297,9 +297,9 @@ def _parts(kind: Any, value: Any) -> Iterator[tuple[str, Any, Any]]:
 def _unknown(place: tuple[str, ...], known: Sequence[str], layers: _Layers) -> ConfigError:
     hint = did_you_mean(place[-1], known)
     if place[0] in OF_IDENTITY:
-        hint = ": it belongs into an identity.toml"
+        hint = ": it belongs in an identity.toml"
     elif place[0] in NAMED_BY and place[-1] in ProviderSettings.__struct_fields__:
-        hint = ": it belongs into [providers.NAME], the table of the model's provider"
+        hint = ": it belongs in [providers.NAME], the table of the model's provider"
     return _error(layers, place, f"unknown setting {_dotted(place)}{hint}")
 
 

@@ -798,7 +798,7 @@ async def get_profile_history(context: Context, key: ProfileKey, ask: AskOwn = (
     http="PUT /v1/profile/{key}",
     tool="memory_profile_set",
     model=False,
-    brief="Propose a value for a key of the profile: it holds once the person accepts it",
+    brief="Propose a value for a key of the profile: it is valid once the person accepts it",
     examples=("profile set home Lisbon --since 2025-12-01", "profile set allergy peanuts --also --sensitivity private"),
 )
 async def set_profile(

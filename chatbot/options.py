@@ -217,7 +217,7 @@ class Setup(Struct, frozen=True):
     def _wrong(self, place: tuple[str, ...], error: Exception) -> ConfigError:
         message = str(error)
         if not self.settings.is_chosen and "not found: it should have" in message:
-            message += "; plug-ins beside a file that was only found are loaded after `chatbot config trust`"
+            message += "; plug-ins next to a file that was only found are loaded after `chatbot config trust`"
         return self.settings.wrong(place, message)
 
     def open_memory(

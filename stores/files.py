@@ -283,7 +283,7 @@ class Folder:
         if b"\n" in lost:  # more than half a header: worth keeping
             aside = aside_of(file.name)
             self.create(aside, lost)
-            logger.warning("the last entry of %s was cut off: what was written of it is kept as %s", path, aside)
+            logger.warning("the last entry of %s was cut off: the part that was written is kept as %s", path, aside)
         elif cut:
             logger.warning("cut %d bytes of an incomplete write off the end of %s: %r", cut, path, lost[:80])
         if cut:

@@ -49,7 +49,7 @@ Change = Callable[[bytes, int], bytes | None]
 
 
 class Writing(Protocol):
-    """Exclusive access to change the log, whose end is whole: a line that a killed process left torn was ended."""
+    """Exclusive access to change the log. If a killed process left a torn line at its end, that line was ended."""
 
     def append(self, event: Event) -> Place:
         """Add the event's line and return its place. Everyone may read it now; it is durable after `sync`."""

@@ -70,7 +70,7 @@ class Closable(AsyncResource):
     def check_open(self) -> None:
         """Raise `ClosedResource` after `aclose`."""
         if self.is_closed:
-            raise ClosedResource(f"{type(self).__name__} is closed: open it again to go on")
+            raise ClosedResource(f"{type(self).__name__} is closed: open it again to continue")
 
     @classmethod
     def _guarding(cls, operation: Operation) -> Operation:

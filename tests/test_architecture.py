@@ -71,22 +71,20 @@ def test_a_light_module_loads_nothing_heavy_nor_does_the_use_of_a_session(tmp_pa
     assert told & HEAVY == set(), "import each of them in a fresh interpreter to see which one it is"
 
 
-def test_only_serving_loads_a_web_framework() -> None:
-    modules = "chatbot.runtime, chatbot.cli.repl.loop, chatbot.cli.serve, chatbot.cli.users"
-    assert _loaded_by(f"import {modules}") & {"fastapi", "starlette", "uvicorn"} == set()
-
-
 def test_a_command_starts_without_what_only_turns_and_servers_need() -> None:
     late = {
+        "fastapi",
         "litellm",
         "pydantic",
+        "starlette",
+        "uvicorn",
         "whoosh",
         "mcp",
         "opentelemetry",
         "chatbot.memory.orders",
         "chatbot.stores.observations",
     }
-    modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.memory.command"
+    modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.memory.command, chatbot.cli.serve, chatbot.cli.users"
     assert _loaded_by(f"import {modules}") & late == set()
 
 

@@ -71,7 +71,7 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
     ("text", "words"),
     [
         ("modle = 1", r"config\.toml: unknown setting 'modle': did you mean 'model'\?"),
-        ("persona = 'x'", r"config\.toml: unknown setting 'persona': it belongs into an identity\.toml"),
+        ("persona = 'x'", r"config\.toml: unknown setting 'persona': it belongs in an identity\.toml"),
         ("[model]\nnmae = 'x'", r"config\.toml: unknown setting 'nmae' in \[model\]: did you mean 'name'\?"),
         ("[agents.chat]\nmemroy = []", r"'memroy' in \[agents\.chat\]: did you mean 'memory'\?"),
         ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': expected `float`"),

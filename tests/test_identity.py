@@ -68,7 +68,7 @@ def test_a_link_out_of_the_folder_of_identities_is_refused(tmp_path: Path) -> No
         ("identity = 'other'", "cannot set 'identity'"),
         ("[providers.openai]\napi_key = 'env:SOME_KEY'", "cannot set 'providers'"),
         ("[providers.openai]\nmemory = true", "cannot set 'providers'"),
-        ('[model]\napi_base = "http://eve.example"', "it belongs into .providers.NAME."),
+        ('[model]\napi_base = "http://eve.example"', "it belongs in .providers.NAME."),
         ("persona =", "not valid TOML"),
         ("persna = 'x'", "did you mean 'persona'"),
         ("xyzzy = 'x'", "choose from agents, budget, clearance, description, embedding, .*, persona,"),

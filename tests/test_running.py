@@ -5,11 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.nightly
 def test_what_is_marked_nightly_runs_when_asked_for_and_the_header_says_so() -> None:
     arguments = ["-n0", "--collect-only", "-q", "-v", "tests/models/test_probes.py"]
     done = subprocess.run(

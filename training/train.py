@@ -156,7 +156,7 @@ class Trainer:
         return {"encoder": ENCODER, "lines": digest(), "heads": kept}
 
     def report(self) -> None:
-        """Print what heads make of the lines when they were not trained on them."""
+        """Print how heads judge the lines when they were not trained on them."""
         kept = self.train()["heads"]
         for name, plan in PLANS.items():
             truth = said_by(plan, self.lines[name])

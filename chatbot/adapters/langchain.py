@@ -51,7 +51,7 @@ class MemoryHistory(BaseChatMessageHistory):
         self._run(lambda session: self._memory.append(session, map(entry_of, items)))
 
     def clear(self) -> None:
-        """Remove every message. What is remembered of them stays."""
+        """Remove every message. Memories of them stay."""
         self._run(lambda session: session.transcript_clear())
 
     def _run(self, work: Callable[[SessionHandle], Awaitable[Done]]) -> Done:

@@ -184,7 +184,7 @@ class Calls:
         """
         tokens, room = await self.model.count_tokens(messages), await self.room(reply_tokens)
         if tokens > room:
-            raise ContextTooLong(f"{self.model.name} has no room for a prompt of {tokens} tokens: it has {room}")
+            raise ContextTooLong(f"{self.model.name} has no room for a prompt of {tokens} tokens: only for {room}")
 
         async def reply(schema: Mapping[str, Any] | None) -> str:
             stream = self.stream(purpose, messages, prompt_tokens=tokens, reply_tokens=reply_tokens, schema=schema)

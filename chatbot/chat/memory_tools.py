@@ -323,7 +323,7 @@ def listed(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Answer
         if kept and room < 0:
             break
         kept.append(row)
-    notes = [f"{len(rows) - len(kept)} more did not fit: ask for fewer, or for those alone"] if kept != rows else []
+    notes = [f"{len(rows) - len(kept)} more did not fit: ask for fewer, or only for those"] if kept != rows else []
     return framed(**{name: kept}, **parts, **({"notes": notes} if notes else {}))
 
 

@@ -264,7 +264,7 @@ class Turn:
                 self._emit(ClientCall(call))
         elif calls:
             self.receipt.finish = "tool_limit"
-            self._notice("the model still asks for tools: raise tool_steps to let it go on")
+            self._notice("the model still asks for tools: raise tool_steps to let it continue")
         elif not said:
             self.receipt.finish = "empty"
             self._notice("the model returned an empty reply")
@@ -352,7 +352,7 @@ class Turn:
                 is_saved = self._transcript.written > 0
                 self._summary = await summarize_episode(self._session, self._window.since, save=is_saved)
         except StoreError as error:
-            self._notice(f"what came before cannot be summed up: {error}")
+            self._notice(f"earlier messages cannot be summarized: {error}")
         if self._memory and self._client.recalls:
             self._earlier = disclosed(self._memory.earlier, self._model.disclosure)
 

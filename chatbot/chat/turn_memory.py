@@ -183,10 +183,7 @@ class TurnMemory:
         hits = tuple(each for each in found if each.id not in repeated)
         if choose is not None and kept is not None:
             hits = tuple(await choose(kept, hits, most, self._clock()))
-        begins = len(said) == 1
-        due = [task.id for task in await self._memory.tasks(surface=STARTUP)][:_TASKS_SHOWN] if begins else []
-        tasks = await self._memory.get(due, count_use=False) if due else []
-        index = await self._index() if begins else []
+        tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
         pinned = await self._pinned({*in_window, *(row.id for row, _ in rows)}, shown)
@@ -407,10 +404,12 @@ class TurnMemory:
             if {row.id: row.hash for row in rows} != given:
                 self.earlier = PromptMemory()
 
-    async def _index(self) -> Sequence[Observation]:
-        """Return lasting rows, newest first, so that a model knows what it can ask for."""
+    async def _at_the_beginning(self) -> tuple[Sequence[Observation], Sequence[Observation]]:
+        """Return what the first turn of a session shows unasked: open tasks, and the newest lasting rows."""
+        due = [task.id for task in await self._memory.tasks(surface=STARTUP)][:_TASKS_SHOWN]
+        tasks = await self._memory.get(due, count_use=False) if due else []
         most = self._settings.index_rows
-        return (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
+        return tasks, (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
 
     async def _shown(self, since: datetime | None) -> Mapping[str, datetime]:
         """Return the rows that the window shows anyway, with their times: exchanges, captures of them and of tools."""

@@ -34,8 +34,10 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """Build the grammar; `command` is None for the chat itself.
 
     With `argv`, commands that it cannot name are left out, and so are the actions of `memory` and `sessions`: building
-    them all takes time.
+    them all takes time. If it names none, all are built: the error names the nearest.
     """
+    if argv is not None and (first := _first_word(argv)) < len(argv) and argv[first] not in COMMANDS:
+        argv = None
     parser: argparse.ArgumentParser = Parser(
         prog="chatbot",
         description="A chat bot that remembers, keeps its memory in plain files,\nand runs on any model.",
@@ -76,7 +78,7 @@ def _may_name(argv: Sequence[str], command: str) -> bool:
     first = _first_word(argv)
     if not {"-h", "--help"}.isdisjoint(argv[:first]):
         return True
-    return command in argv if argv[first : first + 1] and argv[first] in COMMANDS else first < len(argv)
+    return command in argv[first:]
 
 
 _DEFAULTS = {
@@ -346,7 +348,7 @@ def _sync(parser: argparse.ArgumentParser) -> None:
 
 
 class Command(NamedTuple):
-    """One command: the function that runs it, in `chatbot.cli`, its help, and what adds its arguments."""
+    """One command: the function that runs it, in `chatbot.cli`, its help, and the function that adds arguments."""
 
     runs: str
     summary: str

@@ -54,7 +54,7 @@ OF_MEMORY: Mapping[str, OwnVerb] = {
     "export": OwnVerb("chatbot.cli.sessions.moving:export_memory", _FILES),
     "extract": OwnVerb("chatbot.cli.memory.changing:extract", "calls a model, and bills it"),
     "stats": OwnVerb("chatbot.cli.memory.results:stats", "counts days and bytes, too"),
-    "reindex": OwnVerb(f"{_CHANGING}:reindex", "works on the index, which is no part of a memory"),
+    "reindex": OwnVerb(f"{_CHANGING}:reindex", "works on the index, which is not part of a memory"),
 }
 """Own verbs of `chatbot memory`."""
 

@@ -7,9 +7,10 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 _SMALLEST, _LARGEST = sys.float_info.min, sys.float_info.max
@@ -114,9 +115,20 @@ _CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choos
 class Parser(argparse.ArgumentParser):
     """Parser that names the nearest command, and reports errors as JSON when `--json` is given."""
 
+    actions: Mapping[str, Any] = MappingProxyType({})
+    """The parsers of its actions."""
+
+    def add_subparsers(self, **named: Any) -> Any:
+        """Keep the actions, which errors name."""
+        added = super().add_subparsers(**named)
+        self.actions = added.choices
+        return added
+
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with status 2."""
-        message = _CHOICE.sub(_nearest, message)
+        message = _CHOICE.sub(self._nearest, message)
+        if message.endswith("are required: ACTION"):
+            message = f"name an action: {', '.join(self.actions)}"
         if "--json" not in sys.argv:
             super().error(message)
         from chatbot.cli.output import complain
@@ -125,15 +137,15 @@ class Parser(argparse.ArgumentParser):
         complain(InvalidValue(f"{message}: see {self.prog} --help"), as_json=True)
         self.exit(2)
 
+    def _nearest(self, wrong: re.Match[str]) -> str:
+        from difflib import get_close_matches
 
-def _nearest(wrong: re.Match[str]) -> str:
-    from difflib import get_close_matches
-
-    known = re.findall(r"[\w.-]+", wrong["known"])
-    near = [each for each in _MEANT.get(wrong["typed"], ()) if each in known]
-    near = near or get_close_matches(wrong["typed"], known, n=1, cutoff=0.6)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose from {', '.join(known)}"
-    return f"invalid choice {wrong['typed']!r}: {hint}"
+        typed, known = wrong["typed"], re.findall(r"[\w.-]+", wrong["known"])
+        near = [each for each in _MEANT.get(typed, ()) if each in known]
+        near += [f"{name} {typed}" for name, below in self.actions.items() if typed in below.actions]
+        near = near or get_close_matches(typed, known, n=1, cutoff=0.6)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose from {', '.join(known)}"
+        return f"invalid choice {typed!r}: {hint}"
 
 
 def flag(parser: argparse._ActionsContainer, *names_and_help: str, action: str = "store_true", **more: Any) -> None:

@@ -98,7 +98,7 @@ def _add_upkeep(verbs: Verbs) -> None:
     verbs.add("stats", "show how much is remembered, and its size", "stats")
     reindex = verbs.add("reindex", "rebuild the search index", "reindex")
     flag(reindex, "--embed", "also embed memories that have no vector yet")
-    flag(reindex, "--all", "also embed every memory anew")
+    flag(reindex, "--all", "also embed all memories again")
 
 
 def add_import(parser: argparse.ArgumentParser) -> None:

@@ -87,7 +87,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         rule = memory.get("withheld", {}).get("rule", "")
         say_marked(f"in the prompt: {line}{f' ({rule})' if 'withheld' in line else ''}")
     if tokens := receipt.get("tokens"):
-        say_marked("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
+        say_marked(_parts_of({name.removesuffix("_reserve"): count for name, count in tokens.items()}))
     window = receipt.get("window", {})
     if entries := window.get("entries", 0):
         since, until = (_minute(window.get(end)) for end in ("from", "to"))
@@ -157,14 +157,18 @@ async def run_prompt(args: argparse.Namespace) -> None:
                 say_marked(f"in the prompt: {line}")
 
 
+def _parts_of(tokens: Mapping[str, int]) -> str:
+    """Return the tokens of each part of a prompt, in words."""
+    return "tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items())
+
+
 def _show(bundle: PromptBundle) -> None:
     for message in bundle.messages:
         said = message.content or ", ".join(f"{call.name}({call.arguments})" for call in message.tool_calls)
         say(f"--- {message.role}")
         say(printable(said))
     say("---")
-    parts = " · ".join(f"{name} {count:,}" for name, count in bundle.parts.items())
-    say(f"tokens: {parts} · reply {bundle.reply_tokens:,} of a window of {bundle.context_window:,}")
+    say(f"{_parts_of({**bundle.parts, 'reply': bundle.reply_tokens})} of a window of {bundle.context_window:,}")
     if bundle.dropped:
         say(f"left out, as the window is full: {', '.join(bundle.dropped)}")
 

@@ -55,7 +55,7 @@ class Capture(Hook):
             return
         run = ToolRun.of(event.result)
         if not is_memory_tool(run.tool):
-            gate: Memorability | None = self.context.capabilities.find(MEMORABILITY)
+            gate: Memorability | None = self.context.capabilities.get(MEMORABILITY)
             await keep_run(session.memory, run, gate=gate, before=self._captured(session.id))
         else:
             await _mark_milestone(session.memory, run, await _tasks(session, run))
@@ -127,7 +127,7 @@ class Memorable(PassiveHook):
 
     def __init__(self, context: HookContext, *, threshold: Annotated[float, Meta(ge=0, le=1)] = GATE) -> None:
         super().__init__(context)
-        context.capabilities.provide(MEMORABILITY, Memorability(threshold))
+        context.capabilities[MEMORABILITY] = Memorability(threshold)
 
 
 def exchange_gate(config: Config, agent: str, *, beside: Path | None = None) -> Memorability | None:
@@ -153,7 +153,7 @@ class Maintenance(Hook):
         settings = context.config.maintenance
         self._policy = settings
         self._every = timedelta(hours=getattr(settings, self.every))
-        context.capabilities.provide(f"memory.{self.part}", self.run)
+        context.capabilities[f"memory.{self.part}"] = self.run
 
     async def handle(self, event: SessionStart | SessionEnd) -> Any:
         """Maintain the memory that the session uses, if it uses one."""

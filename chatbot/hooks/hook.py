@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache, partial
 from itertools import count, islice
@@ -38,24 +38,6 @@ from chatbot.stores.plugins import PluginPoint, checked_settings, open_place, re
 State = TypeVar("State")
 
 
-class Capabilities:
-    """Functions that hooks provide to each other, by name."""
-
-    def __init__(self) -> None:
-        self._provided: dict[str, Any] = {}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._provided)
-
-    def provide(self, name: str, what: Any) -> None:
-        """Provide something under a name, in place of an earlier one."""
-        self._provided[name] = what
-
-    def find(self, name: str) -> Any | None:
-        """Return the capability of that name, or None. Call it when it is needed: hooks are made in any order."""
-        return self._provided.get(name)
-
-
 class HookContext(Struct, frozen=True):
     """The identity that a hook is made for, and the objects that it may use."""
 
@@ -68,7 +50,8 @@ class HookContext(Struct, frozen=True):
     ledger: Ledger
     """The identity's bill: a hook records its model calls here, with its own purpose."""
     clock: Callable[[], datetime]
-    capabilities: Capabilities = field(default_factory=Capabilities)
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    """What hooks provide to each other, by name. Look it up when it is needed: hooks are made in any order."""
     publisher: Publisher = field(default_factory=Publisher)
     """The bus, to publish events: any object with a `topic`, a `session` and an `at`."""
 
@@ -137,7 +120,7 @@ class ExchangeStep(PassiveHook):
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
-        context.capabilities.provide(EXCHANGE, True)  # noqa: FBT003 - a turn asks only whether it is there
+        context.capabilities[EXCHANGE] = True
 
 
 _KEPT = 50

@@ -269,7 +269,7 @@ class Hooks(Bus, AsyncResource):
         super().__init__(Failures(home), context.clock)
         self._beside = plugins_beside
         self.capabilities = context.capabilities
-        self.capabilities.provide(MEMORY_STORE, context.memory)
+        self.capabilities[MEMORY_STORE] = context.memory
         self._observer = observer
         self._context = replace(context, publisher=self)
         self._hooks: list[tuple[Hook, float]] | None = None
@@ -291,7 +291,7 @@ class Hooks(Bus, AsyncResource):
 
     def find(self, capability: str) -> Any | None:
         """Return the capability of that name, or None."""
-        return self.capabilities.find(capability)
+        return self.capabilities.get(capability)
 
     def notify(self, event: MemoryEvent) -> None:
         """Call the hooks in the background for an operation on memory; none before the first turn."""

@@ -53,7 +53,7 @@ class Episodes(Hook):
         self._model = ExtractionModel(context)
         self._tried: dict[str, datetime] = {}
         if context.config.extraction.summaries:
-            context.capabilities.provide(SUMMARY, self.summarize)
+            context.capabilities[SUMMARY] = self.summarize
 
     async def handle(self, event: TurnEnd) -> None:
         """Ask for a summary if enough has left the window since the last one."""
@@ -139,7 +139,7 @@ class Summarize(Hook):
         if request:
             decisions, open_items = await _decided(session), await _open(session)
             await session.memory.summarize_session(request, outcome, decisions=decisions, open_items=open_items)
-            by_model = self.context.capabilities.find(SUMMARY)
+            by_model = self.context.capabilities.get(SUMMARY)
             if by_model is not None and (found := await by_model(session, entries)) is not None:
                 parts = {"decisions": found.decisions, "open_items": found.open_items}
                 await session.memory.summarize_session(found.request or request, found.outcome, **parts)

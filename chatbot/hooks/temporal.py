@@ -69,7 +69,7 @@ class Boundaries(Hook):
         super().__init__(context)
         self._window = per_session(lambda: TopicWindow(window, threshold))
         self._latest = per_session(list[datetime | None])
-        context.capabilities.provide("memory.boundaries", self.latest)
+        context.capabilities["memory.boundaries"] = self.latest
 
     async def handle(self, event: ToolPost | TurnEnd) -> None:
         """Add a tool run or an exchange to the window, and keep the boundary that it reveals."""
@@ -189,7 +189,7 @@ class Temporal(PassiveHook):
         super().__init__(context)
         self._places = dict(zip(SCALES, places, strict=True))
         self._margin = margin
-        context.capabilities.provide(CHOOSE, self.choose)
+        context.capabilities[CHOOSE] = self.choose
 
     async def choose(
         self, session: SessionHandle, hits: Sequence[RankedMemory], most: int, now: datetime
@@ -197,7 +197,7 @@ class Temporal(PassiveHook):
         """Return at most `most` of the hits, which are given best first."""
         if len(hits) <= most:
             return hits
-        boundaries = self.context.capabilities.find("memory.boundaries")
+        boundaries = self.context.capabilities.get("memory.boundaries")
         episode = None if boundaries is None else await boundaries(session)
         scored = [(hit.score, _scale(hit, session, now, episode)) for hit in hits]
         return [hits[at] for at in allocated(scored, most, places=self._places, margin=self._margin)]

@@ -414,8 +414,8 @@ def answer_schema(operation: Operation) -> Schema:
 def _result_of(operation: Operation) -> tuple[str, str]:
     """Return the names of the result's type and, for a list, of its items; as text, as not all are imported there."""
     written = inspect.signature(operation.function).return_annotation
-    kind, _, item = str(getattr(written, "__name__", written)).partition("[")
-    return kind, item.removesuffix("]")
+    kind, _, item = str(getattr(written, "__name__", written)).removesuffix("]").partition("[")
+    return kind.rpartition(".")[2], item.rpartition(".")[2]
 
 
 def _list_of(item: Schema) -> Schema:

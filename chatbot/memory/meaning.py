@@ -291,7 +291,7 @@ class Meaning(AsyncResource):
         except TimeoutError as error:
             if isinstance(error, ChatbotError):
                 raise
-            raise ModelTimeout(f"{self._embedder.name}: nothing came for {self._timeout_s:g} s") from error
+            raise ModelTimeout(f"{self._embedder.name}: no answer for {self._timeout_s:g} s") from error
 
     async def _plain(self, texts: Sequence[str]) -> tuple[list[Vector], Usage]:
         answer = await self._embedder.embed(texts)
@@ -323,7 +323,7 @@ class Meaning(AsyncResource):
         self._paused_until = time.monotonic() + self._pause_s
         if str(error) != self._noticed:
             self._noticed = str(error)
-            self._notice(f"memory is searched by words alone: {error}")
+            self._notice(f"memory is searched only by words: {error}")
 
     def _is_paused(self) -> bool:
         return time.monotonic() < self._paused_until

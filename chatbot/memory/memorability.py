@@ -43,7 +43,7 @@ _MOST_COMPARED = 2_000
 
 
 class Memorability(Struct, frozen=True):
-    """The gate: the least score to be remembered."""
+    """The gate: the minimum score to be remembered."""
 
     gate: float = GATE
 

@@ -51,7 +51,7 @@ PROPOSED = "proposed line"
 _BY_PERSON, _BY_MODEL = "person", "model"
 _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges in which the person speaks; statements from others are only proposed."""
-ONLY_PROPOSED = "only proposed: it holds once the person accepts it"
+ONLY_PROPOSED = "only proposed: it is valid once the person accepts it"
 _BEGINNING = 4
 """Number of first letters that two forms of a word share."""
 

@@ -451,7 +451,7 @@ def _entered(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitabl
     @wraps(operation)
     async def entered(self: Any, *arguments: Any, **options: Any) -> Any:
         if self.is_closed:
-            raise ClosedResource(f"{type(self).__name__} is closed: open it again to go on")
+            raise ClosedResource(f"{type(self).__name__} is closed: open it again to continue")
         observer = self.caller.observer
         if observer is None:
             return await operation(self, *arguments, **options)

@@ -309,7 +309,7 @@ class TurnOrder:
             while not await self._attempt(reads):
                 if time.monotonic() > give_up:
                     raise StoreBusy(
-                        f"another process has been taking a turn in this session for {self._patience_s:g} s: "
+                        f"another process has been running a turn in this session for {self._patience_s:g} s: "
                         "wait for it, or end it"
                     )
                 await asyncio.sleep(pause)

@@ -64,7 +64,7 @@ class ModelRequest(AsyncResource):
                     self.stream = _steady(await self._litellm.acompletion(**self._request))
                 return await anext(self.stream, None)
         except TimeoutError:
-            failure = ModelTimeout(f"{self._name}: nothing came for {self._timeout_s:g} s")
+            failure = ModelTimeout(f"{self._name}: no answer for {self._timeout_s:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
             said_of = self._name if self.stream is None else f"{self._name}: the reply broke off"
             failure = translate(error, said_of, self._secrets())

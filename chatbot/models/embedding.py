@@ -111,7 +111,7 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
                 found = await litellm.aembedding(**self._request(texts), timeout=_TIMEOUT_S + PATIENCE_S)
             return EmbeddingResult(self._vectors(found, len(texts)), self._usage(litellm, found, texts))
         except TimeoutError:
-            failure = ModelTimeout(f"{self.name}: nothing came for {_TIMEOUT_S:g} s")
+            failure = ModelTimeout(f"{self.name}: no answer for {_TIMEOUT_S:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
             failure = translate(error, self.name, self.provider.secrets())
         raise self.provider.explained(failure)

@@ -349,7 +349,7 @@ class Llama:
             except InterruptedError:
                 self._context.cancel = False  # it may be left from a generation that has ended
             except (ValueError, RuntimeError) as error:
-                raise ProviderFailed(f"llama.cpp cannot go on with {self._path.name}: {error}") from error
+                raise ProviderFailed(f"llama.cpp cannot continue with {self._path.name}: {error}") from error
             else:
                 return True
         return False

@@ -216,7 +216,7 @@ class LocalModel(Model):
             async with asyncio.timeout(self._settings.timeout_s):
                 return await anext(pieces, None)
         except TimeoutError:
-            raise ModelTimeout(f"{self.name}: nothing came for {self._settings.timeout_s:g} s") from None
+            raise ModelTimeout(f"{self.name}: no answer for {self._settings.timeout_s:g} s") from None
 
     async def aclose(self) -> None:
         """Release the model; the weights are freed with their last user."""

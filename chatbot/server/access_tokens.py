@@ -144,7 +144,7 @@ class Tokens:
         def changed(data: bytes | None) -> bytes:
             tokens = change(self._parsed(data))
             if len(tokens) > _MOST:
-                raise InvalidValue(f"{_MOST:,} tokens exist, the most allowed: revoke some")
+                raise InvalidValue(f"{_MOST:,} tokens exist, the maximum: revoke some")
             written = {"version": VERSION, "tokens": [token.as_json() for token in tokens]}
             return json.dumps(written, indent=2, ensure_ascii=False).encode() + b"\n"
 

@@ -184,7 +184,7 @@ class Accounts:
             if quota is not None:
                 quotas[digest_of(namespace)] = checked(quota)
             if len(quotas) > _MOST:
-                raise InvalidValue(f"{_MOST:,} users have a quota of their own, the most allowed: remove some")
+                raise InvalidValue(f"{_MOST:,} users have a quota of their own, the maximum: remove some")
             stored = {"version": 1, "users": {digest: asdict(each) for digest, each in quotas.items()}}
             return json.dumps(stored, indent=1).encode() + b"\n"
 

@@ -144,7 +144,7 @@ class Doors:
         values = headers.getlist("host")
         name = _host_name(values[0]) if len(values) == 1 else None
         if name is None or not (name in self._hosts or (self._takes_addresses and _is_address(name))):
-            raise Problem(421, "host_not_allowed", "this server does not go by that name: see allowed_hosts")
+            raise Problem(421, "host_not_allowed", "that is not a name of this server: see allowed_hosts")
 
     def _check_site(self, scope: Scope, headers: Headers) -> None:
         """Refuse requests of other sites' pages, except following a link to this server."""

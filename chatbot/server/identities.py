@@ -159,7 +159,7 @@ class Identities(AsyncResource):
             logger.warning("%s cannot be made ready: %s", self.setup.identity.name, error)
 
     async def aclose(self) -> None:
-        """Stop the turns under way, then close every identity. May be called twice."""
+        """Stop the running turns, then close every identity. May be called twice."""
         await cancelled({*self.at_work, *filter(None, [self._tidying])})
         await self.turns.aclose()
         self._chats.clear()

@@ -205,7 +205,7 @@ class RemoteTurn:
     async def ended(self) -> TurnResult:
         """Return the result, once `events` has ended. Raises `TurnStopped` and `TurnLost`."""
         if self._kept is None:
-            raise TurnLost("the server that wrote this reply has stopped before its end: your message is kept")
+            raise TurnLost("the server that wrote this reply stopped before the end: your message is kept")
         ended = await self._kept.ended()
         if ended.receipt["finish"] == "cancelled":
             raise TurnStopped(_STOPPED)

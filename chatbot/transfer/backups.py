@@ -114,7 +114,7 @@ def verified(file: BinaryIO, key: str) -> Backup:
         head = msgspec.json.decode(place.read(_HEAD), type=Backup)
         parse_time(head.made_at)
     except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"{key} is not a whole backup of chatbot: {error}") from error
+        raise DamagedFile(f"{key} is not a complete backup of chatbot: {error}") from error
     if head.version > VERSION:
         raise LaterFormat(f"{key} was written by a later release: upgrade chatbot to restore it")
     if sorted(place.names()) != sorted([*head.files, _HEAD]) or NAME not in head.files:
@@ -148,7 +148,7 @@ async def restore(
                 raise ConfigError(f"the target holds more than {key}: its digest is {digest}, and not {head.digest}")
         except (ConfigError, StoreError) as error:
             if any(taken.values()):
-                error.args = (f"{error}. {counted(taken)} had been written: repeat the command to go on",)
+                error.args = (f"{error}. {counted(taken)} had been written: repeat the command to continue",)
             raise
     return RestoreReport(taken["sessions"], taken["memories"], taken["calls"], digest, head.left_out)
 

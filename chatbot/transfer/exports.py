@@ -121,7 +121,7 @@ async def export_loose(memory: MemorySystem, project: str | None = None) -> Memo
 
 
 async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
-    """Return the current rows that match, with their facts; for all, a project or a session also those of no source.
+    """Return the current rows that match, with their facts; for all, a project or a session also facts without source.
 
     Rows are without the paths that they were imported from, which reveal the folders of this machine.
     """
@@ -167,7 +167,7 @@ class _Part:
         except LaterFormat:
             raise
         except KeyError as error:
-            raise DamagedFile(f"it is no bundle, or a damaged one: a part of it has no {error}") from error
+            raise DamagedFile(f"it is not a bundle, or a damaged one: a part of it has no {error}") from error
         except (ValueError, TypeError) as error:
             raise DamagedFile(f"a session of the bundle cannot be parsed: {error}") from error
 
@@ -205,7 +205,7 @@ def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
             part, digest = _Part(kind, fields), hashlib.sha256()
         elif kind == END:
             if fields.get("sha256", digest.hexdigest()) != digest.hexdigest():
-                raise DamagedFile(f"{name}: the SHA-256 of a part is another: the file was damaged or changed")
+                raise DamagedFile(f"{name}: the SHA-256 of a part differs: the file was damaged or changed")
             yield part.whole()
             part, left = None, fields.get("left", 0)
         elif kind in {SESSION, MEMORIES}:

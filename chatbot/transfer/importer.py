@@ -141,7 +141,7 @@ class Importer:
             await self._flush()
         except StoreError as error:
             if not self.dry_run and (told := self._report.told()):
-                error.args = (f"{error}. {told} had been imported: import it again to go on",)
+                error.args = (f"{error}. {told} had been imported: import it again to continue",)
             raise
         if self._report.sessions and not self.dry_run:
             await self.memory.reorder_sessions()

@@ -173,7 +173,7 @@ def _markdown_files(root: Path) -> Iterator[Path]:
 def _read_text(path: Path) -> str:
     with translated(path):
         if path.stat().st_size > LARGEST_JSON:
-            raise DamagedFile(f"{path} is larger than {LARGEST_JSON:,} bytes, the most that is read")
+            raise DamagedFile(f"{path} is larger than {LARGEST_JSON:,} bytes, the maximum")
         return decoded(path.read_bytes(), str(path))
 
 

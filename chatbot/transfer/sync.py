@@ -183,7 +183,7 @@ class Sync:
             raise DamagedFile(f"{self.place.key}: {each.file} is invalid: {each.why}. Nothing was written")
         rows, sessions = self.storage.journal().touched(), self.storage.backend.sessions.ids()
         if {*rows} - batch.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
-            raise ConfigError(f"the target holds what {self.place.key} does not: nothing was written. Use an empty one")
+            raise ConfigError(f"the target has data that {self.place.key} lacks: nothing was written. Use an empty one")
 
     def _settle(self, names: Sequence[str]) -> None:
         """Check which of our files are there. If one is lost, or a server took others, everything is given again.
@@ -361,7 +361,7 @@ class Sync:
                 yield untrusted.GoneLine(ids, alone)
         sessions: dict[str, str] = {}
         async for record, content, given in self._sessions.changed(self.known, is_own=self.is_own, progress=self._tell):
-            sessions[record.id] = union.said_of_session(record, content)  # of several lines the last one says it
+            sessions[record.id] = union.said_of_session(record, content)  # the last of several lines counts
             yield given
         self.report.given["sessions"] = len(sessions)
         self.said += sessions.values()

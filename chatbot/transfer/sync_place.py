@@ -130,7 +130,7 @@ class FolderPlace(SyncPlace):
     keeps = True
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()  # it may be a link itself, but what is in it may not
+        self.folder = folder.resolve()  # it may be a link itself, but its files may not
         self.key = str(self.folder)
 
     def names(self) -> list[str]:
@@ -148,7 +148,7 @@ class FolderPlace(SyncPlace):
             return folder.read(path.name)
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace a file; not durably, for not every drive can say when it is."""
+        """Replace a file; not durably, because not every drive reports that."""
         path = self.folder / name
         with translated(path.parent):
             path.parent.mkdir(FOLDER_MODE, exist_ok=True)

@@ -1,6 +1,6 @@
 """Merge of two machines' data of one identity: the events of each row in one order, and transcripts. Pure.
 
-At the end is the state of former syncs: what each place is known to have.
+The last part is the state of former syncs: what each place is known to have.
 
 Every event of a row is a part of its own, identified by its content. In the order of time each part comes after those
 that its writer knew, whatever the clocks say: a clock that ran backwards is corrected by a microsecond. Uses and

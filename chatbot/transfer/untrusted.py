@@ -86,7 +86,7 @@ def past(at: datetime | str, until: datetime) -> datetime:
     """Return a time. Raises `InvalidValue` for one after `until`, which would win over all later changes."""
     moment = parse_time(at) if isinstance(at, str) else check_time(at)
     if moment > until:
-        raise InvalidValue(f"something is dated {format_time(moment)}, which is to come")
+        raise InvalidValue(f"something is dated {format_time(moment)}, which is in the future")
     return moment
 
 
@@ -297,7 +297,7 @@ class Delivery:
         for part in map(parse_event, line.parts):
             check_fields(part)
             if [each for each, _ in parts_of(part)] != [line.id]:
-                raise DamagedFile("an event is of another row than it says, or is one that is counted")
+                raise DamagedFile("an event belongs to another row than its line names, or must be counted")
             past(part.at, until)
             self.parts[line.id].append(part)
             self.digests.add(digest_of(identity(part)))

@@ -107,7 +107,7 @@ class TextSearch:
             index.erase(range(len(self._versions())))
             self._write_all(index)
         except (OSError, StoreError) as error:
-            logger.warning("the index of %s cannot be written anew: %s", self._shelf.name, error)
+            logger.warning("the index of %s cannot be written again: %s", self._shelf.name, error)
         finally:
             self.progress = before
         self.caught_up()

@@ -226,7 +226,7 @@ async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() 
             await asyncio.Event().wait()
             return []
 
-        runtime.hooks.capabilities.provide("memory.temporal", never)
+        runtime.hooks.capabilities["memory.temporal"] = never
         receipt = await runtime.chat(session).turn("Where in Norway does my sister Ingrid live?")
         assert receipt.reply == "Noted."
         assert receipt.memory == {}
@@ -348,7 +348,7 @@ async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_r
     async with Runtime(model=ScriptedModel(["…"])) as runtime:
         again = await runtime.memory.load_session(session.id, "chat")
         await runtime.chat(again).turn("What else does the router log?")
-        latest = runtime.hooks.capabilities.find("memory.boundaries")
+        latest = runtime.hooks.capabilities.get("memory.boundaries")
         assert latest is not None
         assert await latest(again) == datetime.fromisoformat(moment)
 

@@ -44,7 +44,7 @@ async def test_a_damaged_index_is_built_anew(memory_home: Path) -> None:
     ids = await _make(memory_home)
     index = memory_home / "sessions.json"
     whole = index.read_bytes()
-    cut = [whole[:length] for length in range(0, len(whole) - 2, 7)]
+    cut = [whole[:length] for length in range(0, len(whole) - 2, 31)]
     for damage in (b"garbage", b"{}", b"null", b'{"sessions": 5}', b"\xff\xfe\x00", *cut):
         index.write_bytes(damage)
         assert await _listed(memory_home) == ids, damage
@@ -240,7 +240,7 @@ async def test_no_flipped_byte_of_the_index_hides_or_changes_a_session(
     expected = SessionIndex(copy, sessions).find(lambda _: True)
     assert expected[0].title == "the last"
     whole = (copy / name).read_bytes()
-    for place in range(0, len(whole), 7):
+    for place in range(0, len(whole), 17):
         for mask in [(1, 0x20, whole[place] ^ ord("["), whole[place] ^ ord("\n"))[place % 4]]:
             damaged = bytearray(whole)
             damaged[place] ^= mask

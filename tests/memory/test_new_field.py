@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _ROOT = Path(__file__).parents[2]
 _LINES = """
     mood: Annotated[Line, Label(), SearchField("narrative")] = ""
@@ -52,6 +54,7 @@ print(json.dumps(asyncio.run(use())))
 """
 
 
+@pytest.mark.nightly
 def test_a_field_of_a_row_is_one_line(tmp_path: Path) -> None:
     code = tmp_path / "code"
     shutil.copytree(_ROOT / "chatbot", code / "chatbot", ignore=shutil.ignore_patterns("__pycache__"))

@@ -181,6 +181,7 @@ async def test_a_header_and_a_token_choose_the_project(tmp_path: Path) -> None:
 
 
 async def test_an_embedded_memory_has_projects(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[embedding]\nmodel = ""\n')  # words find it
     async with open_memory(tmp_path) as memory:
         boat = memory.for_project("boat")
         await boat.record(user="The mast of my boat is 12 metres high.", assistant="Noted.")

@@ -85,7 +85,7 @@ async def test_entries_of_many_processes_are_all_there_once_and_in_order(
 async def test_an_append_that_meets_a_deletion_is_either_deleted_too_or_refused(memory_home: Path) -> None:
     outcomes: Counter[str] = Counter()
     async with MemorySystem(memory_home) as ours, MemorySystem(memory_home) as theirs:
-        for _ in range(60):
+        for _ in range(24):
             session = await ours.create_session(STORES, "chat")
             folder = memory_home / "sessions" / session.id
             with locked(folder):  # until both wait for this lock, or for the one who does
@@ -106,7 +106,7 @@ async def test_an_append_that_meets_a_deletion_is_either_deleted_too_or_refused(
 
 async def test_a_session_deleted_in_many_places_at_once_is_deleted_once(memory_home: Path) -> None:
     async with MemorySystem(memory_home) as ours, MemorySystem(memory_home) as theirs:
-        for _ in range(30):
+        for _ in range(12):
             session = await ours.create_session(STORES, "chat")
             await session.transcript_append("user", "hi")
             deleting = [memory.delete_session(session.id) for memory in (ours, theirs, ours)]
@@ -117,13 +117,13 @@ async def test_a_session_deleted_in_many_places_at_once_is_deleted_once(memory_h
 
 async def test_sweeping_strays_disturbs_nobody_who_makes_or_deletes_sessions(memory_home: Path) -> None:
     async def make_and_delete(memory: MemorySystem) -> None:
-        for _ in range(20):
+        for _ in range(8):
             session = await memory.create_session(STORES, "chat")
             await session.transcript_append("user", "hi")
             await memory.delete_session(session.id)
 
     async def open_and_sweep() -> None:
-        for _ in range(20):
+        for _ in range(8):
             async with MemorySystem(memory_home) as memory:
                 await memory.delete_session((await memory.create_session(STORES, "chat")).id)
 

@@ -204,8 +204,8 @@ async def test_words_of_the_filter_hold_for_neighbours_too(memory: MemorySystem)
 
 async def test_a_long_session_costs_the_same_at_its_end_as_at_its_start(memory: MemorySystem) -> None:
     session = await opened(memory)
-    said = [f"Filler number {number}." for number in range(1000)]
-    said[10], said[500], said[990] = "The parrot.", "The walrus.", "The lizard."
+    said = [f"Filler number {number}." for number in range(400)]
+    said[10], said[200], said[390] = "The parrot.", "The walrus.", "The lizard."
     await say(session, *said)
     for animal in ("parrot", "walrus", "lizard"):
         found = await session.memory.recall(f"Tell me of the {animal}", profile="search")  # which has no floors
@@ -214,7 +214,7 @@ async def test_a_long_session_costs_the_same_at_its_end_as_at_its_start(memory: 
 
 async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allow(memory: MemorySystem) -> None:
     session = await opened(memory)
-    await say(session, *(f"tea {number}" for number in range(1000)))
+    await say(session, *(f"tea {number}" for number in range(RESCORED * 5 // 2)))
     found = await session.memory.recall("tea", profile="search")
     assert len(found.considered) <= 2 * RESCORED
 

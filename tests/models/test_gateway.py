@@ -160,7 +160,7 @@ async def test_the_request_carries_messages_tools_and_settings(openai_url: str) 
         (
             "never-answers",
             ModelTimeout,
-            "nothing came for 0.5 s",
+            "no answer for 0.5 s",
             "still loads the model: try again, or raise timeout_s",
         ),
     ],
@@ -306,7 +306,7 @@ async def test_a_reply_that_breaks_off_is_never_whole_and_never_asked_for_again(
 
 @pytest.mark.parametrize("behaviour", ["never-answers", "opens-and-stalls"])
 async def test_silence_at_the_start_is_a_timeout_and_tried_again(openai_url: str, behaviour: str) -> None:
-    with pytest.raises(ModelTimeout, match=r"nothing came for 0\.3 s"):
+    with pytest.raises(ModelTimeout, match=r"no answer for 0\.3 s"):
         await reply_of(model_at(openai_url, behaviour, timeout_s=0.3, retries=1))
     assert len(await requests_at(openai_url)) == 2
 

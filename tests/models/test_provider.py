@@ -260,7 +260,7 @@ def test_an_identity_that_names_another_model_gets_no_key_of_the_file() -> None:
 def test_what_belongs_to_a_provider_is_an_error_beside_a_model_and_says_where_it_belongs(
     section: str, key: str
 ) -> None:
-    told = rf"unknown setting '{key}' in \[{section}\]: it belongs into \[providers.NAME\]"
+    told = rf"unknown setting '{key}' in \[{section}\]: it belongs in \[providers.NAME\]"
     with pytest.raises(ConfigError, match=f"asked.toml: {told}") as caught:
         config_of(f'[{section}]\n{key} = "sk-secret"')
     assert "sk-secret" not in str(caught.value)

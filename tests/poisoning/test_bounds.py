@@ -8,8 +8,6 @@ from chatbot.chat.governor import LONGEST_JUDGED, judge
 from chatbot.memory.orders import form_in, plain_orders
 from tests.poisoning.suite import VIEW, row_with
 
-LONG = 100_000
-
 
 @pytest.mark.parametrize(
     "unit",
@@ -19,11 +17,11 @@ LONG = 100_000
      " " * 299 + "\n", *(begin + " " * LONGEST_JUDGED for begin in ("<|", "[|", "<", "[", "user", "(", "&#", "</"))],
 )  # fmt: skip
 def test_no_text_takes_long(unit: str) -> None:
-    text = (unit * (LONG // len(unit) + 1))[:LONG]
+    text = (unit * (LONGEST_JUDGED // len(unit) + 1))[:LONGEST_JUDGED]
     started = time.process_time()
     form_in((text,))
-    judge(row_with(("narrative",), (text[:LONGEST_JUDGED],)), VIEW)
-    assert time.process_time() - started < 5
+    judge(row_with(("narrative",), (text,)), VIEW)
+    assert time.process_time() - started < 2
 
 
 def test_the_plain_orders_are_few_and_different() -> None:

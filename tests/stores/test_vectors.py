@@ -155,7 +155,7 @@ async def test_texts_that_changed_often_do_not_make_the_file_grow_for_ever(tmp_p
     async with open_store(tmp_path) as store:
         rows = [observation(number) for number in range(40)]
         await store.commit(OWNER, adding(*rows))
-        for turn in range(60):
+        for turn in range(20):
             events = [Event(kind="update", at=NOW, ids=(row.id,), fields={"title": f"{turn} {row.id}"}) for row in rows]
             await store.commit(OWNER, events)
             changed = await missing(store)

@@ -85,6 +85,8 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["ask", "-m", "local/nowhere.gguf", "hi"], 5, "nowhere.gguf"),
         (["ask", "-r", "--", "hi"], 2, "name the session"),
         (["ask"], 2, "no question"),
+        (["sessions"], 2, "name an action: list, search, show"),
+        (["-i", "ada", "forget", "tea"], 2, "did you mean 'memory forget'?"),
         ([], 2, "needs a terminal"),
     ],
 )

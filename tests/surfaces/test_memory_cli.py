@@ -412,7 +412,7 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
     tea, other = add("The tea is in the blue tin"), add("The tin opener is in the drawer")
     fails(
         2,
-        f"'blue tin' is no id: name one, or add --first for the best match of {tea} 'The tea",
+        f"'blue tin' is not an id: name one, or add --first for the best match of {tea} 'The tea",
         "forget",
         "blue",
         "tin",

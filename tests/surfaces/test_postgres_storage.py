@@ -96,7 +96,7 @@ async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: 
         ]
         await here.memory("chat").remember("Something else")
         await there.memory("chat").remember("And something other")
-    with pytest.raises(ConfigError, match="the target holds what the source does not: nothing was written"):
+    with pytest.raises(ConfigError, match="the target has data that the source lacks: nothing was written"):
         await copy_storage(parse_address(where), tmp_path / "two")
 
 

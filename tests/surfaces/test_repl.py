@@ -52,7 +52,7 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     assert "Hello Sam, here is" in shown
     assert "**" not in shown
     goodbye = first.leave()
-    session_id = re.search(r"go on with: chatbot -r (\S+)", goodbye)
+    session_id = re.search(r"continue with: chatbot -r (\S+)", goodbye)
     assert session_id is not None
     second = start(replies=["welcome back"])
     second.see("going on · I am Sam.*user: I am Sam")
@@ -74,7 +74,7 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
     chat.say("/undo", "took back 'a question indeed'")
     chat.say("/undo", "nothing to remove")
     assert _said() == []
-    assert "go on with" not in chat.leave()
+    assert "continue with" not in chat.leave()
     assert not list(Path("identities/ada/memory/sessions").iterdir())
 
 
@@ -135,7 +135,7 @@ def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
     chat = start("-m", "local/nowhere.gguf")
     chat.say("hello", "model file not found")
     chat.say("/usage", "purpose")
-    assert "go on with" in chat.leave()  # what was typed is not lost
+    assert "continue with" in chat.leave()  # what was typed is not lost
     assert [content for role, content in _said() if role == "user"] == ["hello"]
 
 

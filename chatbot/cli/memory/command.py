@@ -80,7 +80,7 @@ class VerbRun:
         rows = [hit.observation for hit in hits]
         if self.args.json or not sys.stdin.isatty():
             named = ", ".join(f"{row.id} {row.headline[:40]!r}" for row in rows[:3])
-            raise InvalidValue(f"{text!r} is no id: name one, or add --first for the best match of {named}")
+            raise InvalidValue(f"{text!r} is not an id: name one, or add --first for the best match of {named}")
         say_numbered(rows)
         chosen = ask_line("which one? number: ")
         if not (chosen.isdecimal() and 0 < int(chosen) <= len(rows)):

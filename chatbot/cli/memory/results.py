@@ -65,7 +65,7 @@ _BECAME = {
     "skipped": "nothing to change in {}",
 }
 _SESSION_LINES: dict[str, Callable[[SessionRecord], str]] = {
-    "fork_session": lambda record: f"{record.id} goes on from {record.parent}",
+    "fork_session": lambda record: f"{record.id} continues {record.parent}",
     "rename_session": lambda record: f"{record.id} is now called {record.title!r}",
     "move_session": lambda record: f"{record.id} is in {project_words(record.project)}",
     "mark_session": lambda record: f"{record.id} is {record.sensitivity}",

@@ -134,7 +134,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         session = self._session()
         moved = await session.move(name) if name else 0
         self.chat.use(self.chat.model, self._runtime.tools(session, self.chat.model))
-        told = f", with {how_many(moved, 'memory')}" if moved else ""
+        told = f", with {how_many(moved, 'memory')}" if moved else "" if name else "; /project NAME moves it"
         self._screen.say(f"this session is in {project_words(session.record.project)}{told}", "dim")
 
     async def do_undo(self, _: str) -> None:

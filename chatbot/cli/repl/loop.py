@@ -122,7 +122,7 @@ class Repl:
             return
         if session is not None and self._runtime.memory.where is not None:
             who = "" if self._runtime.setup.is_default_identity else f" -i {self._runtime.setup.identity.name}"
-            self._screen.say(f"go on with: chatbot{who} -r {session.id}", "dim")
+            self._screen.say(f"continue with: chatbot{who} -r {session.id}", "dim")
 
     async def _step(self, following: Next) -> Next:
         text = following.say

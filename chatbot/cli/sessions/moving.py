@@ -150,7 +150,7 @@ def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
 
 
 def _targets(records: Sequence[SessionRecord], output: Path, suffix: str) -> list[Path]:
-    """Return a file for each session: `output`, or files in it if it is, or must be made, a folder."""
+    """Return a file for each session: `output`, or files in it if it is or becomes a folder."""
     if len(records) == 1 and not output.is_dir() and output.suffix.lower() in _FORMS:
         return [output]
     try:

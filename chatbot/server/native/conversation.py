@@ -135,7 +135,7 @@ async def say(
 
 @router.get(
     "/chat",
-    summary="Listen to the turn under way",
+    summary="Listen to the running turn",
     response_class=Response,
     responses={200: _STREAM, 204: {"description": "None is."}},
 )
@@ -150,7 +150,7 @@ async def listen(session_id: SessionId, access: AccessHere) -> Response:
     return sse.EventStream(_events(turn, session_id, access.caller, IdempotentWrite()))
 
 
-@router.delete("/chat", summary="Stop the turns under way")
+@router.delete("/chat", summary="Stop the running turns")
 async def stop(session_id: SessionId, access: AccessHere, writing: WritingHere) -> StopCount:
     """Stop the turns of a session. The text so far is kept."""
     stopped = int(writing.before["stopped"]) if writing.before else await access.stop(session_id)

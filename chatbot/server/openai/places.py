@@ -125,9 +125,9 @@ class Ask:
 
     @property
     def is_side_call(self) -> bool:
-        """Return whether a front end asks for itself, such as for the title of a conversation, which it quotes whole.
+        """Return whether a front end asks for its own use, such as a title, and quotes the whole conversation.
 
-        Such a request is answered and not remembered: what it quotes is remembered already.
+        Such a request is answered and not remembered: the conversation is remembered already.
         """
         said = [each for each in self.said if each.content]
         return len(said) == 1 and _SIDE_CALL.match(said[0].content) is not None
@@ -327,8 +327,8 @@ async def _from(
 ) -> SessionHandle | None:
     """Return the session if it ends with the run, or a fork up to the end of the run; None if neither can be.
 
-    If other sessions have the run, too, `answered` is the last reply as the client sent it: then it is a fork, and of a
-    session with that reply alone.
+    If other sessions have the run, too, `answered` is the last reply as the client sent it: then a fork is returned,
+    only of a session with that reply.
     """
     session = await access.session(record.id)
     noted, known = _noted(record)
@@ -336,8 +336,8 @@ async def _from(
     is_whole = end == len(known) and noted == len(entries) and not access.is_answered(session.id)
     if answered is None and is_whole:
         return session
-    kept = list(_kept(entries[:noted]))  # it may have gone on elsewhere
-    kept = kept[: max(0, end - len(known) + len(kept))]  # those of the run from before the session are not in it
+    kept = list(_kept(entries[:noted]))  # it may have continued elsewhere
+    kept = kept[: max(0, end - len(known) + len(kept))]  # the session lacks those from before it began
     if not kept or _digest_of(kept[-1][1]) != run[-1].user:
         return None
     reply = kept[-1][2]

@@ -257,7 +257,7 @@ async def set_key(request: Request, access: AccessHere, fields: Fields) -> Respo
     """Store or remove the key of a provider, as `chatbot keys` does. No page shows a key."""
     _check_owner(access)
     if not came_safely(request):
-        raise AccessDenied("a key is taken over TLS or from this machine only")
+        raise AccessDenied("keys are accepted only over TLS or from this machine")
     provider = fields.get("provider", "")
     check_takes_key(provider, access.runtime.config.providers)
     if "remove" in fields:

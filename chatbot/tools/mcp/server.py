@@ -176,7 +176,7 @@ class Server(AsyncResource):
         if tool in self._changed:
             raise ToolError(
                 f"{tool!r} of {self.name!r} has another description since its server was restarted: "
-                "begin a new chat, which offers it anew and asks again"
+                "begin a new chat, which offers it again and asks"
             )
         try:
             async with asyncio.timeout(self._settings.timeout_s):

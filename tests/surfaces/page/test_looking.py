@@ -86,7 +86,7 @@ def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_w
 def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(page: Page) -> None:
     go(page, "Profile")
     expect(page.locator(".rows").first).to_contain_text("No profile yet")
-    expect(page.locator(".rows").last).to_contain_text("No memory is sure to answer this")
+    expect(page.locator(".rows").last).to_contain_text("No memory clearly answers this")
     for value in ("Berlin", "Lisbon"):
         page.get_by_label("Key, such as home or favourite tea").fill("home")
         page.get_by_label("Value", exact=True).fill(value)

@@ -30,7 +30,7 @@ def test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey(http
     page.locator(".noted summary").click()
     row = page.locator(".noted-rows li", has_text="4711")
     row.get_by_role("button", name="Never recall").click()
-    expect(row).to_contain_text("hidden, and not recalled any more")
+    expect(row).to_contain_text("hidden and no longer recalled")
     row.get_by_role("button", name="Undo").click()
     expect(row.get_by_role("link", name="Correct")).to_be_visible()
 
