@@ -241,8 +241,8 @@ def _users(parser: argparse.ArgumentParser) -> None:
 
 
 def _quota(parser: argparse.ArgumentParser, name: str, whose: str) -> None:
-    parser.add_argument(f"{name}-usd", type=amount, metavar="N", help=f"maximum US dollars a day for {whose}; 0: none")
-    parser.add_argument(f"{name}-tokens", type=count, metavar="N", help=f"maximum tokens a day for {whose}; 0: none")
+    parser.add_argument(f"{name}-usd", type=amount, metavar="N", help=f"daily limit in US dollars for {whose}; 0: none")
+    parser.add_argument(f"{name}-tokens", type=count, metavar="N", help=f"daily limit in tokens for {whose}; 0: none")
 
 
 def _token(parser: argparse.ArgumentParser) -> None:
