@@ -118,7 +118,6 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         help="do not remember exchanges: they can be searched, and are not recalled",
     )
     flag(parser, "--include-purged", "also import what was deleted permanently here")
-    flag(parser, "--keep-users", "leave memories to the users they name (default: you)")
     flag(parser, "--trust", "keep visibilities, models and personas that a bundle names")
 
 

@@ -49,7 +49,6 @@ class MemoryItem:
 
     key: str
     draft: Draft
-    namespace: str = ""
 
     @cached_property
     def hash(self) -> str:

@@ -85,7 +85,7 @@ class ImportReport:
 
 
 class KnownRows:
-    """Rows of earlier imports, of one kind and namespace, the newest first."""
+    """Rows of earlier imports of one kind, the newest first."""
 
     def __init__(self, memories: Memory, rows: Sequence[Observation]) -> None:
         self.memories = memories
@@ -104,7 +104,7 @@ class Importer:
 
     `gate` decides which exchanges are remembered; without it none are. Items that were purged here are skipped unless
     `include_purged` is set. `trust` accepts the visibility of memories, and the model and persona that a session of a
-    bundle chose; `keep_users` leaves memories to the users and namespaces that they name, else they are the caller's.
+    bundle chose. All memories are the caller's, whomever they name.
     """
 
     memory: MemorySystem
@@ -117,7 +117,6 @@ class Importer:
     gate: Memorability | None = None
     dry_run: bool = False
     include_purged: bool = False
-    keep_users: bool = False
     progress: Progress | None = None
 
     async def run(self, source: Source) -> ImportReport:
@@ -126,7 +125,7 @@ class Importer:
         self._source = f"import:{source.kind}"
         self._foreseen: dict[str, Sequence[TranscriptEntry]] = {}  # transcripts that a dry run would leave
         self._waiting: list[MemoryItem] = []
-        self._known: dict[str, KnownRows] = {}  # rows of earlier imports, by namespace
+        self._known: KnownRows | None = None
         self._became: dict[str, str] = {}  # the id here for each imported id
         self._added: set[str] = set()
         total = sum(1 for _ in source.items())
@@ -288,20 +287,17 @@ class Importer:
         if not self.remembers:
             self._report.skip(f"memories of {old}" if old else "memories", "the agent keeps no memories")
             return
-        if not self.keep_users:
-            item = replace(item, observations=tuple(replace(row, namespace="") for row in item.observations))
         memories = self.memory.memory(self.agent, session_id=session_id)
         every = await memories.everywhere().every(ask=SENSITIVITIES, statuses=STATUSES, session_id=session_id)
         here = {row.id for row in every}
         rows = [row for row in item.observations if row.id not in here]
         self._report.already += len(item.observations) - len(rows)
-        drafts = [MemoryItem(row.id, self._draft_of(row, old, session_id), row.namespace) for row in rows]
-        await self._remember(memories, drafts)
+        await self._remember(memories, [MemoryItem(row.id, self._draft_of(row, old, session_id)) for row in rows])
         self._became |= {each: each for each in here}
         for row in rows if not self.dry_run else ():
             sources = [self._became[each] for each in row.derived_from if each in self._became]
             if sources and row.id in self._added:
-                await memories.within(namespace=row.namespace).update(self._became[row.id], derived_from=sources)
+                await memories.update(self._became[row.id], derived_from=sources)
         await self._state(memories, item, session_id)
 
     async def _state(self, memories: Memory, item: MemoryExport, session_id: str | None) -> None:
@@ -309,7 +305,6 @@ class Importer:
             (fact.subject, fact.predicate, fact.object)
             for fact in await memories.query_facts(session_id=session_id, ask=SENSITIVITIES, limit=EVERY)
         }
-        elsewhere = {row.id for row in item.observations if row.namespace}
         for fact in item.facts:
             said = (fact.subject, fact.predicate, fact.object)
             if said in known:
@@ -324,7 +319,7 @@ class Importer:
                         *said,
                         confidence=fact.confidence,
                         project=fact.project or None,
-                        source=self._became.get(fact.source or "") if fact.source not in elsewhere else None,
+                        source=self._became.get(fact.source or ""),
                         visibility=self._seen(fact.visibility),
                         sensitivity=self._no_less(fact.sensitivity),
                     )
@@ -346,7 +341,7 @@ class Importer:
         )
 
     async def _flush(self) -> None:
-        """Remember the waiting memories, namespace by namespace."""
+        """Remember the waiting memories."""
         waiting, self._waiting = self._waiting, []
         if waiting and not self.remembers:
             self._report.skipped += [Skip(each.key, "the agent keeps no memories") for each in waiting]
@@ -354,23 +349,19 @@ class Importer:
             await self._remember(self.memory.memory(self.agent), waiting)
 
     async def _remember(self, memories: Memory, items: Sequence[MemoryItem]) -> None:
-        """Remember the items, each in its namespace, unless they exist."""
-        for namespace in dict.fromkeys(each.namespace for each in items):
-            own = memories.within(namespace=namespace) if namespace else memories
-            known = await self._known_rows(own, namespace)
-            its = (each for each in items if each.namespace == namespace)
-            if new := [each for each in its if await self._is_new(known, each)]:
-                await self._add(own, known, new)
+        """Remember the items unless they exist."""
+        known = await self._known_rows(memories)
+        if new := [each for each in items if await self._is_new(known, each)]:
+            await self._add(memories, known, new)
 
-    async def _known_rows(self, memories: Memory, namespace: str = "") -> KnownRows:
+    async def _known_rows(self, memories: Memory) -> KnownRows:
         """Return the rows of earlier imports of this kind, in any status, without those made by users."""
-        if namespace not in self._known:
+        if self._known is None:
             rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: self._report.kind})
-            known = KnownRows(memories, [row for row in rows if row.source == self._source])
+            self._known = known = KnownRows(memories, [row for row in rows if row.source == self._source])
             for row in await memories.every(ask=SENSITIVITIES) if self.dry_run else ():
                 known.words[row.agent_id, row.visibility, row.hash] = row.id
-            self._known[namespace] = known
-        return self._known[namespace]
+        return self._known
 
     def _is_barred(self, marks: Collection[Mark]) -> bool:
         """Return True if an item with one of these marks was purged here and must stay out."""

@@ -183,21 +183,14 @@ async def test_memories_are_classified_marked_and_without_secrets(memory: Memory
     assert b"hunter2" not in (memory.home / "observations.jsonl").read_bytes()
 
 
-async def test_namespaces_are_kept_apart_if_that_is_asked_for_and_else_memories_are_the_callers(
-    memory: MemorySystem, tmp_path: Path
-) -> None:
+async def test_memories_of_whomever_are_the_callers(memory: MemorySystem, tmp_path: Path) -> None:
     facts = [exports.row(1, "likes tea"), exports.row(2, "hates tea", namespace="work")]
     path = _rows(tmp_path / "rows.jsonl", *facts)
-    async with MemorySystem(None) as other:
-        assert (await _import(other, path, sensitivity="secret")).memories == 2
-        assert await other.memory().search("tea") == []
-        assert {row.namespace for row in await other.memory().within(across=True).every(ask=["secret"])} == {""}
-    await _import(memory, path, keep_users=True)
-    memories = memory.memory()
-    assert [hit.observation.title for hit in await memories.search("tea")] == ["likes tea"]
-    assert [hit.observation.title for hit in await memories.within(namespace="work").search("tea")] == ["hates tea"]
-    again = await _import(memory, path, keep_users=True)
-    assert (again.memories, again.already) == (0, 2)
+    for added, already in ((2, 0), (0, 2)):
+        report = await _import(memory, path, sensitivity="secret")
+        assert (report.memories, report.already) == (added, already)
+    assert await memory.memory().search("tea") == []
+    assert {row.namespace for row in await memory.memory().within(across=True).every(ask=["secret"])} == {""}
 
 
 async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem, tmp_path: Path) -> None:
@@ -246,17 +239,15 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
     file.write_text(render_memories(exported, "jsonl"), encoding="utf-8")
     assert (await _import(memory, file)).already == 4
     async with MemorySystem(tmp_path / "elsewhere") as other:
-        assert (await _import(other, file, dry_run=True, keep_users=True)).memories == 4
-        report = await _import(other, file, keep_users=True)
+        assert (await _import(other, file, dry_run=True)).memories == 4
+        report = await _import(other, file)
         assert (report.kind, report.memories, report.facts, report.skipped) == ("bundle", 4, 2, [])
-        again = await _import(other, file, keep_users=True)
+        again = await _import(other, file)
         assert (again.memories, again.facts, again.already) == (0, 0, 4)
-        came = {
-            row.title: row for row in await other.memory("chat").within(across=True).every(ask=EXPORTED_SENSITIVITIES)
-        }
+        came = {row.title: row for row in await other.memory("chat").every(ask=EXPORTED_SENSITIVITIES)}
         assert (came["Tea is at four"].tags, came["Tea is at four"].type) == (("tea",), "decision")
         assert came["a brief of it"].derived_from == (came["Tea is at four"].id,)
-        assert (came["# Merge fast"].namespace, came["only for me"].sensitivity) == ("work", "private")
+        assert (came["# Merge fast"].people, came["only for me"].sensitivity) == (("Ida",), "private")
         [fact] = await other.memory("chat").query_facts(subject="Ida")
         assert fact.source == came["Tea is at four"].id
 

@@ -67,7 +67,6 @@ async def import_(run: VerbRun) -> None:
                 sensitivity=args.sensitivity,
                 trust=args.trust,
                 include_purged=args.include_purged,
-                keep_users=args.keep_users,
                 remembers=setup.observations is not None,
                 gate=exchange_gate(setup.config, setup.agent, beside=beside) if args.exchanges else None,
                 dry_run=args.dry_run,
