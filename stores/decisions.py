@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec import structs
 
+from chatbot.stores import row_events
 from chatbot.stores.access import (
     Guard,
     View,
@@ -45,24 +46,7 @@ from chatbot.stores.observation import (
     is_own,
 )
 from chatbot.stores.records import check_text, check_time
-from chatbot.stores.row_events import (
-    HELD,
-    Event,
-    Kind,
-    Outcome,
-    PriorState,
-    applied,
-    as_strict_as,
-    check_expected,
-    check_fields,
-    each_state,
-    each_visible,
-    line_of,
-    made_from,
-    may_name,
-    seen_row,
-    visible,
-)
+from chatbot.stores.row_events import Event, Kind, Outcome, PriorState
 
 _REPEATED = "the same was remembered before"
 _UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})
@@ -76,7 +60,7 @@ def decide(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
     try:
         _check_asked(event)
         named = event.ids[0] if event.ids else named
-        check_expected([*event.ids, *filter(None, (event.supersedes, event.forgets))], view, known)
+        row_events.check_expected([*event.ids, *filter(None, (event.supersedes, event.forgets))], view, known)
         if event.kind not in _DECISIONS:
             raise InvalidValue(f"event {event.kind!r} is reserved for stores")
         kept, outcome = _DECISIONS[event.kind](event, view, known)
@@ -92,7 +76,7 @@ def _with_row(outcome: Outcome, kept: Iterable[Event], known: PriorState) -> Out
         if event.row is not None:
             row = event.row
         elif row is not None and row.id in event.ids:
-            row = applied(row, event)
+            row = row_events.applied(row, event)
     return replace(outcome, row=row)
 
 
@@ -115,8 +99,8 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
     if known.observation(row.id) is not None:
         raise ConflictingChange(f"memory {row.id} already exists")
     _check_new(row, view)
-    old = seen_row(event.supersedes, view, known) if event.supersedes else None
-    left = old or (seen_row(event.forgets, view, known) if event.forgets else None)
+    old = row_events.seen_row(event.supersedes, view, known) if event.supersedes else None
+    left = old or (row_events.seen_row(event.forgets, view, known) if event.forgets else None)
     if left is not None and is_within(row.project, view.project or ""):  # unless its writer named another
         row = replace(row, project=left.project)
     if not row.project:  # a row derived from a project's memories belongs to it
@@ -143,18 +127,18 @@ def _mentioned(event: Event, row: Observation, twin: Observation, view: View, kn
     if is_own(twin) and not is_own(row):  # a person's row is not confirmed when others repeat it
         mention = structs.replace(mention, kind="update")
     kept = [mention] if mention.kind == "mention" or mention.fields else []
-    return [*_tightening(event, applied(twin, mention), known, twin), *leaving, *kept]
+    return [*_tightening(event, row_events.applied(twin, mention), known, twin), *leaving, *kept]
 
 
 def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> list[Event]:
     """Return the events by which `row` replaces others, if it may."""
     kept = []
     if event.supersedes is not None:
-        old = visible(event.supersedes, view, known)
+        old = row_events.visible(event.supersedes, view, known)
         _check_replaced(old, view)
         kept.append(_superseding(event, old, row, known))
     if event.forgets is not None:
-        old = visible(event.forgets, view, known)
+        old = row_events.visible(event.forgets, view, known)
         _check_change(old, view)
         if old.status == "deleted":
             raise ConflictingChange(f"{old.id} was forgotten already")
@@ -168,14 +152,16 @@ def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
 
 
 def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
-    old = visible(event.ids[0], view, known)
+    old = row_events.visible(event.ids[0], view, known)
     _check_change(old, view)
     if old.status == "deleted" and event.fields.keys() != {"project"}:
         raise ConflictingChange(f"{old.id} was forgotten: restore it first")
-    check_fields(event)
+    row_events.check_fields(event)
     wanted = dict(event.fields)
     if isinstance(named := wanted.get("derived_from"), list | tuple):  # sources that the caller may not see stay
-        hidden = [each for each in old.derived_from if seen_row(each, view, known) is None and each not in named]
+        hidden = [
+            each for each in old.derived_from if row_events.seen_row(each, view, known) is None and each not in named
+        ]
         wanted["derived_from"] = [*named, *hidden]
     if isinstance(wanted.get("metadata"), Mapping):
         merged = {**old.metadata, **wanted["metadata"]}
@@ -215,8 +201,8 @@ def _check_update(old: Observation, new: Observation, view: View) -> None:
 
 
 def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
-    new = visible(event.by, view, known)
-    old = visible(event.ids[0], view, known)
+    new = row_events.visible(event.by, view, known)
+    old = row_events.visible(event.ids[0], view, known)
     _check_replaced(old, view)
     kept = _superseding(event, old, new, known)
     return [kept], Outcome("updated", event.ids[0])
@@ -224,7 +210,7 @@ def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event]
 
 def _compressing(event: Event, row: Observation, view: View, known: PriorState) -> Event:
     """Return the event by which `row` replaces others as their summary, if it may: all exist, with equal guards."""
-    rows = each_visible(event.compresses, view, known)
+    rows = row_events.each_visible(event.compresses, view, known)
     if len(rows) != len(set(event.compresses)) or not all(each.is_current(view.now) for each in rows):
         raise ConflictingChange(f"not all sources of {row.id} are active")
     if not {each.id for each in rows} <= set(row.derived_from):
@@ -245,7 +231,7 @@ def _consolidate(event: Event, view: View, known: PriorState) -> tuple[list[Even
     check_rate(rate)
     new = {
         row.id: list(settled)
-        for row in each_state(event.ids, view, known)
+        for row in row_events.each_state(event.ids, view, known)
         if row.is_current(view.now) and (settled := known.settled(row.id, event.at, rate)) is not None
     }
     if not new:
@@ -258,14 +244,14 @@ def _set_status(event: Event, view: View, known: PriorState) -> tuple[list[Event
         "delete": lambda row: row.status != "deleted",
         "restore": lambda row: not row.is_current(view.now),
     }.get(event.kind, lambda row: row.status == "active")
-    states = each_state(event.ids, view, known)
+    states = row_events.each_state(event.ids, view, known)
     _check_each_state(states, view, known)
     rows = [row.id for row in states if allowed(row)]
     return _kept(event, rows, "deleted" if event.kind == "delete" else "updated")
 
 
 def _count(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
-    states = each_state(event.ids, view, known)
+    states = row_events.each_state(event.ids, view, known)
     if event.kind == "use":
         check_may(view, "read")
     else:
@@ -284,17 +270,17 @@ def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     if before is not None and replace(triple, **free) != before:
         raise ConflictingChange(f"fact {triple.id} already exists")
     if triple.source is not None:
-        source = visible(triple.source, view, known)
+        source = row_events.visible(triple.source, view, known)
         if source.namespace != triple.namespace:
             raise ConflictingChange(f"{triple.id} comes from a memory of another namespace")
-        triple = replace(as_strict_as(triple, Guard.of(source)), project="")
+        triple = replace(row_events.as_strict_as(triple, Guard.of(source)), project="")
     _check_writable(triple, view)
     return [structs.replace(event, triple=triple)], Outcome("added", triple.id)
 
 
 def _retract(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     found = [known.triple(each) for each in event.ids]
-    seen = [triple for triple in found if triple is not None and may_name(triple, view, known)]
+    seen = [triple for triple in found if triple is not None and row_events.may_name(triple, view, known)]
     if not seen:
         raise UnknownObservation(f"no fact has the id {', '.join(event.ids)}")
     _check_each(seen, view)
@@ -391,7 +377,7 @@ def _inheriting(row: Observation, view: View, known: PriorState, before: Collect
     """
     for each in row.derived_from:
         if each not in before:
-            visible(each, view, known)
+            row_events.visible(each, view, known)
     sources = [source for each in row.derived_from if (source := known.observation(each)) is not None]
     if any(source.namespace != row.namespace for source in sources):
         raise ConflictingChange(f"{row.id} is derived from memories of another namespace")
@@ -406,7 +392,7 @@ def _tightening(event: Event, row: Observation, known: PriorState, before: Obser
     """
     if before is not None and Guard.of(row) == Guard.of(before):
         return []
-    derived = filter(None, map(known.observation, made_from([row.id], known.derived_from)))
+    derived = filter(None, map(known.observation, row_events.made_from([row.id], known.derived_from)))
     ids = tuple(each.id for each in derived if not is_stricter(each, row))
     if not ids:
         return []
@@ -425,10 +411,10 @@ def _superseding(event: Event, old: Observation, new: Observation, known: PriorS
         raise ConflictingChange(f"{new.id} is {new.visibility} and {old.id} is {old.visibility}: they must be alike")
     if not is_within(new.project, old.project):
         raise ConflictingChange(f"{new.id} is of the project {new.project!r}, and {old.id} is not")
-    for key in sorted((old.metadata.keys() & new.metadata.keys()) - {HELD}):
+    for key in sorted((old.metadata.keys() & new.metadata.keys()) - {row_events.HELD}):
         if old.metadata[key] != new.metadata[key]:
             raise ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {key!r}")
-    if old.id in line_of(new.id, lambda each: state.superseded_by if (state := known.state(each)) else None):
+    if old.id in row_events.line_of(new.id, lambda each: state.superseded_by if (state := known.state(each)) else None):
         raise ConflictingChange(f"{old.id} supersedes {new.id} already")
     return structs.replace(_alone(event, "supersede", old.id), by=new.id)
 

@@ -84,8 +84,9 @@ def test_a_command_starts_without_what_only_turns_and_servers_need() -> None:
         "chatbot.memory.orders",
         "chatbot.stores.observations",
     }
-    modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.memory.command, chatbot.cli.serve, chatbot.cli.users"
+    modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.memory.command, chatbot.cli.serve"
     assert _loaded_by(f"import {modules}") & late == set()
+    assert _loaded_by("import chatbot.cli.users") & late <= {"chatbot.memory.orders"}
 
 
 OPENED_CHAT = """
