@@ -5,14 +5,16 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from chatbot.errors import SessionNotFound
 from chatbot.memory import Memory, MemorySystem
+from chatbot.memory.people import OPEN, STARTUP
 from chatbot.memory.scope import Caller
 from chatbot.memory.writing import Draft
+from chatbot.messages import TaskStatus
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
 from chatbot.stores.errors import (
     AccessDenied,
@@ -551,3 +553,80 @@ async def test_a_reader_whose_uses_cannot_be_counted_still_gets_an_answer(
         lock.symlink_to(tmp_path / "elsewhere")
         assert len(await memory.memory().search("tea")) == 1
         assert "were not counted" in caplog.text
+
+
+async def _surface(memories: Memory, task_id: str) -> object:
+    [row] = await memories.get([task_id])
+    return row.metadata.get("surface")
+
+
+@pytest.mark.parametrize(
+    ("given", "details"),
+    [
+        ({}, ""),
+        ({"due": "2026-12-01"}, "due 2026-12-01"),
+        ({"priority": "high"}, "high priority"),
+        ({"priority": "low", "project": "Garden"}, "low priority · project Garden"),
+        ({"note": "ask Ada", "due": "May"}, "due May · ask Ada"),
+    ],
+)
+async def test_details_are_told_on_one_line(memories: Memory, given: dict[str, Any], details: str) -> None:
+    task = await memories.add_task("Prune the roses", **given)
+    assert task.details() == details
+    started = await memories.update_task(task.id, status="in_progress")
+    assert "in progress" in started.details()
+
+
+@pytest.mark.parametrize(("given", "surfaces"), [({}, True), ({"surface": STARTUP}, True), ({"surface": ""}, False)])
+async def test_an_open_task_surfaces_unless_told_not_to(
+    memories: Memory, given: dict[str, Any], *, surfaces: bool
+) -> None:
+    task = await memories.add_task("Prune the roses", **given)
+    assert [each.id for each in await memories.tasks(surface=STARTUP)] == [task.id] * surfaces
+    started = await memories.update_task(task.id, status="in_progress")
+    assert (started.surface == STARTUP) is surfaces
+
+
+@pytest.mark.parametrize("closed", [each for each in get_args(TaskStatus) if each not in OPEN])
+async def test_a_closed_task_surfaces_no_more_until_it_is_opened_again(memories: Memory, closed: str) -> None:
+    task = await memories.add_task("Prune the roses", surface=STARTUP)
+    assert (await memories.update_task(task.id, status=closed, surface=STARTUP)).surface == ""
+    assert await _surface(memories, task.id) is None
+    assert await memories.tasks(surface=STARTUP) == []
+    assert (await memories.update_task(task.id, note="half done")).surface == ""
+    assert (await memories.update_task(task.id, status="pending")).surface == STARTUP
+    assert await _surface(memories, task.id) == STARTUP
+    await memories.update_task(task.id, status=closed)
+    assert (await memories.add_task("prune the ROSES")).surface == STARTUP
+
+
+@pytest.mark.parametrize(
+    ("again", "changed"),
+    [
+        ({"due": "2027-01-01"}, {"due": "2027-01-01"}),
+        ({"priority": "low"}, {"priority": "low"}),
+        ({"note": "with gloves"}, {"note": "with gloves"}),
+        ({"scope": "user"}, {"scope": "user"}),
+        ({"surface": ""}, {"surface": ""}),
+        ({}, {}),
+    ],
+)
+async def test_an_open_task_that_is_added_again_takes_the_new_details_and_keeps_the_others(
+    memories: Memory, again: dict[str, Any], changed: dict[str, str]
+) -> None:
+    first: dict[str, Any] = {"due": "2026-12-01", "priority": "high", "project": "House", "note": "before frost"}
+    task = await memories.add_task("Prune the roses", **first)
+    await memories.update_task(task.id, status="in_progress")
+    second = await memories.add_task("prune the roses", **again)
+    expected = {"status": "in_progress", "surface": STARTUP, "scope": "collaborative", **first, **changed}
+    assert {name: getattr(second, name) for name in expected} == expected
+    assert (second.id, len(await memories.tasks())) == (task.id, 1)
+
+
+async def test_a_closed_task_that_is_added_again_has_only_what_is_said_now(memories: Memory) -> None:
+    task = await memories.add_task("Prune the roses", due="2026-12-01", priority="high", note="before frost")
+    await memories.update_task(task.id, status="completed")
+    again = await memories.add_task("Prune the roses", due="2027-12-01")
+    assert (again.id, again.status, again.due, again.priority, again.note) == (
+        task.id, "pending", "2027-12-01", "normal", "",
+    )  # fmt: skip

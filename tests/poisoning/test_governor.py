@@ -1,5 +1,6 @@
 """The governor drops forged structure and plain orders of others, shows the rest, and never looks past the gate."""
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
@@ -20,7 +21,7 @@ from chatbot.chat.governor import (
     line_of,
     without_role_marks,
 )
-from chatbot.memory.orders import ORDER, STRUCTURE, is_invisible, visible
+from chatbot.memory.orders import ORDER, STRUCTURE, form_in, is_invisible, plain_orders, visible
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
 from chatbot.stores.observation import STATUSES
 from tests.poisoning.suite import NOW, VIEW, attacks, innocents, row_with
@@ -127,3 +128,22 @@ def test_what_is_shown_holds_nothing_invisible_but_joiners_and_signs_of_emoji(te
 def test_role_marks_do_not_come_back_when_they_are_taken_away(parts: list[str]) -> None:
     once = without_role_marks("".join(parts))
     assert without_role_marks(once) == once
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["<", "&#", "&#65;", "%", "%41", "[", "(", "((", "{", "=", "#\n", "# ", " \n", "\\x", "A ", "a.", "i.g.", "ab",
+     "QUJD", "a ", "🇦", "가", "あ", "我", "ا ", "\u0430", "ignore all previous ", "ignore ", "you are now an ", "the ",
+     "send ", "whenever the user asks ", "system:", "[INST]", "![x](", "[a](//", "<img src=//a?", '"name": "',
+     " " * 299 + "\n", *(begin + " " * LONGEST_JUDGED for begin in ("<|", "[|", "<", "[", "user", "(", "&#", "</"))],
+)  # fmt: skip
+def test_no_text_takes_long(unit: str) -> None:
+    text = (unit * (LONGEST_JUDGED // len(unit) + 1))[:LONGEST_JUDGED]
+    started = time.process_time()
+    form_in((text,))
+    judge(row_with(("narrative",), (text,)), VIEW)
+    assert time.process_time() - started < 2
+
+
+def test_the_plain_orders_are_few_and_different() -> None:
+    assert len(plain_orders()) == len(set(plain_orders())) <= 60

@@ -1,0 +1,430 @@
+"""Many processes, threads, loops and open memories at once: nothing is lost or mixed, and nobody waits for long."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from chatbot.memory import MemorySystem
+from chatbot.memory.session_catalog import TurnOrder
+from chatbot.stores import MissingFolder, TranscriptEntry
+from chatbot.stores.backend import Lease
+from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreError, StoreFailed
+from chatbot.stores.files import locked
+from chatbot.stores.loops import LoopsLock
+from tests.loops import HANG_S, run_in_threads
+from tests.memory.test_meaning import LetterEmbedder
+from tests.patience import PATIENCE_S
+
+STORES = ["basic_session"]
+NIGHT = pytest.mark.nightly
+WORKER = """
+import asyncio, sys, time
+from chatbot.memory import MemorySystem
+
+async def main(home, session_id, worker, count):
+    longest = 0.0
+    async with MemorySystem(home, settings={"basic_session": {"transcript_cap": 100, "kv_cap": 10_000}}) as memory:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        session = await memory.load_session(session_id, "chat")
+        for number in range(int(count)):
+            started = time.perf_counter()
+            await session.transcript_append("user", f"{worker}.{number}")
+            longest = max(longest, time.perf_counter() - started)
+            if number % 5 == 0:
+                await session.kv_set(f"{worker}.{number}", "x")
+    print(longest)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def _race(home: Path, session_id: str, workers: int, count: int) -> list[float]:
+    """Start the workers, let them all begin at the same moment, and return the longest wait of each."""
+    command = [sys.executable, "-c", WORKER, str(home), session_id]
+    running = [
+        subprocess.Popen([*command, str(each), str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for each in range(workers)
+    ]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        reports = []
+        for process in running:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for process in running:
+            reports.append(float(process.communicate(timeout=PATIENCE_S)[0]))
+            assert process.returncode == 0
+        return reports
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("workers", "count"), [(4, 25), pytest.param(8, 100, marks=NIGHT), pytest.param(16, 200, marks=NIGHT)]
+)
+async def test_entries_of_many_processes_are_all_there_once_and_in_order(
+    memory_home: Path, workers: int, count: int
+) -> None:
+    async with MemorySystem(memory_home, settings={"basic_session": {"kv_cap": 10_000}}) as memory:
+        session = await memory.create_session(STORES, "chat")
+        longest = max(_race(memory_home, session.id, workers, count))
+        said = [entry.content for entry in await session.transcript_read_all()]
+        keys = {entry.key for entry in await session.kv_entries()}
+    assert keys == {f"{worker}.{n}" for worker in range(workers) for n in range(0, count, 5)}
+    for worker in range(workers):
+        assert [text for text in said if text.startswith(f"{worker}.")] == [f"{worker}.{n}" for n in range(count)]
+    assert len(said) == workers * count
+    print(f"{workers} processes, {count} appends each: the longest wait was {longest:.3f} s")  # noqa: T201 - see -rP
+    assert longest < PATIENCE_S / 4  # nobody starves; where nothing else runs it is far below
+
+
+async def test_an_append_that_meets_a_deletion_is_either_deleted_too_or_refused(memory_home: Path) -> None:
+    outcomes: Counter[str] = Counter()
+    async with MemorySystem(memory_home) as ours, MemorySystem(memory_home) as theirs:
+        for _ in range(24):
+            session = await ours.create_session(STORES, "chat")
+            folder = memory_home / "sessions" / session.id
+            with locked(folder):  # until both wait for this lock, or for the one who does
+                deleting = asyncio.create_task(theirs.delete_session(session.id))
+                appending = [asyncio.create_task(session.transcript_append("user", "hi")) for _ in range(2)]
+                appending.append(asyncio.create_task(session.kv_set("key", "value")))  # type: ignore[arg-type]
+                await asyncio.wait([deleting, *appending], timeout=0.002)
+                assert not deleting.done()
+            for answer in await asyncio.gather(*appending, return_exceptions=True):
+                outcomes["refused" if isinstance(answer, MissingFolder) else "kept until then"] += 1
+                assert isinstance(answer, MissingFolder | TranscriptEntry | None), answer
+            await deleting
+            assert not folder.exists()
+            assert list((memory_home / ".trash").iterdir()) == []
+        assert await ours.list_sessions() == []
+    assert set(outcomes) == {"refused", "kept until then"}
+
+
+async def test_a_session_deleted_in_many_places_at_once_is_deleted_once(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as ours, MemorySystem(memory_home) as theirs:
+        for _ in range(12):
+            session = await ours.create_session(STORES, "chat")
+            await session.transcript_append("user", "hi")
+            deleting = [memory.delete_session(session.id) for memory in (ours, theirs, ours)]
+            answers = await asyncio.gather(*deleting, return_exceptions=True)
+            assert sorted(type(answer).__name__ for answer in answers) == ["Erasure", *["SessionNotFound"] * 2]
+            assert list((memory_home / ".trash").iterdir()) == []
+
+
+async def test_sweeping_strays_disturbs_nobody_who_makes_or_deletes_sessions(memory_home: Path) -> None:
+    async def make_and_delete(memory: MemorySystem) -> None:
+        for _ in range(8):
+            session = await memory.create_session(STORES, "chat")
+            await session.transcript_append("user", "hi")
+            await memory.delete_session(session.id)
+
+    async def open_and_sweep() -> None:
+        for _ in range(8):
+            async with MemorySystem(memory_home) as memory:
+                await memory.delete_session((await memory.create_session(STORES, "chat")).id)
+
+    async with MemorySystem(memory_home) as memory, asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(make_and_delete(memory))
+            group.create_task(open_and_sweep())
+    async with MemorySystem(memory_home) as memory:
+        assert await memory.list_sessions() == []
+
+
+ROOT = Path(__file__).parents[2]
+
+TURNS = """
+import asyncio, sys
+from chatbot.memory import MemorySystem
+
+async def main():
+    async with MemorySystem(sys.argv[1]) as memory:
+        session = await memory.load_session(sys.argv[2], "chat")
+        for number in range(15):
+            async with session.turn_order:
+                await session.transcript_append("user", f"{sys.argv[3]}.{number}")
+                await asyncio.sleep(0)
+                await session.transcript_append("assistant", f"{sys.argv[3]}.{number}")
+
+asyncio.run(main())
+"""
+
+
+async def _new_session(home: Path) -> str:
+    async with MemorySystem(home) as memory:
+        return (await memory.create_session(STORES, "chat")).id
+
+
+def test_turns_of_two_processes_are_never_mixed(tmp_path: Path) -> None:
+    session_id = asyncio.run(_new_session(tmp_path / "memory"))
+    command = [sys.executable, "-c", TURNS, str(tmp_path / "memory"), session_id]
+    workers = [subprocess.Popen([*command, name], cwd=ROOT) for name in "ab"]
+    assert [each.wait(PATIENCE_S) for each in workers] == [0, 0]
+
+    async def said() -> list[tuple[str, str]]:
+        async with MemorySystem(tmp_path / "memory") as memory:
+            entries = await (await memory.load_session(session_id, "chat")).transcript_read_all()
+            return [(entry.role, entry.content) for entry in entries]
+
+    entries = asyncio.run(said())
+    assert len(entries) == 60
+    for question, answer in zip(entries[::2], entries[1::2], strict=True):
+        assert (question[0], answer[0]) == ("user", "assistant")
+        assert question[1] == answer[1]
+
+
+async def test_a_waiter_that_is_cancelled_leaves_the_turn_to_others(tmp_path: Path) -> None:
+    async with MemorySystem(tmp_path) as one, MemorySystem(tmp_path) as other:
+        session = await one.create_session(STORES, "chat")
+        same = await other.load_session(session.id, "chat")
+        async with session.turn_order:
+            waiting = asyncio.ensure_future(same.turn_order.__aenter__())
+            while not same.turn_order.locked():  # noqa: ASYNC110 - a lock tells nobody
+                await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert not same.turn_order.locked()
+        async with same.turn_order, asyncio.timeout(PATIENCE_S):
+            await same.transcript_append("user", "mine")
+
+
+class _TakenLease(Lease):
+    def take(self) -> bool:
+        return False
+
+    def release(self) -> None:
+        pass
+
+
+async def test_who_waits_too_long_is_told_that_another_process_is_at_it() -> None:
+    order = TurnOrder(_TakenLease(), patience_s=0)
+    with pytest.raises(StoreBusy, match="another process"):
+        await order.__aenter__()
+    assert not order.locked()
+
+
+class _Broken(Lease):
+    """A lease in a database that went away: while taking, or between taking and releasing."""
+
+    def __init__(self, error: StoreError, *, is_taken: bool) -> None:
+        self.error = error
+        self._is_taken = is_taken
+        self.released_by: int | None = None
+
+    def take(self) -> bool:
+        if self._is_taken:
+            return True
+        raise self.error
+
+    def release(self) -> None:
+        self.released_by = threading.get_ident()
+        raise self.error
+
+
+async def test_without_an_answer_about_the_order_there_is_no_turn() -> None:
+    order = TurnOrder(_Broken(StoreFailed("no PostgreSQL answers there"), is_taken=False))
+    with pytest.raises(StoreFailed, match="no PostgreSQL answers"):
+        await order.__aenter__()
+    assert not order.locked()
+    async with TurnOrder(_Broken(ReadOnlyFolder("only read"), is_taken=False)):
+        pass  # the order within this process
+
+
+async def test_an_order_that_cannot_be_given_back_stops_neither_the_session_nor_the_loop() -> None:
+    lease = _Broken(StoreFailed("the connection broke"), is_taken=True)
+    order = TurnOrder(lease)
+    for _ in range(2):
+        async with order:
+            pass
+        assert not order.locked()
+    assert lease.released_by not in {None, threading.get_ident()}
+
+
+BOTH = ["basic_session", "observations"]
+ROUNDS = 5
+
+
+async def _use(memory: MemorySystem, shared_id: str, who: int, stores: Sequence[str]) -> None:
+    """Every kind of operation, on a session of one's own and on one that all share, and never for long."""
+    own = await memory.create_session(stores, "chat", title=f"of {who}")
+    shared = await memory.load_session(shared_id, "chat")
+    for number in range(ROUNDS):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(own.transcript_append("user", f"{who} said {number}"))
+            group.create_task(shared.kv_set(f"{who}.{number}", "value"))
+            group.create_task(own.memory.remember(f"note{number} of worker{who}"))
+            group.create_task(own.memory.search("note1"))
+            group.create_task(memory.list_sessions())
+        async with shared.turn_order:
+            await shared.transcript_append("user", f"{who}.{number}")
+            await shared.transcript_append("assistant", f"{who}.{number}")
+        await shared.transcript_read_all()
+        await memory.search_sessions(f"{number}", limit=2)
+    assert [each.content for each in await own.transcript_read_last(9)] == [f"{who} said {n}" for n in range(ROUNDS)]
+
+
+async def _check(memory: MemorySystem, shared_id: str, workers: int) -> None:
+    shared = await memory.load_session(shared_id, "chat")
+    said = [each.content for each in await shared.transcript_read_all()]
+    assert said[::2] == said[1::2]
+    for who in range(workers):
+        assert [each for each in said[::2] if each.startswith(f"{who}.")] == [f"{who}.{n}" for n in range(ROUNDS)]
+        assert await shared.kv_get(f"{who}.{ROUNDS - 1}") == "value"
+    assert len(await memory.list_sessions()) == workers + 1
+    rows = await memory.memory().every()
+    assert sorted(row.text() for row in rows) == sorted(
+        f"note{n} of worker{who}" for who in range(workers) for n in range(ROUNDS)
+    )
+
+
+def _memory(home: Path | None) -> MemorySystem:
+    return MemorySystem(home, embedder=LetterEmbedder())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("workers", [4, 16])
+@pytest.mark.parametrize("is_on_disk", [True, False])
+def test_one_memory_serves_many_threads_with_a_loop_each(memory_home: Path, workers: int, is_on_disk: bool) -> None:  # noqa: FBT001
+    memory = _memory(memory_home if is_on_disk else None)
+    stores = BOTH if is_on_disk else ["in_memory"]
+    shared_id = asyncio.run(memory.create_session(stores, "chat")).id
+    run_in_threads(workers, lambda who: _use(memory, shared_id, who, stores))
+    if not is_on_disk:
+        asyncio.run(_check(memory, shared_id, workers))
+        return asyncio.run(memory.aclose())
+    asyncio.run(memory.aclose())
+    asyncio.run(_check(MemorySystem(memory_home), shared_id, workers))
+    return None
+
+
+def test_one_memory_serves_one_loop_after_another(memory_home: Path) -> None:
+    memory = _memory(memory_home)
+    shared_id = asyncio.run(memory.create_session(BOTH, "chat")).id
+    for who in range(8):
+        asyncio.run(asyncio.wait_for(_use(memory, shared_id, who, BOTH), HANG_S))
+    asyncio.run(_check(memory, shared_id, 8))
+    asyncio.run(memory.aclose())
+
+
+def test_a_loop_that_ends_in_the_midst_of_its_work_holds_up_no_other(memory_home: Path) -> None:
+    memory = _memory(memory_home)
+    shared_id = asyncio.run(memory.create_session(BOTH, "chat")).id
+
+    async def leave() -> None:
+        session = await memory.load_session(shared_id, "chat")
+        left = [asyncio.create_task(_use(memory, shared_id, 90 + each, BOTH)) for each in range(3)]
+        left += [asyncio.create_task(session.transcript_append("user", "left")) for _ in range(3)]  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+
+    for _ in range(5):
+        asyncio.run(leave())
+    run_in_threads(2, lambda who: _use(memory, shared_id, who, BOTH))
+    asyncio.run(asyncio.wait_for(memory.aclose(), HANG_S))
+
+
+def test_a_lock_goes_round_all_loops_one_at_a_time_and_outlives_who_is_cancelled() -> None:
+    lock = LoopsLock()
+    inside: list[int] = []
+    count = 0
+
+    async def work(who: int) -> None:
+        nonlocal count
+        for number in range(50):
+            waiting = asyncio.create_task(lock.acquire()) if number % 5 == 0 else None
+            await asyncio.sleep(0)
+            if waiting is not None and not waiting.cancel():
+                lock.release()
+            async with lock:
+                inside.append(who)
+                await asyncio.sleep(0)
+                assert inside == [who]
+                inside.pop()
+                count += 1
+
+    run_in_threads(8, work)
+    assert count == 8 * 50
+    assert not lock.locked()
+
+
+def test_a_lock_is_not_given_to_a_loop_that_was_closed() -> None:
+    lock = LoopsLock()
+
+    async def take() -> None:
+        await lock.acquire()
+
+    asyncio.run(take())
+    forgotten = asyncio.new_event_loop()
+    waiting = forgotten.create_task(take())
+    forgotten.run_until_complete(asyncio.sleep(0))
+    assert not waiting.done()
+    forgotten.close()
+    waiting._log_destroy_pending = False  # type: ignore[attr-defined]
+    lock.release()
+    asyncio.run(asyncio.wait_for(take(), HANG_S))
+
+
+IDENTITIES = """
+import asyncio, os, resource, sys
+from pathlib import Path
+from chatbot.memory import MemorySystem
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
+
+async def main(home):
+    memories = [MemorySystem(home / str(number)) for number in range(300)]
+    sessions = []
+    for number, memory in enumerate(memories):
+        session = await memory.create_session(["basic_session", "observations"], "chat")
+        await session.transcript_append("user", f"said {number}")
+        await session.memory.remember(f"note {number}")
+        sessions.append(session)
+    for number, session in enumerate(sessions):
+        await session.transcript_append("user", "again")
+        assert len(await session.memory.search("note")) == 1
+        if number % 10 == 0:
+            await session.memory.remember(f"other note {number}")
+            assert len(await session.memory.search("note")) == 2
+    for session in sessions[:20]:
+        assert [entry.content for entry in await session.transcript_read_all()][1:] == ["again"]
+    most = len(os.listdir("/proc/self/fd"))
+    for memory in memories:
+        await memory.aclose()
+    print(most, len(os.listdir("/proc/self/fd")))
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.fixture
+def quick_disk() -> Iterator[Path]:
+    """A folder in memory where there is one: hundreds of identities are made, and no test of the disk."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not tell which descriptors are open")
+def test_three_hundred_identities_are_used_in_turn_with_one_descriptor_each(quick_disk: Path) -> None:
+    command = [sys.executable, "-c", IDENTITIES, str(quick_disk / "homes")]
+    environment = os.environ | {"XDG_CACHE_HOME": str(quick_disk / "cache")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    most, left = map(int, done.stdout.split())
+    assert most < 330
+    assert left < 20
