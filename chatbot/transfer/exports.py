@@ -161,15 +161,12 @@ class _Part:
         self.lines = defaultdict[str, list[Any]](list)
         self.broken = 0
         try:
-            if fields["format"] > VERSION:
-                raise LaterFormat("it was written by a later release: upgrade chatbot to read it")
-            self.record = parse_record(fields) if kind == SESSION else None
-        except LaterFormat:
-            raise
-        except KeyError as error:
-            raise DamagedFile(f"it is not a bundle, or a damaged one: a part of it has no {error}") from error
-        except (ValueError, TypeError) as error:
-            raise DamagedFile(f"a session of the bundle cannot be parsed: {error}") from error
+            is_later = fields["format"] > VERSION
+            self.record = parse_record(fields) if kind == SESSION and not is_later else None
+        except (KeyError, ValueError, TypeError) as error:
+            raise DamagedFile(f"a part of the bundle cannot be parsed: {error!r}") from error
+        if is_later:
+            raise LaterFormat("it was written by a later release: upgrade chatbot to read it")
 
     def add(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Parse a line. Lines that a session needs must be valid; other invalid lines are counted."""

@@ -50,7 +50,7 @@ Entries = dict[str, TranscriptEntry]
 
 
 def _short(value: object) -> str:
-    return digest_of(json.dumps(value, sort_keys=True)).hex()
+    return digest_of(canonical(value)).hex()
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):

@@ -44,7 +44,7 @@ _Key = tuple[int, datetime, int, str]
 
 def identity(event: Event) -> str:
     """Return the content of a part, without author and reason: those of an erased row differ between machines."""
-    return json.dumps(replace(event, who="", why="").as_json(), sort_keys=True, ensure_ascii=False)
+    return canonical(replace(event, who="", why="").as_json())
 
 
 def digest_of(text: str) -> bytes:
@@ -308,9 +308,9 @@ def said_of(journal: Journal, row_id: str) -> str:
     return canonical({"row": row_id, "parts": [*map(identity, history.parts)], "counted": counts.said()})
 
 
-def canonical(record: Mapping[str, Any]) -> str:
-    """Return the canonical text of a record."""
-    return json.dumps(record, sort_keys=True, ensure_ascii=False)
+def canonical(value: Any) -> str:
+    """Return the canonical text of a JSON value."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def portable(record: SessionRecord) -> dict[str, Any]:
@@ -356,10 +356,7 @@ def fork_id(session_id: str, first: tuple[str, TranscriptEntry]) -> str:
 
 def newest(one: tuple[str, Any] | None, other: tuple[str, Any]) -> bool:
     """Return whether the `other` of two values with times wins: it is later or, at the same time, greater."""
-    return one is None or (one[0], json.dumps(one[1], sort_keys=True)) < (
-        other[0],
-        json.dumps(other[1], sort_keys=True),
-    )
+    return one is None or (one[0], canonical(one[1])) < (other[0], canonical(other[1]))
 
 
 class SessionContent(Struct, frozen=True):
