@@ -132,7 +132,7 @@ async def test_mentions_and_confirmations_add_up_once_and_of_uses_the_larger_num
     assert (row.use_count, row.mention_count, row.confirmed_count) == (3, 5, 2)
 
 
-@pytest.mark.parametrize("way", ["a restored backup", "a copied folder"])
+@pytest.mark.parametrize("way", ["a restored backup", "a copied folder", "a copied folder with a server"])
 async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair, tmp_path: Path, way: str) -> None:
     here, there, place = pair
     row_id = await _remembered(here, "Ada keeps bees")
@@ -146,18 +146,19 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
     await _both(pair)
     await used(here)
     copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
-    if way == "a copied folder":
+    over = there if way.endswith("a server") else place
+    if way.startswith("a copied folder"):
         shutil.copytree(here.folder, copy.folder)
     else:
         with (tmp_path / "kept").open("w+b") as file:
             await backup(here.home, file, name="ada")
             await restore(file, "kept", copy.home)
     await used(here)
-    await here.sync(place)
+    await here.sync(over)
     await used(copy)
-    await copy.sync(place)
-    for machine in (here, there, copy):
-        await machine.sync(place)
+    await copy.sync(over)
+    for machine in (here, copy) if over is there else (here, there, copy):
+        await machine.sync(over)
     assert await copy.digest() == await there.digest()
     row = (await copy.rows())[row_id]
     assert (row.use_count, row.mention_count) == (3, 4)
