@@ -29,10 +29,10 @@ from chatbot.memory.episode import QUESTION
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.base import ObservationStore
+from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.loops import AsyncResource, cancelled
+from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match, Progress, best_matches
 from chatbot.stores.records import Vector, unit
