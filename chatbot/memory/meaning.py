@@ -340,8 +340,8 @@ def embedded_text(row: Observation) -> str:
     return "\n".join(dict.fromkeys(filter(None, parts)))
 
 
-_SENTENCE_END = re.compile(r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?])\s+|(?<=\w{4}\.)\s+")
-"""The end of a sentence. A short word before the full stop may be an abbreviation."""
+_SENTENCE_END = re.compile(r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?])\s+|(?<=[^\W_A-Z]{2}\.)\s+")
+"""The end of a sentence. A full stop after a capital and one more letter may be an abbreviation's."""
 _MOST = 3
 """Maximum questions of one message that get a vector, the last ones."""
 _LINES = 3
