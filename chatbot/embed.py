@@ -38,9 +38,8 @@ from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec
 from chatbot.models.model import Disclosure
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
-from chatbot.stores.base import TranscriptStore
+from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.loops import AsyncResource
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import TranscriptEntry, check_time, format_time
 from chatbot.tools import Toolbox, ToolResult

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
-from chatbot.stores.loops import AsyncResource
+from chatbot.stores.base import AsyncResource
 from chatbot.stores.records import Vector, unit
 
 

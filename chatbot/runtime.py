@@ -28,8 +28,8 @@ from chatbot.models import open_model
 from chatbot.models.model import Model, estimate_text
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS
+from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
-from chatbot.stores.loops import AsyncResource
 from chatbot.stores.span import observed
 from chatbot.telemetry import open_telemetry
 from chatbot.tools import Confirm, Tool, Toolbox

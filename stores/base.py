@@ -1,4 +1,4 @@
-"""Contracts that a store plug-in inherits, with their promises.
+"""Contracts that a store plug-in inherits, with their promises, and that of all resources that are closed.
 
 A store object is opened once for an identity and shared by all sessions of it, so each operation names its session.
 A plug-in inherits the contracts that it implements; a session that uses it offers those operations. The
@@ -11,17 +11,24 @@ keeps files is safe between processes too. Reading needs no write permission, an
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from chatbot.stores.access import View
-from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
+from chatbot.stores.errors import (
+    BrokenStore,
+    ClosedResource,
+    InvalidSettings,
+    StoreError,
+    StoreFailed,
+    UnsupportedOperation,
+)
 from chatbot.stores.home import Home
-from chatbot.stores.loops import Closable, Operation
 from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.query import (
     Candidates,
@@ -44,6 +51,68 @@ from chatbot.stores.span import NOTHING, Observer, Span
 
 if TYPE_CHECKING:
     from chatbot.stores.backend import Flaw
+
+
+Operation = Callable[..., Awaitable[Any]]
+
+
+class AsyncResource(ABC):
+    """Closes itself at the end of an `async with` block."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Finish running work and release everything. May be called twice."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Closable(AsyncResource):
+    """A resource whose public coroutine methods raise `ClosedResource` from the start of `aclose`.
+
+    This applies to every subclass automatically.
+    """
+
+    is_closed = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, operation in list(vars(cls).items()):
+            if not iscoroutinefunction(operation) or getattr(operation, "__isabstractmethod__", False):
+                continue
+            if name == "aclose":
+                setattr(cls, name, _closing(operation))
+            elif not name.startswith("_"):
+                setattr(cls, name, cls._guarding(operation))
+
+    def check_open(self) -> None:
+        """Raise `ClosedResource` after `aclose`."""
+        if self.is_closed:
+            raise ClosedResource(f"{type(self).__name__} is closed: open it again to continue")
+
+    @classmethod
+    def _guarding(cls, operation: Operation) -> Operation:
+        @wraps(operation)
+        async def guarded(self: Closable, *args: Any, **named: Any) -> Any:
+            if self.is_closed:
+                self.check_open()
+            return await operation(self, *args, **named)
+
+        return guarded
+
+
+def _closing(operation: Operation) -> Operation:
+    @wraps(operation)
+    async def closing(self: Closable) -> None:
+        self.is_closed = True
+        await operation(self)
+
+    return closing
 
 
 class Store(Closable):

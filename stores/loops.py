@@ -1,4 +1,4 @@
-"""Asyncio in several threads with a loop each: resources, waiting across loops, and commits of many tasks at once.
+"""Asyncio in several threads with a loop each: waiting across loops, and commits of many tasks at once.
 
 A future, task or lock of asyncio belongs to one loop and may only be used in its thread. Objects that several loops
 share use this module instead. Waiters of a closed loop are skipped.
@@ -10,86 +10,22 @@ import asyncio
 import logging
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import wraps
-from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
-
-from chatbot.stores.errors import ClosedResource
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 logger = logging.getLogger(__name__)
 
-Operation = Callable[..., Awaitable[Any]]
 Waiter = asyncio.Future[None]
 Owner = TypeVar("Owner")
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 Batch = list[tuple[Item, Waiter | None]]
-
-
-class AsyncResource(ABC):
-    """Closes itself at the end of an `async with` block."""
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Finish running work and release everything. May be called twice."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class Closable(AsyncResource):
-    """A resource whose public coroutine methods raise `ClosedResource` from the start of `aclose`.
-
-    This applies to every subclass automatically.
-    """
-
-    is_closed = False
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for name, operation in list(vars(cls).items()):
-            if not iscoroutinefunction(operation) or getattr(operation, "__isabstractmethod__", False):
-                continue
-            if name == "aclose":
-                setattr(cls, name, _closing(operation))
-            elif not name.startswith("_"):
-                setattr(cls, name, cls._guarding(operation))
-
-    def check_open(self) -> None:
-        """Raise `ClosedResource` after `aclose`."""
-        if self.is_closed:
-            raise ClosedResource(f"{type(self).__name__} is closed: open it again to continue")
-
-    @classmethod
-    def _guarding(cls, operation: Operation) -> Operation:
-        @wraps(operation)
-        async def guarded(self: Closable, *args: Any, **named: Any) -> Any:
-            if self.is_closed:
-                self.check_open()
-            return await operation(self, *args, **named)
-
-        return guarded
-
-
-def _closing(operation: Operation) -> Operation:
-    @wraps(operation)
-    async def closing(self: Closable) -> None:
-        self.is_closed = True
-        await operation(self)
-
-    return closing
 
 
 def in_thread(

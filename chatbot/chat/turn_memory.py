@@ -55,8 +55,8 @@ _CLOSE = 2
 _ANYONE = Disclosure()
 _CLASSES: tuple[Sensitivity, ...] = ("public", "private", "secret")
 """Sensitivities that may be asked for."""
-_SURE = 0.4
-"""Minimum score at which the head `needs_memory` is sure."""
+_NEEDLESS = -1.5
+"""Score of the head `needs_memory` below which memory is not searched: no evidence is strong enough there."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists besides the chosen ones."""
 
@@ -232,15 +232,14 @@ class TurnMemory:
         exclude: Collection[str],
     ) -> Recollection:
         """Recall rows of every sensitivity, unless the message was judged to need none."""
-        if judged is not None and not judged.needs_memory:
+        if judged is not None and judged.scores["needs_memory"] < _NEEDLESS:
             return Recollection()
-        sure = judged is not None and judged.scores["needs_memory"] >= _SURE
         return await self._memory.recall(
             said,
             limit=limit,
             exclude=exclude,
             ask=_CLASSES,
-            need="" if judged is None else "sure" if sure else "unsure",
+            need=None if judged is None else judged.scores["needs_memory"],
             statements=judged is None or not judged.asks_the_bot,
         )
 
@@ -454,7 +453,8 @@ def _record(
         "left_out": [{"id": each, "why": why} for each, why in block.dropped],
     }
     if judged is not None:
-        record["judged"] = {"needs_memory": judged.needs_memory, "score": judged.scores["needs_memory"]}
+        score = judged.scores["needs_memory"]
+        record["judged"] = {"needs_memory": score >= _NEEDLESS, "score": score}
     found = {name: list(getattr(block, name)) for name in ("excerpts", "quoted", "listed", "profile")}
     return record | {name: ids for name, ids in found.items() if ids}
 

@@ -33,8 +33,8 @@ exit codes: 0 success, 1 failure, 2 usage, 3 configuration, 4 not found,
 def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """Build the grammar; `command` is None for the chat itself.
 
-    With `argv`, commands that it cannot name are left out, and so are the actions of `memory` and `sessions`: building
-    them all takes time. If it names none, all are built: the error names the nearest.
+    With `argv`, commands that it cannot name are left out, and so are actions other than the one that it names:
+    building them all takes time. If it names none, all are built: the error names the nearest.
     """
     if argv is not None and (first := _first_word(argv)) < len(argv) and argv[first] not in COMMANDS:
         argv = None
@@ -54,7 +54,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
             added = add_action(commands, name, command.summary, *command.examples)
             added.set_defaults(command=name)
             if isinstance(command.add, str) and (argv is None or name in argv):
-                named(command.add)(added)
+                named(command.add)(added, _action_in(argv, name))
             elif callable(command.add):
                 command.add(added)
     return parser
@@ -79,6 +79,13 @@ def _may_name(argv: Sequence[str], command: str) -> bool:
     if not {"-h", "--help"}.isdisjoint(argv[:first]):
         return True
     return command in argv[first:]
+
+
+def _action_in(argv: Sequence[str] | None, command: str) -> str | None:
+    """Return the action of the command that the command line names; None if it names none, or asks for help."""
+    behind = argv[argv.index(command) + 1 :] if argv is not None else []
+    first = _first_word(behind)
+    return None if {"-h", "--help"} & {*behind[:first]} or first == len(behind) else behind[first]
 
 
 _DEFAULTS = {

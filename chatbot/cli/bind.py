@@ -102,14 +102,29 @@ _MORE = {
 
 
 class Verbs:
-    """A level of the grammar that takes verbs, such as `chatbot memory` and `chatbot memory tasks`."""
+    """A level of the grammar that takes verbs, such as `chatbot memory` and `chatbot memory tasks`.
 
-    def __init__(self, parser: argparse.ArgumentParser, group: str, *, dest: str, required: bool = False) -> None:
+    If `only` is one of its verbs, `add` returns the parser of no command for all others.
+    """
+
+    def __init__(
+        self, parser: argparse.ArgumentParser, group: str, *, dest: str, required: bool = False, only: str | None = None
+    ) -> None:
         self._actions = parser.add_subparsers(title="actions", metavar="ACTION", dest=dest, required=required)
         self._group = group
+        self._of_none = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
+        known = {each.cli.split()[1] for each in OPERATIONS if each.cli.startswith(f"{group} ")}
+        known |= {"sessions": OF_SESSIONS, "memory": OF_MEMORY}.get(group, {}).keys()
+        self._only = only if only in known else None
+
+    def is_left_out(self, name: str) -> bool:
+        """Return whether no parser of the verb is needed."""
+        return self._only not in {None, name}
 
     def add(self, name: str, summary: str, *examples: str, agent: bool = True) -> argparse.ArgumentParser:
         """Add a verb with the options that all of its group take; examples are given without the name of the group."""
+        if self.is_left_out(name):
+            return self._of_none
         shown = (each if "| chatbot " in each else f"{self._group} {each}" for each in examples)
         parser = add_action(self._actions, name, summary, *shown, agent=agent)
         if self._group == "memory":
@@ -131,6 +146,9 @@ def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS)
     for operation in table:
         within, *path = operation.cli.split() or [""]
         if within != group:
+            continue
+        if verbs.is_left_out(path[0]):
+            parsers[operation.name] = verbs.add(path[0], "")
             continue
         if len(path) == 2 and path[0] not in inner:
             inner[path[0]] = Verbs(by_verb[path[0]], group, dest="deed")

@@ -24,26 +24,27 @@ if TYPE_CHECKING:
 EXPORTS = ("markdown", "jsonl")
 
 
-def add_sessions(sessions: argparse.ArgumentParser) -> None:
+def add_sessions(sessions: argparse.ArgumentParser, only: str | None = None) -> None:
     """Fill in `chatbot sessions`."""
     sessions.set_defaults(namespace=None, all_namespaces=False, ask=[])
-    grammar = Verbs(sessions, "sessions", dest="action", required=True)
+    grammar = Verbs(sessions, "sessions", dest="action", required=True, only=only)
     add_operations(grammar, "sessions")
     _add_moving(grammar)
     _add_erasing(grammar)
 
 
-def add_projects(projects: argparse.ArgumentParser) -> None:
+def add_projects(projects: argparse.ArgumentParser, only: str | None = None) -> None:
     """Fill in `chatbot projects`."""
     projects.set_defaults(namespace=None, all_namespaces=False, ask=[])
-    parsers = add_operations(Verbs(projects, "projects", dest="action", required=True), "projects")
+    verbs = Verbs(projects, "projects", dest="action", required=True, only=only)
+    parsers = add_operations(verbs, "projects")
     add_bulk(parsers["erase_project"])
 
 
-def add_memory(memory: argparse.ArgumentParser) -> None:
+def add_memory(memory: argparse.ArgumentParser, only: str | None = None) -> None:
     """Fill in `chatbot memory`."""
     memory.set_defaults(namespace=None, all_namespaces=False)
-    verbs = Verbs(memory, "memory", dest="action", required=True)
+    verbs = Verbs(memory, "memory", dest="action", required=True, only=only)
     parsers = add_operations(verbs, "memory")
     parsers["remember"].add_argument(
         "stdin", nargs="?", choices=["-"], metavar="-", help="read the narrative from standard input"

@@ -39,9 +39,9 @@ from chatbot.memory.reading import Hit
 from chatbot.memory.scope import MemoryEvent
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.redaction import redact
+from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
-from chatbot.stores.loops import AsyncResource
 from chatbot.stores.plugins import reason_of
 from chatbot.stores.records import format_time
 from chatbot.stores.span import Observer, observed, span

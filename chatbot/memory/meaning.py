@@ -29,10 +29,10 @@ from chatbot.memory.episode import QUESTION
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.base import ObservationStore
+from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.loops import AsyncResource, cancelled
+from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match, Progress, best_matches
 from chatbot.stores.records import Vector, unit
@@ -340,8 +340,8 @@ def embedded_text(row: Observation) -> str:
     return "\n".join(dict.fromkeys(filter(None, parts)))
 
 
-_SENTENCE_END = re.compile(r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?])\s+|(?<=\w{4}\.)\s+")
-"""The end of a sentence. A short word before the full stop may be an abbreviation."""
+_SENTENCE_END = re.compile(r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?])\s+|(?<=[^\W_A-Z]{2}\.)\s+")
+"""The end of a sentence. A full stop after a capital and one more letter may be an abbreviation's."""
 _MOST = 3
 """Maximum questions of one message that get a vector, the last ones."""
 _LINES = 3

@@ -23,11 +23,11 @@ from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilt
 from chatbot.memory.session_search import SessionHit, search
 from chatbot.stores.access import OWNER
 from chatbot.stores.backend import Backend
-from chatbot.stores.base import KeyValueStore, ObservationStore, Store
+from chatbot.stores.base import AsyncResource, KeyValueStore, ObservationStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
-from chatbot.stores.loops import AsyncResource, to_its_end
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.plugins import open_backend, open_store
 from chatbot.stores.query import Progress
 from chatbot.stores.records import SessionRecord, SessionRef, check_text, is_session_id

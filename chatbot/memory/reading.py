@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
 
@@ -107,9 +107,6 @@ class Search(Ranking, frozen=True):
     text: str = ""
 
 
-Need = Literal["", "unsure", "sure"]
-
-
 class RecallOptions(TimedFilter, frozen=True, kw_only=True):
     """Options of a recall. Abstract."""
 
@@ -117,8 +114,8 @@ class RecallOptions(TimedFilter, frozen=True, kw_only=True):
     profile: str = "inject"
     exclude: Collection[str] = ()
     """Ids of rows that are not recalled."""
-    need: Need = ""
-    """How sure it is that the question needs memory; empty if nothing judged that."""
+    need: float | None = None
+    """The score of the head `needs_memory` for the question; None if nothing judged it."""
     statements: bool = False
     """True to leave out mere questions and rows with much less evidence than the best, and to replace the weakest match
     by a later statement about the same thing as one of the best rows."""

@@ -28,7 +28,7 @@ from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
 
 if TYPE_CHECKING:
-    from chatbot.memory.reading import Need, Recall
+    from chatbot.memory.reading import Recall
 
 RESCORED = 300
 """Number of lexical hits that are scored again, unless more are asked for."""
@@ -58,9 +58,6 @@ _APART, _CLEAR = 0.12, 0.35
 """Minimum lead of the best cosine over those of the ranks `_REST`, which show how similar rows are by chance. Checked
 if the best is below `_CLEAR` and only meaning found rows."""
 _REST = (5, 50)
-_CHANCE, _A_ROW = 0.2, 0.05
-"""Evidence of the best row by chance, and the further evidence needed for each recalled row, if a question may need no
-memory."""
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -103,7 +100,7 @@ async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollecti
     Lines of the profile, which a prompt shows elsewhere, do not count towards the limit.
     """
     view, profile = scope.view(asked.ask), scope.environment.options.profiles[asked.profile]
-    if asked.statements and not asked.need:
+    if asked.statements and asked.need is None:
         profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
@@ -229,21 +226,20 @@ async def _candidates(
 
 
 def judged(
-    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str], *, need: Need = ""
+    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str], *, need: float | None = None
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
-    Summaries are left out once other rows are recalled. If a head judged whether the question needs memory, the best
-    evidence decides how much evidence a row needs, and how many rows are recalled if the head is unsure. If no head
-    judged it, and rows found only by meaning do not stand out, none is recalled.
+    Summaries are left out once other rows are recalled. If a head judged how much the question needs memory, that and
+    the best evidence decide how much of it a row needs. If nothing judged that, and rows found by meaning alone do not
+    stand out, none is recalled.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
     said = [row for row in eligible if row.evidence and not _is_summary(row)]
     best = max((row.evidence for row in said or eligible), default=0.0)
-    share = max(profile.relative_floor, carried(best)) if need else profile.relative_floor
-    if need == "unsure":
-        limit = min(limit, max(0, int((best - _CHANCE) / _A_ROW)))
-    by_chance = limit == 0 if need else share > 0 and not (any(row.holds_words for row in rows) or _stands_out(rows))
+    share = profile.relative_floor if need is None else max(profile.relative_floor, carried(best, need))
+    finds_words = any(row.holds_words for row in rows)
+    by_chance = best > 0 and share > 1 if need is not None else share > 0 and not (finds_words or _stands_out(rows))
     verdicts = []
     recalled = 0
     for row in rows:

@@ -52,12 +52,12 @@ HALF_MATCH = 0.5
 CONFIRMATION = 5.0
 USE = 0.005
 """Weight of a use in credibility, far below a confirmation: being shown must not get a row shown again."""
-_LEAST_NEAR, _AHEAD = 0.4, 0.07
+_LEAST_NEAR, _AHEAD = 0.35, 0.05
 """Minimum cosine of an outstanding row, and its minimum lead over the next."""
-_NEEDED, _DOUBT, _MOST_SHARE = 0.4, 0.3, 0.7
-"""A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: a
-logistic regression over the rows that answer questions about six lives. The required share is bounded, as weak evidence
-says little."""
+_REACHED, _BY_SHARE, _BY_NEED, _SURE = 0.68, 0.45, 0.16, 1.5
+"""A row belongs in a prompt if its evidence, plus `_BY_SHARE` times its share of the best evidence, plus `_BY_NEED`
+times the score of the head `needs_memory`, at most `_SURE`, reaches `_REACHED`: near a logistic regression over the
+rows that answer questions about lives, and over small talk."""
 OTHER = "other"
 """Key for all types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -217,9 +217,12 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
     return rows
 
 
-def carried(best: float) -> float:
-    """Return the share of the best evidence that a row of a prompt must have; it grows as the evidence weakens."""
-    return min(_MOST_SHARE, _NEEDED / (best + _DOUBT))
+def carried(best: float, need: float) -> float:
+    """Return the share of the best evidence that a row of a prompt must have; above 1, no row belongs there.
+
+    It falls as the evidence grows, and as the message needs memory: `need` is the score of the head `needs_memory`.
+    """
+    return (_REACHED - _BY_NEED * min(need, _SURE)) / (best + _BY_SHARE)
 
 
 def saturated(match: float) -> float:

@@ -18,8 +18,9 @@ from msgspec import Struct
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.stores.access import NO_PROJECT
 from chatbot.stores.backend import Backend, Lease, Lines, Place, Record
+from chatbot.stores.base import Closable
 from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
-from chatbot.stores.loops import Closable, LoopsLock, in_thread, to_its_end
+from chatbot.stores.loops import LoopsLock, in_thread, to_its_end
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
 MESSAGES = ("user", "assistant")

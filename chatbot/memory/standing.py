@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from chatbot.memory.profile import Profiles
 from chatbot.memory.profile_lines import CATEGORY, SENTENCE, Line, is_sentence
-from chatbot.memory.reading import Need, Recall
+from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.writing import AddResult
 from chatbot.stores.access import SENSITIVITIES, fold
@@ -31,8 +31,9 @@ from chatbot.stores.records import format_time
 _MADE_OF = "made_of"
 """Metadata key of a summary: the versions of its source rows."""
 _MOST = 8
-_LEAST = 0.25
-"""Evidence that the best row needs for an answer, and every row of a pinned question."""
+_NEED, _LEAST = 1.0, 0.2
+"""How much a standing question needs memory (see `Recall.need`), and the evidence that the best row of an answer needs:
+other talk has at most 0.19."""
 _TYPES = tuple(each for each in TYPES if not each.endswith("_summary"))
 
 
@@ -99,12 +100,12 @@ class StandingQuestions(Profiles):
         for asked in scope.environment.options.questions():
             if pinned and not asked.pinned:
                 continue
-            need: Need = "" if scope.meaning is None else "sure" if asked.pinned else "unsure"
+            need = None if scope.meaning is None else _NEED
             moment = Recall(
                 asked.question, limit=2 * _MOST, need=need, statements=True, as_of=as_of, known_at=known_at, ask=ask
             )
             hits = (await recollected(scope, moment, Filter(types=_TYPES))).hits
-            if need and max((hit.row.evidence for hit in hits), default=0.0) < _LEAST:
+            if need is not None and max((hit.row.evidence for hit in hits), default=0.0) < _LEAST:
                 hits = ()
             rows = [hit.observation for hit in hits if hit.observation and self._is_said(hit.observation)]
             rows = (rows if asked.pinned else await self._stated(rows))[:_MOST]

@@ -27,7 +27,7 @@ from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, Too
 from chatbot.models.litellm_import import closed
 from chatbot.providers import known_providers, nearest_to
 from chatbot.redaction import without_secrets
-from chatbot.stores.loops import AsyncResource
+from chatbot.stores.base import AsyncResource
 
 PATIENCE_S = 5.0
 """LiteLLM's own limit comes this much later than ours, so that ours applies first."""

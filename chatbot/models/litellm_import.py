@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from chatbot.errors import ProviderFailed
-from chatbot.stores.loops import AsyncResource
+from chatbot.stores.base import AsyncResource
 
 if TYPE_CHECKING:
     from chatbot.models.provider import Provider

@@ -21,8 +21,8 @@ from msgspec import Struct
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec, Usage
 from chatbot.providers import OURS
 from chatbot.stores.access import GuardedRow, Sensitivity
+from chatbot.stores.base import AsyncResource
 from chatbot.stores.fields import how_many
-from chatbot.stores.loops import AsyncResource
 
 
 class Disclosure(Struct, frozen=True):

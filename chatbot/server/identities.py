@@ -22,8 +22,8 @@ from chatbot.server.identity_access import Chats, IdentityAccess
 from chatbot.server.open_runtimes import OpenRuntimes
 from chatbot.server.turns import Turns, cancelled
 from chatbot.stores.backend import Backend
+from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_you_mean
-from chatbot.stores.loops import AsyncResource
 from chatbot.stores.plugins import open_backend
 from chatbot.telemetry import open_telemetry
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chatbot.runtime import Runtime
 from chatbot.server.identity_access import IDLE_S
-from chatbot.stores.loops import AsyncResource
+from chatbot.stores.base import AsyncResource
 
 MOST = 256
 """Number of open runtimes above which unused ones are closed; each takes 80 kB, and 10,000 memories a few MB."""

@@ -23,8 +23,8 @@ from chatbot.server.elsewhere import Elsewhere, is_free
 from chatbot.server.errors import TurnGone, TurnLost, TurnStopped
 from chatbot.server.sse import Feed
 from chatbot.stores.backend import Backend, Lease
+from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
-from chatbot.stores.loops import AsyncResource
 from chatbot.stores.records import TranscriptEntry, parse_time
 
 logger = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from prometheus_client.exposition import choose_encoder
 
 from chatbot.config import TelemetrySettings, from_variable
 from chatbot.redaction import without_secrets
-from chatbot.stores.loops import AsyncResource
+from chatbot.stores.base import AsyncResource
 from chatbot.telemetry.otel import OtelObserver
 
 logger = logging.getLogger(__name__)

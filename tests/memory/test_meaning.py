@@ -317,6 +317,7 @@ def test_what_is_embedded_is_what_a_row_says_each_part_once_and_of_a_reply_no_mo
     [
         ("What is my dog called?", "", ["What is my dog called?"]),
         ("The train was late. What is my dog called?", "The train was late.", ["What is my dog called?"]),
+        ("It was new to me. What is my dog called?", "It was new to me.", ["What is my dog called?"]),
         ("What is my dog called? The train was late!", "The train was late!", ["What is my dog called?"]),
         ("Who came?! And when?", "Who came?!", ["And when?"]),
         ("今天天气真好。我的狗叫什么？另外，火车几点？", "今天天气真好。", ["我的狗叫什么？", "另外，火车几点？"]),

@@ -15,8 +15,8 @@ from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, TOOL_RIGHTS, Right
+from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import AccessDenied, MissingRight, UnknownObservation, UnsupportedOperation
-from chatbot.stores.loops import AsyncResource
 from chatbot.stores.query import Filter
 from chatbot.stores.records import SessionRecord, TranscriptEntry
 

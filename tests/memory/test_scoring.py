@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from chatbot.memory.reading import Need
 from chatbot.memory.recall import judged
 from chatbot.memory.scoring import (
     HALF_MATCH,
@@ -118,7 +117,7 @@ def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
         ({"a": 0.6, "b": 0.5, "c": 0.1}, "a"),
         ({"a": 0.6, "b": 0.55, "c": 0.1}, ""),
         ({"a": 0.45}, "a"),
-        ({"a": 0.35, "b": 0.1}, ""),
+        ({"a": 0.3, "b": 0.1}, ""),
         ({}, ""),
     ],
 )
@@ -199,14 +198,18 @@ def test_age_never_beats_a_better_match(days: float, type_: str) -> None:
         assert ranked(rows, profile)[0].match.id == "old"
 
 
-def test_where_it_is_unsure_whether_memory_is_needed_the_evidence_decides_how_many_rows_are_recalled() -> None:
-    rows = {name: candidate(name, lexical=0.0) for name in "abcde"}
-    for cosine, unsure, sure in ((0.0, 0, 0), (0.3, 0, 5), (0.4, 2, 5), (0.52, 4, 5), (0.8, 5, 5)):
-        found = ranked(rows, INJECT, similar=dict.fromkeys(rows, cosine))
-        needs: dict[Need, int] = {"unsure": unsure, "sure": sure}
-        for need, recalled in needs.items():
-            verdicts = judged(found, INJECT, 5, frozenset(), need=need)
-            assert [verdict for _, verdict in verdicts].count("recalled") == recalled
+@pytest.mark.parametrize(
+    ("cosine", "need", "recalled"),
+    [(0.0, 3, 0), (0.1, 3, 1), (0.3, 3, 2), (0.3, 0.5, 1), (0.3, 0, 1), (0.2, 0, 0), (0.5, -1, 1), (0.3, -1, 0)],
+)
+def test_the_less_it_is_sure_that_memory_is_needed_the_more_evidence_a_row_needs(
+    cosine: float, need: float, recalled: int
+) -> None:
+    rows = {name: candidate(name, lexical=0.0) for name in "ab"}
+    found = ranked(rows, INJECT, similar={"a": cosine, "b": 0.8 * cosine})
+    verdicts = [verdict for _, verdict in judged(found, INJECT, 5, frozenset(), need=need)]
+    assert verdicts.count("recalled") == recalled
+    assert verdicts.count("no better than chance") == (2 if not recalled and cosine else 0)
 
 
 def test_the_weights_of_each_profile_are_shares_of_one() -> None:

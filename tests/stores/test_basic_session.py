@@ -231,26 +231,20 @@ async def test_the_cap_is_the_one_configured_now_not_the_one_in_the_file(tmp_pat
     assert [found.key for found in await small.kv_entries(session)] == ["e", "f"]
 
 
-async def test_what_the_cap_moves_out_goes_to_the_archive_in_order(
-    store: BasicSessionStore, session: SessionRef
-) -> None:
-    for number in range(35):
-        await store.transcript_append(session, [entry(str(number), after_s=number)])
-    archived = (session.folder / "transcript.archive.md").read_text(encoding="utf-8")
-    shown = (session.folder / "transcript.md").read_text(encoding="utf-8")
-    assert 10 <= shown.count("### user") <= 11
-    assert archived.count("### user") + shown.count("### user") == 35
-    assert [found.content for found in await store.transcript_read_all(session)] == [str(n) for n in range(35)]
-
-
-async def test_text_above_the_first_entry_stays_through_compaction(
+async def test_what_the_cap_moves_out_goes_to_the_archive_in_order_and_what_a_person_wrote_stays(
     store: BasicSessionStore, session: SessionRef
 ) -> None:
     path = session.folder / "transcript.md"
-    path.write_text("# Notes of mine\n\n", encoding="utf-8")
-    for number in range(25):
-        await store.transcript_append(session, [entry(str(number))])
-    assert path.read_text(encoding="utf-8").startswith("# Notes of mine\n\n### user")
+    path.write_bytes(b"# Notes of mine\n\n### user \xe2\x80\x94 2026-01-02T03:04:05Z\n\ncaf\xe9\n\n")
+    for number in range(34):
+        await store.transcript_append(session, [entry(str(number), after_s=number)])
+    archived, shown = (session.folder / "transcript.archive.md").read_bytes(), path.read_bytes()
+    assert 10 <= shown.count(b"### user") <= 11
+    assert archived.count(b"### user") + shown.count(b"### user") == 35
+    assert shown.startswith(b"# Notes of mine\n\n### user")
+    assert b"caf\xe9" in archived
+    said = [found.content for found in await store.transcript_read_all(session)]
+    assert said == ["caf\ufffd", *map(str, range(34))]
 
 
 async def test_an_entry_that_was_cut_off_is_kept_aside_reported_and_followed_by_the_next(
@@ -267,14 +261,6 @@ async def test_an_entry_that_was_cut_off_is_kept_aside_reported_and_followed_by_
     [aside] = session.folder.glob("transcript.md.damaged-*")
     assert aside.read_text().endswith("(12 bytes)\n\nwill be")
     assert aside.name in caplog.text
-
-
-async def test_bytes_that_are_no_text_survive_compaction(store: BasicSessionStore, session: SessionRef) -> None:
-    path = session.folder / "transcript.md"
-    path.write_bytes(b"### user \xe2\x80\x94 2026-01-02T03:04:05Z\n\ncaf\xe9\n\n")
-    for number in range(30):
-        await store.transcript_append(session, [entry(str(number))])
-    assert b"caf\xe9" in (session.folder / "transcript.archive.md").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from chatbot.stores.testing.observation_machine import ObservationMachine
 from chatbot.stores.testing.session_contract import SESSION
 from tests.effort import examples
 from tests.patience import PATIENCE_S
+from tests.stores.places import Place
 from tests.stores.reference import ReferenceStore
 
 
@@ -140,18 +141,14 @@ TestSmallHistories.settings = settings(max_examples=examples(60), stateful_step_
 TestStrangersFileHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
 
 
-def open_files(home: Path, **caps: float) -> ObservationFileStore:
-    return ObservationFileStore(home / "memory", cache=str(home / "cache"), **caps)  # type: ignore[arg-type]
-
-
 class TestObservationFiles(ObservationStoreContract):
     def open_store(self, home: Path) -> ObservationFileStore:
-        return open_files(home)
+        return Place(home).open()
 
 
 class TestCappedObservationFiles(ObservationStoreContract):
     def open_store(self, home: Path) -> ObservationFileStore:
-        return open_files(home, max_observations=10)
+        return Place(home).open(max_observations=10)
 
 
 class TestObservationsInMemory(ObservationStoreContract):
@@ -163,7 +160,7 @@ class FileMachine(ObservationMachine):
     model = ReferenceStore
 
     def open_store(self, home: Path) -> ObservationFileStore:
-        return open_files(home, **self.caps)
+        return Place(home).open(**self.caps)
 
     def disturb(self, home: Path) -> None:
         shutil.rmtree(home / "cache", ignore_errors=True)

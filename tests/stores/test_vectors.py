@@ -16,6 +16,7 @@ from chatbot.stores.records import unit
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, observation
 from tests.disk import ENDLESS, Put
+from tests.stores.places import Place
 from tests.stores.reference import alike
 
 MODEL = "local/minilm"
@@ -24,13 +25,9 @@ VECTORS = [(1.0, 0.0, 0.25), (0.0, 1.0, 0.5), (1.0, 1.0, 0.75), (0.5, 0.25, 1.0)
 ALL = [row.id for row in ROWS]
 
 
-def open_store(home: Path) -> ObservationFileStore:
-    return ObservationFileStore(home / "memory", cache=str(home / "cache"))
-
-
 async def fill(home: Path) -> Path:
     """Four rows with their vectors; where these are."""
-    async with open_store(home) as store:
+    async with Place(home).open() as store:
         await store.commit(OWNER, adding(*ROWS))
         await store.put_vectors(MODEL, list(zip(ROWS, VECTORS, strict=True)))
     return the_file(home)
@@ -68,7 +65,7 @@ async def test_vectors_outlive_the_store_as_little_endian_floats_and_are_not_in_
     tmp_path: Path,
 ) -> None:
     await fill(tmp_path)
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         assert await nearest(store) == set(ALL)
         stats = await store.vector_stats(OWNER)
     assert (stats.model, stats.dimension, stats.embedded, stats.missing) == (MODEL, 3, 4, 0)
@@ -85,16 +82,16 @@ async def test_a_changed_byte_costs_its_part_and_mixes_nothing(tmp_path: Path, n
     data = bytearray(path.read_bytes())
     data[int(share * len(data))] ^= 0x41
     path.write_bytes(data)
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         assert await nearest(store) <= set(ALL)
         assert await mend(store) in {0, 4}
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         assert await mend(store) == 0
 
 
 async def test_a_byte_that_changed_in_one_part_leaves_the_others(tmp_path: Path) -> None:
     last = observation(4)
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         await store.commit(OWNER, adding(*ROWS, last))
         await store.put_vectors(MODEL, [(row, [1.0, 0.5] * 5_000) for row in ROWS])
         path = the_file(tmp_path)
@@ -102,7 +99,7 @@ async def test_a_byte_that_changed_in_one_part_leaves_the_others(tmp_path: Path)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0x41
     path.write_bytes(data)
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         assert {match.id for match in await store.nearest(OWNER, [1.0, 0.5] * 5_000, Filter(), model=MODEL)} == {
             last.id
         }
@@ -116,16 +113,16 @@ async def test_whatever_is_put_in_the_place_of_vectors_they_are_made_again(
 ) -> None:
     [path] = (await fill(tmp_path)).parent.glob(name)
     put_in_place(path, kind)
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         assert await mend(store) == 4
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         assert await mend(store) == 0
     assert all(each.is_file() for each in path.parent.iterdir())
 
 
 async def test_an_erased_row_leaves_no_vector_behind_and_others_stay(tmp_path: Path) -> None:
     path = await fill(tmp_path)
-    async with open_store(tmp_path) as other, open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as other, Place(tmp_path).open() as store:
         assert await nearest(other) == set(ALL)
         await store.purge(OWNER, [ALL[2]])
         assert not path.exists()
@@ -141,7 +138,7 @@ async def test_an_erased_row_leaves_no_vector_behind_and_others_stay(tmp_path: P
 
 async def test_the_vectors_of_every_text_that_an_erased_row_had_are_gone(tmp_path: Path) -> None:
     await fill(tmp_path)
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         for title, vector in (("tea", (3.0, 1.0, 0.0)), ("milk", (1.0, 3.0, 0.0))):
             await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(ALL[0],), fields={"title": title})])
             [changed] = await missing(store)
@@ -152,7 +149,7 @@ async def test_the_vectors_of_every_text_that_an_erased_row_had_are_gone(tmp_pat
 
 
 async def test_texts_that_changed_often_do_not_make_the_file_grow_for_ever(tmp_path: Path) -> None:
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         rows = [observation(number) for number in range(40)]
         await store.commit(OWNER, adding(*rows))
         for turn in range(20):
@@ -168,7 +165,7 @@ async def test_texts_that_changed_often_do_not_make_the_file_grow_for_ever(tmp_p
 
 async def test_losing_the_cache_loses_vectors_and_no_answer_in_words(tmp_path: Path) -> None:
     path = await fill(tmp_path)
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         in_words = await store.match(OWNER, ["titl"], Filter())
         assert await nearest(store) == set(ALL)
         shutil.rmtree(path.parent)
@@ -181,7 +178,7 @@ async def test_losing_the_cache_loses_vectors_and_no_answer_in_words(tmp_path: P
 
 async def test_many_small_additions_leave_few_parts(tmp_path: Path) -> None:
     rows = [observation(number) for number in range(40)]
-    async with open_store(tmp_path) as store:
+    async with Place(tmp_path).open() as store:
         await store.commit(OWNER, adding(*rows))
         for number, row in enumerate(rows):
             assert await store.put_vectors(MODEL, [(row, (1.0, number, 0.0))]) == 1

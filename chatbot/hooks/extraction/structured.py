@@ -24,9 +24,9 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
-from chatbot.stores.base import ObservationStore
+from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import StoreError
-from chatbot.stores.loops import AsyncResource, to_its_end
+from chatbot.stores.loops import to_its_end
 
 if TYPE_CHECKING:
     from chatbot.hooks.extraction.facts import FactList

@@ -25,7 +25,7 @@ from mcp.types import jsonrpc_message_adapter
 
 from chatbot.config import McpServerSettings, from_variable
 from chatbot.errors import ConfigError, ToolError
-from chatbot.stores.loops import AsyncResource
+from chatbot.stores.base import AsyncResource
 
 logger = logging.getLogger(__name__)
 

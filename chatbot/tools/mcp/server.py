@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from chatbot.config import McpServerSettings
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
+from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import did_you_mean
-from chatbot.stores.loops import AsyncResource
 from chatbot.tools.toolbox import Tool, shortened
 
 if TYPE_CHECKING:
