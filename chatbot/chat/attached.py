@@ -110,14 +110,12 @@ async def inlined(messages: Sequence[Message]) -> list[Message]:
         if message.files:
             found = await read_all([upload_of(each.name, each.url) for each in message.files])
             shown += [document(each.name, each.text) for each in found if each.text is not None]
-            message = _with_pictures(message.without_files(), [each for each in found if each.is_image])  # noqa: PLW2901
+            pictures = [Image(_data_url(each.media, each.data)) for each in found if each.is_image]
+            message = message.without_files()  # noqa: PLW2901
+            if pictures:
+                message = replace(message, parts=(*(message.parts or (message.content,)), *pictures))  # noqa: PLW2901
         shown.append(message)
     return shown
-
-
-def _with_pictures(message: Message, found: Sequence[Attachment]) -> Message:
-    pictures = [Image(_data_url(each.media, each.data)) for each in found]
-    return replace(message, parts=(*(message.parts or (message.content,)), *pictures)) if pictures else message
 
 
 def _data_url(media: str, data: bytes) -> str:

@@ -256,7 +256,10 @@ class Calls:
 
         async def hold(ledger: Ledger, account: str, payer: Payer | None = None, spent: Bill | None = None) -> None:
             def limits(day: Bill, own: Bill) -> list[Limit]:
-                return self._limits(day, own) if payer is None else payer.quota.limits(own, payer.whose, now)
+                if payer is not None:
+                    return payer.quota.limits(own, payer.whose, now)
+                mine = self._own_budget
+                return [*limits_of(self._budget, own, day), *([mine.limit(day)] if mine and mine.usd else [])]
 
             reservation = None
             if limits(Bill(), Bill()):
@@ -278,10 +281,6 @@ class Calls:
                 raise BudgetExceeded(f"the budget cannot be checked, so the call was not made: {error}") from error
             raise
         return held
-
-    def _limits(self, day: Bill, session: Bill) -> list[Limit]:
-        own = self._own_budget
-        return [*limits_of(self._budget, session, day), *([own.limit(day)] if own and own.usd else [])]
 
     async def _bill(
         self, purpose: Purpose, prompt_tokens: int, reply: Reply, began: float, held: Sequence[_Hold]

@@ -159,7 +159,7 @@ async def fit(
     most = await model.context_window() // _EARLIER_SHARE
     asked = _question(exchanges[-1])
     earlier = [
-        await asyncio.to_thread(_cut_all, each, most, [*_question(each), *asked], typed=False)
+        await asyncio.to_thread(_cut_all, each, most, f"{_question(each)}\n{asked}", typed=False)
         for each in exchanges[:-1]
     ]
     last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], room, asked)
@@ -177,17 +177,13 @@ async def fit(
     return fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts)
 
 
-def _question(exchange: Sequence[Message]) -> list[str]:
+def _question(exchange: Sequence[Message]) -> str:
     """Return what the user typed, without what was pasted into it."""
-    typed = next((each for each in exchange if each.role == "user" and not each.source), None)
-    return [] if typed is None else ["\n".join(_ends(typed.content))]
+    text = next((each.content for each in exchange if each.role == "user" and not each.source), "")
+    return text if len(text) <= 2 * _ENDS else f"{text[:_ENDS]}\n{text[-_ENDS:]}"
 
 
-def _ends(text: str) -> list[str]:
-    return [text] if len(text) <= 2 * _ENDS else [text[:_ENDS], text[-_ENDS:]]
-
-
-def _cut_last(exchange: list[Message], cost: int, room: int, asked: Sequence[str]) -> tuple[list[Message], list[Cut]]:
+def _cut_last(exchange: list[Message], cost: int, room: int, asked: str) -> tuple[list[Message], list[Cut]]:
     if cost <= room:
         return exchange, []
     sizes = [estimate_text(each.content) for each in exchange if _is_long(each, typed=True)]
@@ -209,9 +205,7 @@ def _is_long(message: Message, *, typed: bool) -> bool:
     return bool(message.source) or message.role == "tool" or (typed and message.role == "user")
 
 
-def _cut_all(
-    exchange: list[Message], most: int, asked: Sequence[str], *, typed: bool
-) -> tuple[list[Message], list[Cut]]:
+def _cut_all(exchange: list[Message], most: int, asked: str, *, typed: bool) -> tuple[list[Message], list[Cut]]:
     """Cut each long message of an exchange to `most` tokens; the exchange itself if none is longer."""
     names = {call.id: call.name for message in exchange for call in message.tool_calls}
     cuts: list[Cut] = []
@@ -221,7 +215,7 @@ def _cut_all(
         if tokens <= most or not _is_long(message, typed=typed):
             fitted.append(message)
             continue
-        text = _passages(message, most, tokens, question_words(["\n".join(asked)]))
+        text = _passages(message, most, tokens, question_words([asked]))
         what = message.source or names.get(str(message.tool_call_id), "") or "message"
         cuts.append(Cut(what, tokens, estimate_text(text)))
         parts = (text, *message.images) if message.parts else ()  # its pictures stay

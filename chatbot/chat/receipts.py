@@ -144,14 +144,9 @@ def unsent(memory: Mapping[str, Any], ids: Collection[str], why: str) -> dict[st
 def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
     """Return the outcome of each memory of a receipt, by id: those in the prompt first, then why others are not."""
     sent: dict[str, str] = {}
-    for name, outcome in (
-        ("profile", LINE),
-        ("standing", STANDING),
-        ("injected", SENT),
-        ("excerpts", EXCERPT),
-        ("quoted", QUOTED),
-        ("listed", LISTED),
-    ):
+    parts = {"profile": LINE, "standing": STANDING, "injected": SENT}
+    parts |= {"excerpts": EXCERPT, "quoted": QUOTED, "listed": LISTED}
+    for name, outcome in parts.items():
         sent |= dict.fromkeys(map(str, memory.get(name, ())), outcome)
     for name, outcome in (("before", BEFORE), ("in_window", IN_WINDOW)):
         sent |= {str(each): outcome for each in memory.get(name, ()) if each not in sent}

@@ -379,13 +379,9 @@ class TurnMemory:
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
         """Return rows that were replaced or denied by facts derived from these ones, and are unchanged since."""
         facts = await self._memory.every(derived_from=ids, ask=SENSITIVITIES, statuses=STATUSES)
-        made = [(fact.id, old) for fact in facts for old in await self._made_for(fact.id)]
+        begun = [(fact.id, life.events[0]) for fact in facts if (life := await self._life(fact.id))]
+        made = [(fact, old) for fact, event in begun for old in (event.supersedes, event.forgets) if old]
         return [old for fact, old in made if (life := await self._life(old)) and life.events[-1].by == fact]
-
-    async def _made_for(self, observation_id: str) -> list[str]:
-        """Return the ids of the rows that this row replaced or denied when it was created."""
-        life = await self._life(observation_id)
-        return [old for old in (life.events[0].supersedes, life.events[0].forgets) if old] if life else []
 
     async def _life(self, observation_id: str) -> Version | None:
         """Return the row with its events; None if it is gone or hidden."""
@@ -420,10 +416,8 @@ class TurnMemory:
 
     async def _own_summaries(self) -> Collection[str]:
         """Return the ids of summaries of this session: its window and its summary say more."""
-        session_id = self._memory.scope.session_id
-        if session_id is None:
-            return ()
-        return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
+        own = self._memory.scope.session_id
+        return [row.id for row in await self._memory.session_summaries(session_id=own)] if own else ()
 
 
 def _record(

@@ -229,7 +229,8 @@ class ToolRun(Struct, frozen=True):
     def subtitle(self) -> str:
         """The first line of its answer."""
         line = _first_line(self.output)
-        return _short(f"failed: {line}" if self.is_error else line, _LONGEST_SUBTITLE)
+        line = f"failed: {line}" if self.is_error else line
+        return line if len(line) <= _LONGEST_SUBTITLE else f"{line[: _LONGEST_SUBTITLE - 1].rstrip()}…"
 
     @property
     def narrative(self) -> str:
@@ -321,10 +322,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _first_line(text: str) -> str:
     return next((" ".join(line.split()) for line in text.splitlines() if line.strip(" \t{}[]().,:;\"'-=")), "")
-
-
-def _short(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
 
 def _ends(text: str, longest: int) -> str:

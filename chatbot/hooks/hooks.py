@@ -33,7 +33,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.events import Publisher, SessionEnd, SessionStart, Step
 from chatbot.errors import ChatbotError, ConfigError
-from chatbot.hooks.hook import Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
+from chatbot.hooks.hook import Failure, Failures, Hook, HookContext, planned_hooks
 from chatbot.memory import SessionHandle
 from chatbot.memory.reading import Hit
 from chatbot.memory.scope import MemoryEvent
@@ -330,18 +330,16 @@ class Hooks(Bus, AsyncResource):
 
     def _open(self) -> list[tuple[str, str]]:
         """Make the hooks; return the names of those that could not be made, and why."""
-        self._hooks, made, failed = [], list[tuple[HookPlan, Hook]](), []
+        self._hooks, failed = [], list[tuple[str, str]]()
         for plan in planned_hooks(self._context.config.hooks, beside=self._beside):
             try:
-                if plan.enabled:
-                    made.append((plan, plan.make(self._context)))
+                hook = plan.make(self._context) if plan.enabled else None
             except ConfigError as error:
                 failed.append((plan.name, str(error)))
-        self._hooks = [(hook, plan.timeout_s) for plan, hook in made]
-        self.subscribe(
-            *(
-                Subscription(plan.name, hook.topics, hook.handle, plan.priority, plan.timeout_s, hook.background)
-                for plan, hook in made
-            )
-        )
+                continue
+            if hook is not None:
+                self._hooks.append((hook, plan.timeout_s))
+                self.subscribe(
+                    Subscription(plan.name, hook.topics, hook.handle, plan.priority, plan.timeout_s, hook.background)
+                )
         return failed

@@ -39,6 +39,7 @@ from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.text.analysis import terms
 
@@ -199,7 +200,12 @@ class Temporal(PassiveHook):
             return hits
         boundaries = self.context.capabilities.get("memory.boundaries")
         episode = None if boundaries is None else await boundaries(session)
-        scored = [(hit.score, _scale(hit, session, now, episode)) for hit in hits]
+
+        def scale(row: Observation | None) -> Scale:
+            own = row is not None and row.session_id == session.id
+            return scale_of(row.created_at, now, uses=row.use_count, episode=episode, own=own) if row else "project"
+
+        scored = [(hit.score, scale(hit.observation)) for hit in hits]
         return [hits[at] for at in allocated(scored, most, places=self._places, margin=self._margin)]
 
 
@@ -233,10 +239,3 @@ def allocated(
         chosen[chosen.index(weakest)] = rival
         held.update({scale: 1, rows[weakest][1]: -1})
     return sorted(chosen, key=lambda at: -rows[at][0])
-
-
-def _scale(hit: RankedMemory, session: SessionHandle, now: datetime, episode: datetime | None) -> Scale:
-    row = hit.observation
-    if row is None:
-        return "project"
-    return scale_of(row.created_at, now, uses=row.use_count, episode=episode, own=row.session_id == session.id)

@@ -17,7 +17,6 @@ from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai.wire import IdentityRequest, Lenient
 from chatbot.server.request_values import named_in
-from chatbot.stores.records import Vector
 
 DEFAULT = "default"
 router = APIRouter(prefix="/v1", tags=["openai"], responses=EVERYWHERE)
@@ -130,12 +129,9 @@ async def embed(
     size = len(found.vectors[0]) if found.vectors else 0
     if asked.dimensions not in {None, size}:
         raise unsupported("dimensions", f"{name} makes vectors of {size} numbers")
-    vectors = [_encoded(vector, asked.encoding_format) for vector in found.vectors]
+    numbers = [array("f", vector) for vector in found.vectors]
+    is_text = asked.encoding_format == "base64"
+    vectors = [base64.b64encode(each.tobytes()).decode() if is_text else list(each) for each in numbers]
     data = [{"object": "embedding", "index": at, "embedding": vector} for at, vector in enumerate(vectors)]
     read = found.usage.input_tokens
     return Embeddings(data=data, model=name, usage={"prompt_tokens": read, "total_tokens": read})
-
-
-def _encoded(vector: Vector, form: str) -> Any:
-    numbers = array("f", vector)
-    return base64.b64encode(numbers.tobytes()).decode() if form == "base64" else list(numbers)

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from chatbot.attachments import named, split
 from chatbot.attachments.read import Upload, picture_of, upload_of
@@ -167,16 +167,15 @@ async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
         return ReplyPlace(before=None if named is None else await _said_in(named, ask, access))
     if named is not None:
         named.session.check("chat")
-        return ReplyPlace(await _continued(named, access))
+        at = named.entries
+        return ReplyPlace(named.session if at is None else await access.fork(named.session.id, at=at))
     if ask.session == NEW:
         return ReplyPlace(await access.new_session())
     remembers = (ask.memory or access.caller.memory) == "on"
     if not (remembers and access.runtime.store_types and ask.new) or ask.is_side_call:
         return ReplyPlace()
     session = await _session_of(ask.history, access.placed)
-    if session is not None:
-        return ReplyPlace(session, ask.before)
-    return ReplyPlace(await access.new_session(), ask.before, is_new=True)
+    return ReplyPlace(session or await access.new_session(), ask.before, is_new=session is None)
 
 
 def session_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
@@ -246,40 +245,25 @@ async def _followed(response: str, access: IdentityAccess) -> _Continuation:
     at = next((at for at, each in enumerate(receipts) if each["turn"] == turn and not each.get("taken_back")), None)
     if at is None:
         raise unknown_response(response)
-    return _Continuation(session, await _entries_until(session, receipts[at + 1 :]))
-
-
-async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) -> int | None:
-    """Return the number of entries before those later turns; None if there are none."""
-    if not later:
-        return None
-    begin = parse_time(later[0].get("resumed_at") or later[0]["at"])
-    return sum(entry.at < begin for entry in await session.transcript_read_all())
-
-
-async def _continued(place: _Continuation, access: IdentityAccess) -> SessionHandle:
-    """Return the session, or a fork of it if it has continued since."""
-    if place.entries is None:
-        return place.session
-    return await access.fork(place.session.id, at=place.entries)
+    if at == len(receipts) - 1:
+        return _Continuation(session)
+    later = parse_time(receipts[at + 1].get("resumed_at") or receipts[at + 1]["at"])
+    return _Continuation(session, sum(entry.at < later for entry in await session.transcript_read_all()))
 
 
 async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tuple[Message, ...]:
     """Return the messages of a session, with the answers of tools, for a reply that is not kept in it."""
     named.session.check("chat")
-    entries = await _shown(named, access.runtime.setup.agent_settings.window_entries)
+    most = access.runtime.setup.agent_settings.window_entries
+    if named.entries is None:
+        entries = await named.session.transcript_read_last(most)
+    else:
+        entries = (await named.session.transcript_read_all())[: named.entries][-most:]
     waiting = {call.id for call in unanswered(entries)}
     if not waiting.issuperset(str(each.tool_call_id) for each in ask.answers):
         raise invalid("no pending tool call matches these answers", "messages")
     answers = [tool_result_line(str(each.tool_call_id), each.content) for each in ask.answers]
     return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
-
-
-async def _shown(named: _Continuation, most: int) -> list[TranscriptEntry]:
-    """Return the last entries up to the named place."""
-    if named.entries is None:
-        return await named.session.transcript_read_last(most)
-    return (await named.session.transcript_read_all())[: named.entries][-most:]
 
 
 async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None:
