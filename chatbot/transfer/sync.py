@@ -41,17 +41,8 @@ from chatbot.stores.loops import unawaited
 from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, format_time
 from chatbot.stores.row_events import Event
-from chatbot.transfer import union, untrusted
-from chatbot.transfer.sync_place import (
-    NAME,
-    Meeting,
-    ParcelPlace,
-    PlaceHead,
-    RefusedFile,
-    ServerAnswer,
-    SyncPlace,
-    SyncReport,
-)
+from chatbot.transfer import sync_place, union, untrusted
+from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, RefusedFile, SyncPlace, SyncReport
 from chatbot.transfer.sync_storage import Entries, SessionUnion, Storage, unite_lines
 from chatbot.transfer.union import Journal, PlaceState, SyncState, canonical, digest_of
 from chatbot.transfer.untrusted import BILL, VERSION, Delivery, FileHead, Line, RowLine, SessionLine, packed, unpacked
@@ -156,7 +147,7 @@ class Sync:
         state, found = self.state, ""
         if NAME in names:
             try:
-                head = msgspec.json.decode(self.place.read(NAME), type=PlaceHead)
+                head = msgspec.json.decode(self.place.read(NAME), type=sync_place.PlaceHead)
             except (OSError, ValueError, RecursionError) as error:
                 raise DamagedFile(f"{NAME} of {self.place.key} cannot be read: {error}") from error
             found = head.identity
@@ -175,7 +166,7 @@ class Sync:
         state.save(self.storage.document)
         self.report.is_new = not found
         if not found and self.gives:
-            self.place.write(NAME, msgspec.json.encode(PlaceHead(state.identity, VERSION)))
+            self.place.write(NAME, msgspec.json.encode(sync_place.PlaceHead(state.identity, VERSION)))
 
     def _check_nothing_else(self, batch: Delivery) -> None:
         """Raise `DamagedFile` if a backup is invalid, and `ConfigError` if it lacks something that is here."""
@@ -197,8 +188,10 @@ class Sync:
         moved = next((key for key, each in state.places.items() if self._ours and each.own >= self._ours), None)
         if moved and self.place.keeps and not known.own:  # a USB stick that has another path today
             self.known = known = state.places[self.place.key] = state.places.pop(moved)
-        is_other = not self._ours <= known.own or bool(known.own) > bool(self._ours)  # a server names the last ones
-        if known.own - self._ours if self.place.keeps else is_other:
+        lost = known.own - self._ours
+        if not self.place.keeps and self._ours:  # a server names some of those that it took last
+            lost = self._ours - known.own
+        if lost:
             self.known = PlaceState(taken=known.taken, own=known.own & self._ours)
 
     def _read(self, names: Sequence[str]) -> Delivery:
@@ -463,7 +456,7 @@ async def sync(
 
 async def exchange(
     memory: MemorySystem, meeting: Meeting, files: dict[str, bytes], *, now: Callable[[], datetime]
-) -> ServerAnswer:
+) -> sync_place.ServerAnswer:
     """Take in the files of another machine; without any, return those that are new to it. Raises like `sync`."""
     async with Storage.opened(memory.where) as storage:
         place, takes = ParcelPlace(meeting, files), bool(files) and not meeting.is_trial
@@ -471,4 +464,4 @@ async def exchange(
         report = await done.run()
         new = {name: data for name, data in place.new.items() if name != NAME}
         aside = [each for each in report.aside if each.file in files]
-        return ServerAnswer(done.state.identity, new, sorted(done.known.taken), aside)
+        return sync_place.ServerAnswer(done.state.identity, new, sorted(done.known.taken), aside)
