@@ -15,18 +15,7 @@ from datetime import datetime
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
-from langgraph.store.base import (
-    BaseStore,
-    GetOp,
-    Item,
-    ListNamespacesOp,
-    MatchCondition,
-    Op,
-    PutOp,
-    Result,
-    SearchItem,
-    SearchOp,
-)
+from langgraph.store import base
 
 from chatbot.embed import AgentMemory, Portal
 from chatbot.redaction import redact_all
@@ -42,7 +31,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-class MemoryStore(BaseStore):
+class MemoryStore(base.BaseStore):
     """LangGraph's store over memories: each item is a memory, searched by words and meaning, with its history.
 
     Keys and passwords in a value are redacted, each field by itself. `portal` runs the synchronous methods.
@@ -52,25 +41,25 @@ class MemoryStore(BaseStore):
         self._memory = memory
         self._portal = portal
 
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
+    def batch(self, ops: Iterable[base.Op]) -> list[base.Result]:
         """Run operations in order."""
         return self._portal.run(self.abatch(ops))
 
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+    async def abatch(self, ops: Iterable[base.Op]) -> list[base.Result]:
         """Run operations in order. Each change is durable on return."""
         return [await self._run(each) for each in ops]
 
-    async def _run(self, op: Op) -> Result:
+    async def _run(self, op: base.Op) -> base.Result:
         match op:
-            case GetOp(namespace, key):
+            case base.GetOp(namespace, key):
                 row = await self._row(namespace, key)
-                return None if row is None else Item(**_fields(row))
-            case PutOp(namespace, key, value):
+                return None if row is None else base.Item(**_fields(row))
+            case base.PutOp(namespace, key, value):
                 await self._put(namespace, key, value)
                 return None
-            case SearchOp():
+            case base.SearchOp():
                 return await self._search(op)
-            case ListNamespacesOp():
+            case base.ListNamespacesOp():
                 return await self._namespaces(op)
 
     async def _row(self, namespace: tuple[str, ...], key: str) -> Observation | None:
@@ -93,7 +82,7 @@ class MemoryStore(BaseStore):
         title = "/".join([*namespace, key])[:LONGEST_LINE]
         await self._memory.upsert(_key(namespace, key), title, narrative=narrative, metadata=metadata, source=_KIND)
 
-    async def _search(self, op: SearchOp) -> list[SearchItem]:
+    async def _search(self, op: base.SearchOp) -> list[base.SearchItem]:
         metadata = {"kind": _KIND, **_path(op.namespace_prefix)}
         found: list[tuple[Observation, float | None]]
         if op.query:
@@ -103,9 +92,11 @@ class MemoryStore(BaseStore):
         else:
             found = [(row, None) for row in await self._items(metadata)]
         fitting = [(row, score) for row, score in found if _fits(_value(row), op.filter or {})]
-        return [SearchItem(**_fields(row), score=score) for row, score in fitting[op.offset : op.offset + op.limit]]
+        return [
+            base.SearchItem(**_fields(row), score=score) for row, score in fitting[op.offset : op.offset + op.limit]
+        ]
 
-    async def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
+    async def _namespaces(self, op: base.ListNamespacesOp) -> list[tuple[str, ...]]:
         paths = {tuple(row.metadata["namespace"]) for row in await self._items({"kind": _KIND})}
         chosen = {
             path[: op.max_depth] for path in paths if all(_is_at(path, each) for each in op.match_conditions or ())
@@ -160,7 +151,7 @@ def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return True
 
 
-def _is_at(path: tuple[str, ...], wanted: MatchCondition) -> bool:
+def _is_at(path: tuple[str, ...], wanted: base.MatchCondition) -> bool:
     if len(path) < len(wanted.path):
         return False
     part = path[: len(wanted.path)] if wanted.match_type == "prefix" else path[len(path) - len(wanted.path) :]

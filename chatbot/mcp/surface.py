@@ -28,18 +28,8 @@ from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.operation import Operation
 from chatbot.operations import OPERATIONS
 from chatbot.server.callers import ServerCaller
+from chatbot.stores import errors
 from chatbot.stores.access import TOOL_RIGHTS
-from chatbot.stores.errors import (
-    AccessDenied,
-    ConflictingChange,
-    InvalidValue,
-    StoreBusy,
-    StoreError,
-    UnknownObservation,
-    UnknownProject,
-    UnsupportedOperation,
-    did_you_mean,
-)
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation
 from chatbot.tools import Tool
@@ -102,7 +92,7 @@ class _Offer:
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
         """Return the answer of a tool."""
         if name not in self.tools:
-            raise ToolError(f"unknown tool {name!r:.80}{did_you_mean(name[:80], self.tools)}")
+            raise ToolError(f"unknown tool {name!r:.80}{errors.did_you_mean(name[:80], self.tools)}")
         try:
             async with asyncio.timeout(_LONGEST_S):
                 return await self.tools[name].run(arguments)
@@ -113,7 +103,7 @@ class _Offer:
         """Return the messages of a prompt, made by the same tools as a call."""
         known = {prompt.name: prompt for prompt in PROMPTS}
         if name not in known:
-            raise ToolError(f"unknown prompt {name!r:.80}{did_you_mean(name[:80], known)}")
+            raise ToolError(f"unknown prompt {name!r:.80}{errors.did_you_mean(name[:80], known)}")
         [wanted] = [argument.name for argument in known[name].arguments or ()]
         if set(arguments) != {wanted} or not arguments[wanted].strip():
             raise ToolError(f"the prompt {name!r} takes one argument: {wanted}")
@@ -339,8 +329,9 @@ logger = logging.getLogger(__name__)
 
 UNTOLD = "the memory cannot be used just now: the server's standard error says why"
 
-_OF_THE_CALLER = (ToolError, SessionError, AccessDenied, ConflictingChange, InvalidValue, StoreBusy, UnknownObservation,
-                  UnknownProject, UnsupportedOperation)  # fmt: skip
+_OF_THE_CALLER = (ToolError, SessionError, errors.AccessDenied, errors.ConflictingChange, errors.InvalidValue,
+                  errors.StoreBusy, errors.UnknownObservation, errors.UnknownProject,
+                  errors.UnsupportedOperation)  # fmt: skip
 """Errors on which the caller can act."""
 
 
@@ -354,7 +345,8 @@ def told(error: Exception) -> str:
     """Return the message for the client: ours if the client can act on it, and never a path or a trace."""
     if code_of(error) == INVALID_PARAMS:
         return str(error)
-    logger.error("a call failed: %s", error, exc_info=None if isinstance(error, ChatbotError | StoreError) else error)
+    is_ours = isinstance(error, ChatbotError | errors.StoreError)
+    logger.error("a call failed: %s", error, exc_info=None if is_ours else error)
     return getattr(error, "in_public", "") or UNTOLD
 
 
