@@ -119,7 +119,11 @@ async def run_tests() -> str:
     return "41 passed"
 
 
-TOOLS = (FunctionTool(read_file), FunctionTool(write_file, Effect(reaches_out=False)), FunctionTool(run_tests))
+TOOLS = (
+    FunctionTool(read_file, Effect(reads_only=True)),
+    FunctionTool(write_file, Effect(reaches_out=False)),
+    FunctionTool(run_tests),
+)
 
 
 def calls(name: str, **arguments: Any) -> ToolCall:
