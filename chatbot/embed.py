@@ -59,12 +59,16 @@ _LOOKED_BACK = 20
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool that was called in the turn: its name, its arguments (JSON text or a mapping), and its answer."""
+    """A tool that was called in the turn: its name, its arguments (JSON text or a mapping), and its answer.
+
+    `writes` says whether it changed something, such as the files among its arguments; None if that is unknown.
+    """
 
     name: str
     arguments: str | Mapping[str, Any]
     result: str
     is_error: bool = False
+    writes: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +350,7 @@ class Portal:
 
 def _result(use: ToolUse, number: int) -> ToolResult:
     written = use.arguments if isinstance(use.arguments, str) else json.dumps(use.arguments, ensure_ascii=False)
-    return ToolResult(ToolCall(f"call_{number}", use.name, written), use.result, use.is_error)
+    return ToolResult(ToolCall(f"call_{number}", use.name, written), use.result, use.is_error, writes=use.writes)
 
 
 def _entries(at: datetime, user: str, assistant: str, results: Sequence[ToolResult]) -> list[TranscriptEntry]:

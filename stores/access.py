@@ -29,7 +29,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
+from typing import Literal, NamedTuple, Protocol, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -65,8 +65,6 @@ SEEN: dict[str, frozenset[str]] = {
 }
 """Visibilities that each clearance sees."""
 _EVERYTHING: frozenset[Sensitivity] = frozenset(SENSITIVITIES)
-
-Word = TypeVar("Word", bound=str)
 
 
 class GuardedRow(Protocol):
@@ -106,11 +104,9 @@ class OwnedRow(Protocol):
     def principal(self) -> str: ...  # noqa: D102
 
 
-class Actor(Protocol):
+class Actor(OwnedRow, Protocol):
     """A caller: the principal they act as, and their rights."""
 
-    @property
-    def principal(self) -> str: ...  # noqa: D102
     @property
     def rights(self) -> frozenset[Right]: ...  # noqa: D102
 

@@ -234,7 +234,8 @@ class TranscriptStore(SessionStore):
     ) -> list[TranscriptEntry]:
         """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return.
 
-        `instead` takes their place in one step: a kill leaves the old entries or the new ones.
+        `instead` takes their place in one step: a kill leaves the old entries or the new ones, or, where entries are
+        archived and some of these are dropped, the new ones after archived ones that were to go.
         """
         raise UnsupportedOperation(f"{type(self).__name__} cannot remove the last {n} entries of {session.id}")
 

@@ -28,8 +28,6 @@ from chatbot.stores.errors import ReadOnlyFolder, StoreFailed, UnsafePath
 from chatbot.stores.home import Address, Home
 from chatbot.stores.log import Hands, Shelf
 
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
 
 class Cache:
     """Folder of the caches for the memory in `home`, created when needed."""
@@ -83,7 +81,7 @@ class Cache:
 
 def _check_ours(path: Path, status: os.stat_result, *, is_folder: bool = True) -> None:
     kind, is_so = ("folder", stat.S_ISDIR) if is_folder else ("regular file", stat.S_ISREG)
-    if not is_so(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+    if not is_so(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & files.OTHERS:
         raise UnsafePath(f"{path} is not private: it must be a {kind} of this user, closed to other users")
 
 

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 LOCK_NAME = ".lock"
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+"""Rights of other users, which none of our files has."""
 LOCK_TIMEOUT_S = 10.0
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a pipe in place of a file from blocking
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | _SAFELY

@@ -253,7 +253,7 @@ class GroupCommit(Generic[Item]):
         try:
             if self._tidy is not None:
                 self._tidy()
-        except Exception:
+        except BaseException:  # whoever waits must be answered
             logger.exception("tidying up after a commit failed")
 
 

@@ -1,4 +1,4 @@
-"""Settings: who is stronger, what is refused, and that the shipped file shows them all."""
+"""Settings: who is stronger, what is refused, what the shipped file shows; identities, and where each one is kept."""
 
 import json
 import math
@@ -20,15 +20,22 @@ from chatbot.config import (
     ProviderSettings,
     Section,
     StandingSettings,
+    StorageSettings,
 )
 from chatbot.config_layers import Settings, read_toml
-from chatbot.errors import ConfigError
+from chatbot.errors import ConfigError, IdentityError
 from chatbot.hooks.hook import planned_hooks
+from chatbot.identity import DEFAULT_PERSONA, allow_identity, list_identities, load_identity
 from chatbot.models.provider import check_providers
+from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import StoreError
+from chatbot.stores.home import Address
 from chatbot.stores.plugins import STORES, check_settings, load, settings_of
+from tests.command import ok, project, run
 
 SHIPPED = Path(__file__).parents[1] / "config.toml"
+IDENTITIES = SHIPPED.with_name("identities")
+URL = "postgresql://ada:secret@db/chat"
 
 
 def _config(text: str = "", environ: dict[str, str] | None = None) -> Config:
@@ -275,3 +282,129 @@ def test_the_examples_in_the_shipped_file_show_every_setting_with_its_default() 
 def test_the_shipped_file_as_it_stands_changes_nothing() -> None:
     shipped = convert(tomllib.loads(SHIPPED.read_text(encoding="utf-8")), Config)
     assert _without(shipped, {"memory", "hooks"}) == _without(Config(), {"memory", "hooks"})
+
+
+def _write(root: Path, name: str, text: str) -> None:
+    (root / name).mkdir(parents=True)
+    (root / name / "identity.toml").write_text(text, encoding="utf-8")
+
+
+def test_at_least_two_identities_ship_and_can_be_read() -> None:
+    names = list_identities(IDENTITIES)
+    assert {"ada", "grace"} <= set(names)
+    for name in names:
+        identity = load_identity(IDENTITIES, name)
+        assert identity.persona.strip()
+        assert identity.description
+        assert identity.clearance == "full"
+        assert identity.memory == IDENTITIES / name / "memory"
+
+
+def test_persona_clearance_and_overrides_are_read(tmp_path: Path) -> None:
+    _write(tmp_path, "max", 'persona = "Be Max."\nclearance = "inner"\nmodel = "scripted"\n[budget]\nday_usd = 1')
+    identity = load_identity(tmp_path, "max")
+    assert (identity.persona, identity.clearance) == ("Be Max.", "inner")
+    assert identity.overrides == {"model": {"name": "scripted"}, "budget": {"day_usd": 1}}
+
+
+def test_the_default_identity_needs_no_file(tmp_path: Path) -> None:
+    assert load_identity(tmp_path / "nowhere", "ada").persona == DEFAULT_PERSONA
+    (tmp_path / "ada" / "memory").mkdir(parents=True)
+    assert load_identity(tmp_path, "ada").persona == DEFAULT_PERSONA
+    assert list_identities(tmp_path / "nowhere") == []
+
+
+def test_an_unknown_identity_suggests_the_nearest(tmp_path: Path) -> None:
+    _write(tmp_path, "grace", "")
+    with pytest.raises(IdentityError, match="did you mean 'grace'"):
+        load_identity(tmp_path, "gracie")
+
+
+@pytest.mark.parametrize("name", ["", "../ada", "a/b", ".", "..", "Ada", "-x", "a b", "x" * 65, "/etc"])
+def test_a_name_that_could_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(IdentityError):
+        load_identity(tmp_path, name)
+
+
+def test_a_link_out_of_the_folder_of_identities_is_refused(tmp_path: Path) -> None:
+    _write(tmp_path / "elsewhere", "eve", "")
+    (tmp_path / "identities").mkdir()
+    (tmp_path / "identities" / "eve").symlink_to(tmp_path / "elsewhere" / "eve")
+    with pytest.raises(IdentityError, match="leaves"):
+        load_identity(tmp_path / "identities", "eve")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("clearance = 'ful'", "did you mean 'full'"),
+        ("persona = 5", "should be text"),
+        ("identity = 'other'", "cannot set 'identity'"),
+        ("[providers.openai]\napi_key = 'env:SOME_KEY'", "cannot set 'providers'"),
+        ("[providers.openai]\nmemory = true", "cannot set 'providers'"),
+        ('[model]\napi_base = "http://eve.example"', "it belongs in .providers.NAME."),
+        ("persona =", "not valid TOML"),
+        ("persna = 'x'", "did you mean 'persona'"),
+        ("xyzzy = 'x'", "choose from agents, budget, clearance, description, embedding, .*, persona,"),
+        ("[model]\nsead = 1", r"unknown setting 'sead' in \[model\]: did you mean 'seed'"),
+        *(
+            (text, ": .*expected")
+            for text in ("hooks = 1", "agents = [1]", "[agents]\nchat = 1", "[agents.chat]\ntools = [1]")
+        ),
+    ],
+)
+def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) -> None:
+    _write(tmp_path, "max", text)
+    with pytest.raises(ConfigError, match=words) as refused:
+        load_identity(tmp_path, "max")
+    assert "identity.toml" in str(refused.value)
+
+
+def _setup(folder: Path, text: str) -> Setup:
+    (folder / "chosen.toml").write_text(text)
+    return Setup.resolve(Options(config=folder / "chosen.toml"))
+
+
+def test_a_url_leads_to_an_identity_in_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = _setup(tmp_path, f'[storage]\nurl = "{URL}"')
+    assert (setup.home, setup.server_home) == (Address(URL, "ada"), Address(URL, ".server"))
+    monkeypatch.setenv("DATABASE", URL)
+    assert _setup(tmp_path, '[storage]\nurl = "env:DATABASE"').home == Address(URL, "ada")
+    monkeypatch.delenv("DATABASE")
+    with pytest.raises(ConfigError, match="names the variable DATABASE, which is not set"):
+        _ = _setup(tmp_path, '[storage]\nurl = "env:DATABASE"').home
+
+
+def test_one_identity_is_in_files_and_another_in_a_database(tmp_path: Path) -> None:
+    ben = tmp_path / "identities" / "ben"
+    ben.mkdir(parents=True)
+    (ben / "identity.toml").write_text(f'[storage]\nurl = "{URL}"')
+    (tmp_path / "chosen.toml").write_text("")
+    with pytest.raises(ConfigError, match=r"is not trusted: it sets storage\.url"):
+        Setup.resolve(Options(config=tmp_path / "chosen.toml", identity="ben"))
+    allow_identity(tmp_path / "identities", "ben")
+    setup = Setup.resolve(Options(config=tmp_path / "chosen.toml", identity="ben"))
+    assert (setup.home, setup.server_home) == (Address(URL, "ben"), tmp_path / "identities" / ".server")
+
+
+def test_a_wrong_url_names_the_file_and_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"chosen\.toml: .*unknown storage 'mysql'"):
+        _ = _setup(tmp_path, '[storage]\nurl = "mysql://db/chat"').home
+
+
+def test_a_found_configuration_may_not_choose_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    project(f'[storage]\nurl = "{URL}"\n')
+    told = run("config").stderr
+    assert "is not trusted: it sets storage.url" in told
+    assert "secret" not in told
+
+
+def test_the_password_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    project("")
+    Path("chosen.toml").write_text(f'[storage]\nurl = "{URL}"\n')
+    for told in (ok("config", "--config", "chosen.toml"), ok("config", "--json", "--config", "chosen.toml")):
+        assert "postgresql://ada:***@db/chat" in told
+        assert "secret" not in told
+    assert "secret" not in repr(Config(storage=StorageSettings(url=URL)))

@@ -78,7 +78,7 @@ async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, b
             concepts=run.concepts,
             importance=run.importance,
             source=AUTO,
-            files_read=() if run.writes else run.files,
+            files_read=run.files if run.writes is False else (),
             files_modified=run.files if run.writes else (),
         )
         kept = remembered.id
@@ -202,8 +202,8 @@ class ToolRun(Struct, frozen=True):
     arguments: Mapping[str, Any]
     output: str
     is_error: bool
-    writes: bool
-    """True if the tool declares that it changes something."""
+    writes: bool | None
+    """Whether the tool declares that it changes something; None if it declares nothing."""
 
     @classmethod
     def of(cls, result: ToolResult) -> ToolRun:
@@ -257,7 +257,7 @@ class ToolRun(Struct, frozen=True):
     def importance(self) -> float:
         """Return the importance: the weight of its type, more if it changed files or failed."""
         weight = TYPE_WEIGHTS.get(self.type, OTHER_TYPE)
-        return round(min(1.0, 0.2 + 0.5 * weight + 0.1 * (self.writes and bool(self.files)) + 0.1 * self.is_error), 2)
+        return round(min(1.0, 0.2 + 0.5 * weight + 0.1 * bool(self.writes and self.files) + 0.1 * self.is_error), 2)
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -269,7 +269,10 @@ class SessionHandle:
 
         `instead` takes their place in one step.
         """
-        return await self._keeper(TranscriptStore, "write").transcript_drop_last(self._ref, n, instead)
+        dropped = await self._keeper(TranscriptStore, "write").transcript_drop_last(self._ref, n, instead)
+        if instead:
+            await self._note_used()
+        return dropped
 
     async def transcript_clear(self) -> int:
         """Erase all entries permanently, archived ones too, with their summaries; return how many there were.

@@ -40,9 +40,9 @@ class Effect(Struct, frozen=True):
     """Accesses the outside world, such as the web, not only data kept here."""
 
     @property
-    def writes(self) -> bool:
-        """Return whether a tool declares that it changes something; one that declares nothing may only read."""
-        return not self.reads_only and self != Effect()
+    def writes(self) -> bool | None:
+        """Return whether a tool declares that it changes something; None if it declares nothing."""
+        return None if self == Effect() else not self.reads_only
 
 
 class Tool(ABC):
@@ -84,8 +84,8 @@ class ToolResult(Struct, frozen=True):
     """The user's answer, if the tool asks first."""
     refusal: str = ""
     """How the user could allow the call, if nobody could be asked."""
-    writes: bool = False
-    """True if the tool declares that it changes something."""
+    writes: bool | None = None
+    """Whether the tool declares that it changes something; None if it declares nothing."""
 
 
 ToolSource = Callable[[], Awaitable[tuple[Sequence[Tool], Sequence[str]]]]

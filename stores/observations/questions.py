@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from chatbot.stores.observations.segments import Ints
 
 
+_REACH = 2
+"""Rows on each side of a row that are its neighbours."""
+
+
 class Questions:
     """Questions of one caller. Needs the lock of the replica, with all lines read.
 
@@ -84,7 +88,7 @@ class Questions:
         """Score how much the current rows of each session are about the terms; see `bm25.score_sessions`."""
         return ranking.sessions_about(self._table, self._index.holders(list(dict.fromkeys(terms)), self._visible))
 
-    def neighbours(self, ids: Iterable[str], reach: int = 2) -> dict[str, dict[str, int]]:
+    def neighbours(self, ids: Iterable[str]) -> dict[str, dict[str, int]]:
         """Return the current rows next to each of `ids` in its session, with their distance, negative before it.
 
         Rows that the caller may not see do not count. Ids without a session, or that are not current, are left out.
@@ -93,7 +97,7 @@ class Questions:
         return {
             table.ids[number]: {table.ids[other]: off for other, off in beside.items()}
             for number in self._seen_among(dict.fromkeys(ids))
-            if (beside := self._beside(number, reach)) is not None
+            if (beside := self._beside(number)) is not None
         }
 
     def outline(self, ids: Iterable[str], wanted: Filter) -> list[Match]:
@@ -170,7 +174,7 @@ class Questions:
             if each not in apart
         }
 
-    def _beside(self, number: int, reach: int) -> dict[int, int] | None:
+    def _beside(self, number: int) -> dict[int, int] | None:
         """Return the visible rows next to a row in its session, with their distance; None without a session."""
         table, flags = self._table, self._visible.flags
         session = table.sessions[table.session_of[number]]
@@ -178,8 +182,8 @@ class Questions:
             return None
         rows = table.labels.of(label_of("session_id", session))
         at = bisect.bisect_left(rows, number)
-        before = islice((rows[place] for place in range(at - 1, -1, -1) if flags[rows[place]]), reach)
-        after = islice((rows[place] for place in range(at + 1, len(rows)) if flags[rows[place]]), reach)
+        before = islice((rows[place] for place in range(at - 1, -1, -1) if flags[rows[place]]), _REACH)
+        after = islice((rows[place] for place in range(at + 1, len(rows)) if flags[rows[place]]), _REACH)
         earlier = [(row, -step) for step, row in enumerate(before, 1)]
         return dict(earlier[::-1]) | {row: step for step, row in enumerate(after, 1)}
 

@@ -5,7 +5,6 @@ Examining changes nothing. Repairs destroy nothing: they first copy damaged data
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import tempfile
@@ -19,31 +18,19 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from chatbot.stores import transcript
+from chatbot.stores import files, transcript
 from chatbot.stores.backend import ATTACHMENTS, DEEPEST, Examination, Flaw, below, blob_name, is_blob_name, shell_word
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import (
-    LOCK_NAME,
-    Folder,
-    aside_of,
-    erase,
-    locked,
-    make_folder,
-    opened,
-    sync_folder,
-)
 from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
 from chatbot.stores.on_disk.session_index import SESSION_NAME
-from chatbot.stores.on_disk.sessions import FolderSessions
+from chatbot.stores.on_disk.sessions import STRAY_AFTER_S, FolderSessions, rendered
 from chatbot.stores.records import SessionRecord, decode_record, is_session_id
 
 ASIDE = "set-aside"
 """Folder in an identity's memory to which damaged folders are moved."""
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_STRAY_AFTER_S = 3600.0
 _NAMED = 3
 
 Understand = Callable[[bytes], object]
@@ -78,14 +65,14 @@ def unwritable(path: Path) -> OSError | None:
 
 
 def bad_lines(
-    subject: str, path: Path, understand: Understand = record_of, *, lock: str = LOCK_NAME, verify: bool = False
+    subject: str, path: Path, understand: Understand = record_of, *, lock: str = files.LOCK_NAME, verify: bool = False
 ) -> Iterator[Flaw]:
     """Find damaged lines, and a torn last one; nothing if there is no such file.
 
     With `verify` each line is compared with its checksum; a readable line that was edited by hand is kept.
     """
     try:
-        with opened(path.parent) as folder:
+        with files.opened(path.parent) as folder:
             data = folder.read(path.name)
     except FileNotFoundError:
         return
@@ -119,7 +106,7 @@ def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], 
 
 def _sealed_again(path: Path, lock: str) -> str:
     """Renew the checksums of readable lines."""
-    with locked(path.parent, name=lock) as folder:
+    with files.locked(path.parent, name=lock) as folder:
         lines = folder.read(path.name).split(b"\n")
         aside = _put_lines(folder, path.name, [_sealed(line) for line in lines if line])
     return f"accepted as it is; a copy is kept as {aside}"
@@ -133,7 +120,7 @@ def _sealed(line: bytes) -> bytes:
 
 
 def _without_bad_lines(path: Path, understand: Understand, lock: str) -> str:
-    with locked(path.parent, name=lock) as folder:
+    with files.locked(path.parent, name=lock) as folder:
         lines = [line for line in folder.read(path.name).split(b"\n") if not is_blank(line)]
         aside = _put_lines(folder, path.name, [line for line in lines if _is_good(line, understand)])
     return f"the damaged file is kept as {aside}"
@@ -186,14 +173,14 @@ def _modes(found: _Found) -> Iterator[Flaw]:
             continue
         if status.st_uid != os.geteuid():
             yield _flaw("permissions", path, "belongs to another user", "sudo chown $USER")
-        elif status.st_mode & _OTHERS and not _is_hard_link(status):
+        elif status.st_mode & files.OTHERS and not _is_hard_link(status):
             flaw = _flaw("permissions", path, "is readable by other users", "chmod go=")
             yield replace(flaw, mend=partial(close_to_others, path))
 
 
 def close_to_others(path: Path) -> str:
     """Remove other users' rights to a file or folder."""
-    path.chmod(path.stat().st_mode & ~_OTHERS)
+    path.chmod(path.stat().st_mode & ~files.OTHERS)
     return "access by others removed"
 
 
@@ -211,7 +198,7 @@ def _links(found: _Found) -> Iterator[Flaw]:
 
 def _strays(home: Path, found: _Found) -> Iterator[Flaw]:
     """Report leftovers of killed processes: unfinished sessions, partly deleted sessions, drafts of files."""
-    old = time.time() - _STRAY_AFTER_S
+    old = time.time() - STRAY_AFTER_S
     for path, status in found.items():
         move = partial(_move_aside, home, path)
         if path.parent == home / ".drafts" and status.st_mtime < old:
@@ -275,7 +262,7 @@ def _session(home: Path, path: Path, sessions: FolderSessions, wish: Examination
 
 def _record(path: Path, recover: Callable[[], str]) -> Iterator[Flaw]:
     try:
-        with opened(path) as folder:
+        with files.opened(path) as folder:
             decode_record(folder.read(SESSION_NAME), path.name)
     except LaterFormat as error:
         yield Flaw("sessions", "bad", f"{path / SESSION_NAME}: {error}", is_later=True)
@@ -289,11 +276,11 @@ def _key_values(path: Path) -> Iterator[Flaw]:
     name = KEY_VALUES_NAME
 
     def set_aside() -> str:
-        with locked(path) as folder:
+        with files.locked(path) as folder:
             return f"kept as {folder.set_aside(name)}; the session continues without its entries"
 
     try:
-        with opened(path) as folder:
+        with files.opened(path) as folder:
             parse_key_values(folder.read(name))
     except FileNotFoundError:
         return
@@ -303,7 +290,7 @@ def _key_values(path: Path) -> Iterator[Flaw]:
 
 def _transcript(path: Path, name: str) -> Iterator[Flaw]:
     try:
-        with opened(path) as folder:
+        with files.opened(path) as folder:
             data = folder.read(name)
     except FileNotFoundError:
         return
@@ -328,7 +315,7 @@ def _attachments(path: Path) -> Iterator[Flaw]:
     """Compare each attachment with its name, which is its checksum."""
     names = [each.name for each in sorted(path.iterdir())] if path.is_dir() else []
     for name in filter(is_blob_name, names):
-        with opened(path) as folder:
+        with files.opened(path) as folder:
             data = folder.read(name)
         if blob_name(data, name[32:]) != name:
             what = "was changed: its content does not match its name; replace it from a backup"
@@ -337,7 +324,7 @@ def _attachments(path: Path) -> Iterator[Flaw]:
 
 def _made_whole(path: Path, name: str) -> str:
     """Complete the end of the transcript, and remove bytes that are no text."""
-    with locked(path) as folder:
+    with files.locked(path) as folder:
         aside = _copy_aside(folder, name)
         data = folder.read(name)
         cut, missing = transcript.mend(data)
@@ -361,26 +348,26 @@ def _written_anew(
     made = datetime.fromtimestamp((UUID(path.name).int >> 80) / 1000, UTC)
     used = datetime.fromtimestamp(max(file.stat().st_mtime for file in (path, *path.iterdir())), UTC)
     record = new_record(path.name, min(made, used), used)
-    with locked(path) as folder:
+    with files.locked(path) as folder:
         aside = folder.set_aside(SESSION_NAME) if folder.stamp(SESSION_NAME) else ""
-        folder.create(SESSION_NAME, (json.dumps(record.as_json(), ensure_ascii=False, indent=2) + "\n").encode())
+        folder.create(SESSION_NAME, rendered(record))
     sessions.reorder()  # makes the index rebuild with this session
     return "written again" + (f", the damaged one kept as {aside}" if aside else "")
 
 
 def _erase(path: Path) -> str:
-    erase(path)
+    files.erase(path)
     return "deletion finished"
 
 
-def _copy_aside(folder: Folder, name: str) -> str:
+def _copy_aside(folder: files.Folder, name: str) -> str:
     """Copy a damaged file to a name with `.damaged-`; return the name. Needs the folder's lock."""
-    aside = aside_of(name)
+    aside = files.aside_of(name)
     folder.create(aside, folder.read(name))
     return aside
 
 
-def _put_lines(folder: Folder, name: str, lines: Iterable[bytes]) -> str:
+def _put_lines(folder: files.Folder, name: str, lines: Iterable[bytes]) -> str:
     """Set a file aside and replace it by these lines; return the name of the copy. Needs the folder's lock."""
     aside = _copy_aside(folder, name)
     folder.replace(name, b"".join(line + b"\n" for line in lines))
@@ -390,8 +377,8 @@ def _put_lines(folder: Folder, name: str, lines: Iterable[bytes]) -> str:
 def _move_aside(home: Path, path: Path) -> str:
     """Move a folder or file of the memory in `home` out of the way."""
     place = home / ASIDE
-    make_folder(place)
-    moved = place / aside_of(path.name, "")
+    files.make_folder(place)
+    moved = place / files.aside_of(path.name, "")
     os.rename(path, moved)  # noqa: PTH104 - moves a link itself, which Path.rename does not promise
-    sync_folder(place)
+    files.sync_folder(place)
     return f"moved to {moved}"

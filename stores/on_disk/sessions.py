@@ -27,7 +27,7 @@ from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_
 
 logger = logging.getLogger(__name__)
 
-_STRAY_AFTER_S = 3600.0
+STRAY_AFTER_S = 3600.0
 _OLD_AFTER_S = 60.0
 _GLANCE_BYTES = 16 * 1024
 _CHUNK_BYTES = 64 * 1024
@@ -55,7 +55,7 @@ class FolderSessions(Sessions):
             draft = Path(tempfile.mkdtemp(prefix=f"{record.id}.", dir=self._drafts))
         self._begun[record.id] = draft
         with files.opened(draft) as folder:
-            folder.create(SESSION_NAME, _render(record))
+            folder.create(SESSION_NAME, rendered(record))
         return SessionRef(record.id, draft)
 
     def publish(self, record: SessionRecord) -> None:
@@ -112,7 +112,7 @@ class FolderSessions(Sessions):
             self.mend(session_id)
         with _known(session_id), files.locked(self._folder(session_id)) as folder:
             record = change(self._read(session_id))
-            draft = folder.draft(SESSION_NAME, _render(record))
+            draft = folder.draft(SESSION_NAME, rendered(record))
             with files.locked(self._home) as home:  # held without waiting for the disk
                 self.index.freshen(home)
                 self.index.distrust()  # until the new record is in the index, in case of a kill in between
@@ -140,7 +140,7 @@ class FolderSessions(Sessions):
                 self._read(session_id)
             except (FileNotFoundError, ValueError):
                 aside = folder.set_aside(SESSION_NAME) if folder.stamp(SESSION_NAME) else "nothing"
-                folder.create(SESSION_NAME, _render(record))
+                folder.create(SESSION_NAME, rendered(record))
                 logger.warning("%s: %s was set aside as %s", folder.path, SESSION_NAME, aside)
 
     def delete(self, session_id: str) -> None:
@@ -251,13 +251,14 @@ def _known(session_id: str) -> Iterator[None]:
         raise MissingFolder(f"no session has the id {session_id}") from error
 
 
-def _render(record: SessionRecord) -> bytes:
+def rendered(record: SessionRecord) -> bytes:
+    """Return a record as its `session.json`."""
     return (json.dumps(record.as_json(), ensure_ascii=False, indent=2) + "\n").encode()
 
 
 def _is_old(path: Path) -> bool:
     found = files.stamp(path)
-    return found is not None and time.time() - found.mtime_ns / 1e9 > _STRAY_AFTER_S
+    return found is not None and time.time() - found.mtime_ns / 1e9 > STRAY_AFTER_S
 
 
 def _backdate(draft: Path, moment: datetime) -> None:

@@ -8,7 +8,6 @@ that identity join it. Some connections are kept free, so that a thread that hol
 from __future__ import annotations
 
 import atexit
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,8 +42,6 @@ from chatbot.stores.postgres.database_connection import (
 from chatbot.stores.postgres.schema import check_version
 from chatbot.stores.postgres.transaction import Asked, Returns, Transaction, answer_of, asked
 from chatbot.stores.span import count
-
-logger = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 10
 """Maximum connections of a process, whatever the number of users."""

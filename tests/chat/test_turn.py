@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import STOPPED
 from chatbot.chat.events import Notice, Phase, ToolFinished, ToolStarted, TurnEvent
-from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ProviderFailed, RateLimited, ToolError
 from chatbot.memory import MemorySystem, SessionHandle
@@ -424,18 +423,6 @@ async def test_what_cannot_be_kept_is_refused_before_anything_happens(
         await chat_of(model, session, memory_home).turn(text)
     assert model.prompts == []
     assert await _transcript(session) == []
-
-
-async def test_every_call_is_on_the_bill_of_session_and_identity(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel(["one two three"], price=Price(0.001, 0.002))
-    chat = chat_of(model, session, memory_home)
-    await chat.turn("hello")
-    await chat.turn("again")
-    bill = await chat.bill()
-    assert bill.calls == bill.by_purpose["chat"].calls == 2
-    assert bill.cost_usd == pytest.approx(bill.input_tokens * 0.001 + bill.output_tokens * 0.002)
-    assert await Ledger(memory_home).total() == bill
-    assert (memory_home / "usage.jsonl").stat().st_mode & 0o777 == 0o600
 
 
 async def _talk_on(chat: Chat) -> None:

@@ -155,6 +155,16 @@ async def test_tools_that_were_used_are_kept_as_the_chat_captures_them(memory: A
     assert row.source == "auto"
 
 
+@pytest.mark.parametrize(("writes", "read", "modified"), [(True, 0, 1), (False, 1, 0), (None, 0, 0)])
+async def test_a_tool_that_was_used_is_said_to_have_read_or_written_files_if_that_is_known(
+    memory: AgentMemory, *, writes: bool | None, read: int, modified: int
+) -> None:
+    text = "The harbour master changed the tariff of granite barges"
+    run = ToolUse("edit", {"path": "notes.md", "text": text}, f"notes.md: {text}", writes=writes)
+    [row] = await memory.get((await memory.record(user="ok", assistant="ok", tools=[run])).tools)
+    assert (len(row.files_read), len(row.files_modified)) == (read, modified)
+
+
 async def test_a_context_keeps_to_its_budget_and_says_what_was_left_out(memory: AgentMemory) -> None:
     for n in range(8):
         await memory.remember(f"Anna's beehive number {n}", narrative="honey " * 200)

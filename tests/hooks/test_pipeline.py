@@ -119,7 +119,11 @@ async def run_tests() -> str:
     return "41 passed"
 
 
-TOOLS = (FunctionTool(read_file), FunctionTool(write_file, Effect(reaches_out=False)), FunctionTool(run_tests))
+TOOLS = (
+    FunctionTool(read_file, Effect(reads_only=True)),
+    FunctionTool(write_file, Effect(reaches_out=False)),
+    FunctionTool(run_tests),
+)
 
 
 def calls(name: str, **arguments: Any) -> ToolCall:
@@ -351,22 +355,6 @@ async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_r
         latest = runtime.hooks.capabilities.get("memory.boundaries")
         assert latest is not None
         assert await latest(again) == datetime.fromisoformat(moment)
-
-
-async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
-    script: list[Reply] = [
-        calls("read_file", path="src/uploader.py"),
-        "Seven tries, for the proxy drops long requests.",
-    ]
-    async with talking(*script, tools=TOOLS) as (runtime, session, chat):
-        await chat.turn("How often does the uploader try again?")
-        await chat.take_back()
-        assert (await session.memory.list_observations()).rows == ()
-        await chat.turn("How often does the uploader try again?")
-        await runtime.hooks.settle()
-        assert len((await session.memory.list_observations()).rows) == 2
-        await chat.take_back()
-        assert (await session.memory.list_observations()).rows == ()
 
 
 async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:

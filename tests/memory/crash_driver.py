@@ -200,19 +200,12 @@ class Creating(Scenario):
     def verify(self, acked: list[str]) -> None:
         for what, session_id in (each.split() for each in acked):
             {"made": self.made, "named": self.named, "said": self.said}[what].add(session_id)
-        titles = self.verify_index()
+        titles = _agreed(self.folder)
         assert self.made <= titles.keys(), self.made - titles.keys()
         for session_id in self.named:
             assert titles[session_id] == f"title of {session_id}", session_id
         for session_id in self.said:
             assert _said(self.folder, session_id, 500) == ["hi"]
-
-    def verify_index(self) -> dict[str, str]:
-        """Check that the index and the folders agree, and that each session opens; returns the titles."""
-        titles = asyncio.run(_titles(self.folder))
-        sessions = self.folder / "sessions"
-        assert titles.keys() == ({path.name for path in sessions.iterdir()} if sessions.is_dir() else set())
-        return titles
 
 
 class Forking(Creating):
@@ -229,24 +222,8 @@ class Forking(Creating):
 
     def verify(self, acked: list[str]) -> None:
         super().verify(acked)
-        for session_id in self.verify_index():
+        for session_id in _agreed(self.folder):
             assert _said(self.folder, session_id, 20) == [str(number) for number in range(50)]
-
-
-class Deleting(Creating):
-    """Creates and deletes sessions; what is acknowledged as deleted is gone."""
-
-    async def work(self, worker: int, ack: Ack) -> None:
-        async with MemorySystem(self.folder) as memory:
-            while True:
-                session = await memory.create_session(STORES, "chat")
-                await session.transcript_append("user", "hi")
-                await memory.delete_session(session.id)
-                ack(session.id)
-
-    def verify(self, acked: list[str]) -> None:
-        gone = set(acked)
-        assert not gone & self.verify_index().keys()
 
 
 class Remembering(Scenario):
@@ -348,6 +325,7 @@ class Erasing(Scenario):
 
     def verify(self, acked: list[str]) -> None:
         assert not self.left(acked)
+        _agreed(self.folder / "memory")
         asyncio.run(self.finish())
         assert not self.left(["canary"])
 
@@ -393,6 +371,14 @@ class Saving(Remembering):
                 await store.commit(OWNER, [_adding(number)])
                 ack(str(number))
                 await store.reindex()
+
+
+def _agreed(folder: Path) -> dict[str, str]:
+    """Check that the index and the folders agree, and that each session opens; returns the titles."""
+    titles = asyncio.run(_titles(folder))
+    sessions = folder / "sessions"
+    assert titles.keys() == ({path.name for path in sessions.iterdir()} if sessions.is_dir() else set())
+    return titles
 
 
 async def _titles(folder: Path) -> dict[str, str]:
@@ -620,7 +606,6 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "kv": Setting,
     "create": Creating,
     "fork": Forking,
-    "delete": Deleting,
     "erase": Erasing,
     "remember": Remembering,
     "import": Importing,

@@ -1,4 +1,4 @@
-"""`kill -9` at random moments, some 1,400 times, and power cuts: nothing acknowledged is lost, everything opens.
+"""`kill -9` at random moments, some 1,700 times, and power cuts: nothing acknowledged is lost, everything opens.
 
 That many at night, a share of them else (see `tests.effort`); `CRASH_ROUNDS` in the environment multiplies them.
 """
@@ -23,7 +23,6 @@ KILLS = {
     "kv": 300,
     "create": 150,
     "fork": 80,
-    "delete": 120,
     "erase": 25,
     "remember": 40,
     "import": 15,
@@ -37,14 +36,14 @@ CUTS = {
     "kv": 12,
     "create": 12,
     "fork": 12,
-    "delete": 12,
+    "erase": 12,
     "remember": 12,
     "purge": 12,
 }
 
 
 @pytest.mark.timeout(900 * TIMES)
-@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "long", "create", "delete", "remember", "purge"))
+@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "long", "create", "erase", "remember", "purge"))
 def test_a_killed_process_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path) -> None:
     tries = rounds(KILLS[scenario], least=3) * TIMES
     assert _drive("kill", scenario, tries, tmp_path) > tries // 8  # or the children never got to work

@@ -19,6 +19,7 @@ from chatbot.stores import (
     UnsafePath,
     UnsupportedOperation,
 )
+from chatbot.stores.records import TranscriptEntry
 from tests.clock import Clock
 
 STORES = ["basic_session"]
@@ -203,14 +204,19 @@ async def test_a_rename_survives_what_an_older_handle_writes_down(memory: Memory
     assert (await memory.find_session("new")).id == session.id
 
 
-async def test_renaming_is_a_use_of_the_session(memory_home: Path) -> None:
+async def test_renaming_and_replacing_a_reply_are_uses_of_the_session(memory_home: Path) -> None:
     clock = Clock()
     async with MemorySystem(memory_home, clock=clock) as memory:
-        first, _ = [await memory.create_session(STORES, "chat") for _ in range(2)]
+        first, second = [await memory.create_session(STORES, "chat") for _ in range(2)]
+        await second.transcript_append("assistant", "hi")
         clock.move(days=1)
         await first.rename("first")
         latest = (await memory.list_sessions())[0]
         assert (latest.id, latest.used_at) == (first.id, clock.now)
+        clock.move(days=1)
+        await second.transcript_drop_last(1, [TranscriptEntry("assistant", "hello", clock.now)])
+        latest = (await memory.list_sessions())[0]
+        assert (latest.id, latest.used_at) == (second.id, clock.now)
 
 
 async def test_opening_and_renaming_at_once_lose_neither_the_title_nor_the_time_to_live(memory_home: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from msgspec import convert
-from msgspec.structs import replace
 
 from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings
 from chatbot.config_layers import Settings
@@ -103,16 +102,6 @@ def test_no_provider_without_a_key_is_given_one_of_another(monkeypatch: pytest.M
             for given in arguments_of(f"{name}/m", others).values():
                 assert owners(given) == set(), name
                 assert given.get("api_key") == (None if name in WITH_LOGIN else NO_KEY), name
-
-
-def test_a_usual_variable_is_read_for_its_own_provider_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = {variable: name for name in OTHERS for variable in variables_of(name)}
-    for variable in variables:
-        monkeypatch.setenv(variable, f"value-of-{variable}.")
-    for name in OTHERS:
-        monkeypatch.setenv(f"{name.removesuffix('_text').upper()}_API_BASE", "http://127.0.0.1:9")
-        for given in arguments_of(f"{name}/m", {}).values():
-            assert owners(given) <= set(variables_of(name)), name
 
 
 def test_a_key_from_the_environment_is_not_sent_to_an_address_that_is_not_the_provider_s(
@@ -238,13 +227,6 @@ def test_another_model_by_flag_takes_no_key_of_the_configured_provider() -> None
     for model in ("anthropic/claude", "ollama/llama", "claude-sonnet-4-5", "mistral/x", "huggingface/http://evil/x"):
         assert owners_of(config_of(CONFIG, model=model)) == set(), model
     assert owners_of(config_of(CONFIG, model="openai/other")) == {"openai"}
-
-
-def test_another_model_in_the_middle_of_a_chat_takes_no_key_of_the_first() -> None:
-    config = config_of(CONFIG)
-    provider = Provider("anthropic/claude", config.providers)
-    chosen = LiteLLMModel(replace(config.model, name="anthropic/claude"), config.providers)
-    assert owners(chosen.provider.arguments()) == owners(provider.arguments()) == set()
 
 
 def test_an_identity_that_names_another_model_gets_no_key_of_the_file() -> None:

@@ -79,14 +79,6 @@ def http() -> Iterator[Serve]:
 
 
 @contextmanager
-def encoders() -> Iterator[None]:
-    """Settings as they are by default, for fixtures of modules; tests of their own take `with_encoders`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CHATBOT_EMBEDDING__MODEL")
-        yield
-
-
-@contextmanager
 def serving(
     replies: Sequence[Reply] = (),
     *,

@@ -357,7 +357,7 @@ class BruteQuestions(Questions):
         distinct = dict.fromkeys(terms)
         return score_sessions([Counter(session for session, words in held if term in words) for term in distinct])
 
-    def neighbours(self, ids: Iterable[str], reach: int = 2) -> dict[str, dict[str, int]]:
+    def neighbours(self, ids: Iterable[str]) -> dict[str, dict[str, int]]:
         sessions: defaultdict[str, list[str]] = defaultdict(list)
         for row in self.rows:
             if row.session_id:
@@ -366,11 +366,9 @@ class BruteQuestions(Questions):
         for line in sessions.values():
             for at, each in enumerate(line):
                 if each in asked:
-                    begin = max(0, at - reach)
+                    begin = max(0, at - 2)
                     found[each] = {
-                        other: begin + step - at
-                        for step, other in enumerate(line[begin : at + reach + 1])
-                        if other != each
+                        other: begin + step - at for step, other in enumerate(line[begin : at + 3]) if other != each
                     }
         return found
 

@@ -115,7 +115,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     **{_command(line): (code, line) for code, text in LINES.items() for line in map(str.strip, text.split(";"))},
 }
 """The same by the name of the command."""
-BY_DAY = ("", "ask", "memory add", "doctor", "mcp", "serve")
+BY_DAY = ("", "ask", "memory add", "doctor")
 """Ways of starting and ending: with a model and without, with input, in JSON, with an error of either kind."""
 
 

@@ -236,9 +236,11 @@ def remembering(start: Start) -> Start:
     return start
 
 
-def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages(start: Start) -> None:
+def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages_and_a_typed_file_is_attached(start: Start) -> None:
+    for name in ("notes.txt", "pasted.txt"):
+        Path(name).write_text("the bicycle is blue", encoding="utf-8")
     chat = start(replies=["seen"])
-    said = ["/var/log/syslog says:\nkernel panic", "/etc/hosts", "/foo:\n// a comment", "// a comment"]
+    said = ["/var/log/syslog says:\nkernel panic", "/etc/hosts", "/foo:\n// a comment", "// read @pasted.txt"]
     for number, text in enumerate(said, 1):
         chat.prompt()
         chat.type(f"\x1b[200~{text}\x1b[201~", re.escape(text.splitlines()[-1]))
@@ -246,8 +248,11 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages(start: Start) -
     chat.say("//help", "(seen.*){5}")
     chat.say("/nosuch thing", r"no command /nosuch.*type //nosuch\s+to send it")
     chat.say("/help", "A path, or a block")
+    chat.say("see @notes.txt", "(seen.*){6}")
     chat.leave()
-    assert [content for role, content in _said() if role == "user"] == [*said, "/help"]
+    *others, typed = [content for role, content in _said() if role == "user"]
+    assert others == [*said, "/help"]
+    assert re.fullmatch(r"see notes\.txt\n\n\[notes\.txt\]\(attachments/[0-9a-f]{32}\.txt\)", typed)
 
 
 EVERY_COMMAND = {
@@ -486,14 +491,3 @@ def test_without_colour_there_is_none(start: Start, monkeypatch: pytest.MonkeyPa
     chat.leave()
     coloured = re.search(rb"\x1b\[(?:[0-9;]*;)?(?:[349][0-7]|[34]8;[25][0-9;]*)m", chat.raw)
     assert (coloured is None) == bool(no_color)
-
-
-def test_a_file_that_is_typed_is_attached_and_one_that_is_pasted_is_not(start: Start) -> None:
-    Path("notes.txt").write_text("the bicycle is blue", encoding="utf-8")
-    chat = start(replies=["one", "two"])
-    chat.say("see @notes.txt", "one")
-    chat.type("\x1b[200~read @notes.txt\x1b[201~\r", "two")
-    chat.leave()
-    typed, _, pasted, _ = [content for _, content in _said()]
-    assert re.fullmatch(r"see notes\.txt\n\n\[notes\.txt\]\(attachments/[0-9a-f]{32}\.txt\)", typed)
-    assert pasted == "read @notes.txt"

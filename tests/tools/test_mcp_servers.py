@@ -128,6 +128,8 @@ async def test_tools_are_offered_under_the_servers_name_and_answer_as_data(tmp_p
         assert content(result) == 'é"}]\n'
         answers = await asyncio.gather(*(call(toolbox, "one__echo", text=str(n)) for n in range(20)))
         assert [content(answer) for answer in answers] == [str(n) for n in range(20)]
+        used = [await call(toolbox, name, text="a") for name in names[:3]]
+        assert [each.writes for each in used] == [False, True, None]  # as their annotations say; `wipe` has none
 
 
 async def test_a_server_is_told_nothing_of_our_environment_but_what_it_needs(

@@ -10,7 +10,6 @@ open a session: that of another user is treated as missing.
 from __future__ import annotations
 
 import hashlib
-import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,8 +35,6 @@ _ID_LENGTH = 32
 _LONGEST_RUN = 64
 """Number of the user's last messages by which a session is recognized."""
 _MOST_COMPARED = 8
-_SIDE_CALL = re.compile(r"\A\s*#+ .*<chat_history>.*</chat_history>", re.DOTALL)
-"""Form of a message in which a front end quotes a conversation: a heading first, and the conversation as an element."""
 NEW = "new"
 """Value that begins a new session."""
 
@@ -127,10 +124,13 @@ class Ask:
     def is_side_call(self) -> bool:
         """Return whether a front end asks for its own use, such as a title, and quotes the whole conversation.
 
-        Such a request is answered and not remembered: the conversation is remembered already.
+        It begins with a heading, and the conversation is an element. Such a request is answered and not remembered:
+        the conversation is remembered already.
         """
-        said = [each for each in self.said if each.content]
-        return len(said) == 1 and _SIDE_CALL.match(said[0].content) is not None
+        said = [each.content for each in self.said if each.content]
+        if len(said) != 1 or not said[0].lstrip().startswith("#"):
+            return False
+        return 0 <= said[0].find("<chat_history>") < said[0].rfind("</chat_history>")
 
 
 def text_of(message: Message) -> str:

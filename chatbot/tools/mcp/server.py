@@ -18,7 +18,7 @@ from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import did_you_mean
-from chatbot.tools.toolbox import Tool, shortened
+from chatbot.tools.toolbox import Effect, Tool, shortened
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -55,6 +55,7 @@ class RemoteTool(Tool):
             clean(said)[:LONGEST_DESCRIPTION],
             {"properties": {}, **_described(listed.input_schema, clean), "type": "object"},
         )
+        self.effect = _effect_of(listed)  # as the server declares it: a label of what is remembered, never a consent
         self.asks_first = not _is_trusted(listed, settings)
         self.timeout_s = settings.timeout_s + settings.start_timeout_s + 1  # the server's own limits come first
 
@@ -95,6 +96,18 @@ def _offered_name(server: str, name: str, clean: Clean) -> str:
         return wanted
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{wanted[: _LONGEST_NAME - 9]}_{digest}"
+
+
+def _effect_of(listed: Listed) -> Effect:
+    said = listed.annotations
+    if said is None:
+        return Effect()
+    return Effect(
+        reads_only=said.read_only_hint is True,
+        destroys=said.destructive_hint is not False,
+        repeats_safely=said.idempotent_hint is True,
+        reaches_out=said.open_world_hint is not False,
+    )
 
 
 def _is_trusted(listed: Listed, settings: McpServerSettings) -> bool:

@@ -22,7 +22,6 @@ from tests import command
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import events, server_process
 
-SERVE = ("-m", "chatbot", "serve", "-m", "scripted", "--port", "0")
 SCRIPT = "word " * 9000
 
 
@@ -30,15 +29,6 @@ SCRIPT = "word " * 9000
 def test_others_may_not_reach_it_while_nobody_has_a_token(host: str) -> None:
     command.fails(3, "can be reached from other machines", "serve", "--host", host)
     command.fails(3, "chatbot token add", "serve", "--host", host)
-
-
-def test_with_a_token_others_may_reach_it() -> None:
-    token = command.from_json("token", "add", "phone", "--clearance", "full")["token"]
-    with server_process(*SERVE, "--host", "0.0.0.0") as (_, [url, *_]):
-        local = url.replace("0.0.0.0", "127.0.0.1")
-        for headers, status in (({}, 401), ({"Authorization": f"Bearer {token}"}, 200)):
-            assert httpx.get(f"{local}/v1/models", headers=headers, timeout=PATIENCE_S).status_code == status
-        assert httpx.get(f"{local}/v1/models", headers={"Host": "evil.example"}, timeout=PATIENCE_S).status_code == 421
 
 
 def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
@@ -54,16 +44,21 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
-def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
+def test_with_a_token_others_may_reach_it_and_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
     Path("config.toml").write_text(f'[model]\nname = "scripted"\nscript = ["{SCRIPT}"]\n', encoding="utf-8")
-    with server_process(*SERVE) as (process, [url, *_]), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
-        session = client.post("/v1/sessions", json={}).json()["id"]
-        with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "talk to me"}) as response:
-            told = events(response)
-            next(told)
-            process.send_signal(end)
-            with suppress(httpx.HTTPError):  # it is cut off where it does not end in time
-                list(told)
+    token = command.from_json("token", "add", "phone", "--clearance", "full")["token"]
+    with server_process("-m", "chatbot", "serve", "--port", "0", "--host", "0.0.0.0") as (process, [url, *_]):
+        local, own = url.replace("0.0.0.0", "127.0.0.1"), {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=local, timeout=PATIENCE_S, headers=own) as client:
+            for headers, status in (({}, 200), ({"Authorization": ""}, 401), ({"Host": "evil.example"}, 421)):
+                assert client.get("/v1/models", headers=headers).status_code == status
+            session = client.post("/v1/sessions", json={}).json()["id"]
+            with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "talk to me"}) as response:
+                told = events(response)
+                next(told)
+                process.send_signal(end)
+                with suppress(httpx.HTTPError):  # it is cut off where it does not end in time
+                    list(told)
         assert process.wait(PATIENCE_S) in {0, 130, -end}
     said = command.from_json("sessions", "show", session)["entries"]
     words = said[1]["content"].split()
