@@ -145,6 +145,8 @@ class FolderPlace(SyncPlace):
         """Read a file that is no link, and not too large."""
         path = self.folder / name
         with opened(path.parent) as folder:
+            if (stamp := folder.stamp(path.name)) and stamp.size > _LARGEST_FILE:
+                raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB")
             return folder.read(path.name)
 
     def write(self, name: str, data: bytes) -> None:
