@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from chatbot.memory.meaning import only_asks, parted, vectors_of
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, carried, outstanding, scored
+from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, by_chance, carried, outstanding, scored
 from chatbot.stores.access import View
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
@@ -230,20 +230,22 @@ def judged(
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
-    Summaries are left out once other rows are recalled. If a head judged how much the question needs memory, that and
-    the best evidence decide how much of it a row needs. If nothing judged that, and rows found by meaning alone do not
-    stand out, none is recalled.
+    Summaries are left out once other rows are recalled. If a head judged whether the question needs memory, that and
+    the best evidence decide whether any row is recalled, and the best evidence how much evidence a row needs. If no
+    head judged it, and rows found only by meaning do not stand out, none is recalled.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
     said = [row for row in eligible if row.evidence and not _is_summary(row)]
     best = max((row.evidence for row in said or eligible), default=0.0)
-    share = profile.relative_floor if need is None else max(profile.relative_floor, carried(best, need))
-    finds_words = any(row.holds_words for row in rows)
-    by_chance = best > 0 and share > 1 if need is not None else share > 0 and not (finds_words or _stands_out(rows))
+    share = profile.relative_floor if need is None else max(profile.relative_floor, carried(best))
+    if need is None:
+        is_chance = share > 0 and not (any(row.holds_words for row in rows) or _stands_out(rows))
+    else:
+        is_chance = best > 0 and by_chance(best, need)
     verdicts = []
     recalled = 0
     for row in rows:
-        if by_chance:
+        if is_chance:
             verdict = BY_CHANCE
         elif row.evidence < share * best or (share and not row.evidence):
             verdict = "below relative floor"

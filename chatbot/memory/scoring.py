@@ -54,10 +54,11 @@ USE = 0.005
 """Weight of a use in credibility, far below a confirmation: being shown must not get a row shown again."""
 _LEAST_NEAR, _AHEAD = 0.35, 0.05
 """Minimum cosine of an outstanding row, and its minimum lead over the next."""
-_REACHED, _BY_SHARE, _BY_NEED, _SURE = 0.68, 0.45, 0.16, 1.5
-"""A row belongs in a prompt if its evidence, plus `_BY_SHARE` times its share of the best evidence, plus `_BY_NEED`
-times the score of the head `needs_memory`, at most `_SURE`, reaches `_REACHED`: near a logistic regression over the
-rows that answer questions about lives, and over small talk."""
+_NEEDED, _DOUBT = 0.46, 0.45
+"""A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: near
+a logistic regression over the rows that answer questions about lives."""
+_CHANCE, _A_NEED = 0.3, 0.16
+"""The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
 OTHER = "other"
 """Key for all types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -217,12 +218,14 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
     return rows
 
 
-def carried(best: float, need: float) -> float:
-    """Return the share of the best evidence that a row of a prompt must have; above 1, no row belongs there.
+def carried(best: float) -> float:
+    """Return the share of the best evidence that a row of a prompt must have; it grows as the evidence weakens."""
+    return min(1.0, _NEEDED / (best + _DOUBT))
 
-    It falls as the evidence grows, and as the message needs memory: `need` is the score of the head `needs_memory`.
-    """
-    return (_REACHED - _BY_NEED * min(need, _SURE)) / (best + _BY_SHARE)
+
+def by_chance(best: float, need: float) -> bool:
+    """Return whether the best evidence is too weak for a message with that score of the head `needs_memory`."""
+    return best < _CHANCE - _A_NEED * need
 
 
 def saturated(match: float) -> float:

@@ -31,9 +31,9 @@ from chatbot.stores.records import format_time
 _MADE_OF = "made_of"
 """Metadata key of a summary: the versions of its source rows."""
 _MOST = 8
-_NEED, _LEAST = 1.0, 0.2
-"""How much a standing question needs memory (see `Recall.need`), and the evidence that the best row of an answer needs:
-other talk has at most 0.19."""
+_NEED = 0.6
+"""How much a standing question needs memory, see `Recall.need`: its best row needs an evidence of 0.2, which other talk
+does not reach."""
 _TYPES = tuple(each for each in TYPES if not each.endswith("_summary"))
 
 
@@ -105,8 +105,6 @@ class StandingQuestions(Profiles):
                 asked.question, limit=2 * _MOST, need=need, statements=True, as_of=as_of, known_at=known_at, ask=ask
             )
             hits = (await recollected(scope, moment, Filter(types=_TYPES))).hits
-            if need is not None and max((hit.row.evidence for hit in hits), default=0.0) < _LEAST:
-                hits = ()
             rows = [hit.observation for hit in hits if hit.observation and self._is_said(hit.observation)]
             rows = (rows if asked.pinned else await self._stated(rows))[:_MOST]
             rows.sort(key=lambda row: (row.created_at, row.id), reverse=True)

@@ -572,7 +572,9 @@ def cut(scenario: type[Scenario], rounds: int, root: Path, image: Path) -> int:
         acked: list[str] = []
         # They rest between operations, for one that is halted in a sync is halted when that has done its work.
         with _children(played, rest_s=0.01) as children:
-            for _ in range(first, min(rounds, first + CUTS_A_FOLDER)):
+            looks, wanted = 0, min(rounds - first, CUTS_A_FOLDER)
+            while looks < wanted or (len(acked) <= wanted // 8 and looks < MOST * wanted):  # a busy machine gets more
+                looks += 1
                 lifetime.live()
                 before = len(acked)
                 for child in children:

@@ -200,9 +200,9 @@ def test_age_never_beats_a_better_match(days: float, type_: str) -> None:
 
 @pytest.mark.parametrize(
     ("cosine", "need", "recalled"),
-    [(0.0, 3, 0), (0.1, 3, 1), (0.3, 3, 2), (0.3, 0.5, 1), (0.3, 0, 1), (0.2, 0, 0), (0.5, -1, 1), (0.3, -1, 0)],
+    [(0.0, 3, 0), (0.1, 3, 1), (0.3, 3, 2), (0.3, 0, 0), (0.4, 0, 2), (0.4, -1, 0), (0.6, -1, 2)],
 )
-def test_the_less_it_is_sure_that_memory_is_needed_the_more_evidence_a_row_needs(
+def test_the_less_a_message_needs_memory_the_more_evidence_its_best_row_needs(
     cosine: float, need: float, recalled: int
 ) -> None:
     rows = {name: candidate(name, lexical=0.0) for name in "ab"}

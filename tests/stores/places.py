@@ -49,7 +49,7 @@ class Place:
         self.cache = root / "cache"
         self.journal = self.home / journal.NAME
 
-    def open(self, cache: Path | None = None, **caps: Any) -> ObservationFileStore:
+    def open(self, cache: Path | None = None, /, **caps: Any) -> ObservationFileStore:
         return ObservationFileStore(self.home, cache=str(cache or self.cache), **caps)
 
     def run(

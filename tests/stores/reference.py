@@ -1,4 +1,4 @@
-"""The store that writes nothing: for tests, demos and `--ephemeral`, and the model that other stores are compared with.
+"""The model that stores of observations are compared with; it writes nothing.
 
 Every question looks at every row: written for correctness, not for speed.
 """
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from chatbot.stores import query
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.decisions import decide
@@ -34,33 +35,7 @@ from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
 from chatbot.stores.observations.writer import archiving, is_overfull, one_dimension, with_time_to_live
-from chatbot.stores.query import (
-    EMPTY,
-    FILTERED,
-    MISSING,
-    Candidates,
-    Corpus,
-    Facet,
-    FactFilter,
-    Filter,
-    Labelled,
-    Match,
-    Order,
-    Page,
-    Question,
-    Stats,
-    VectorStats,
-    Version,
-    check_limit,
-    fact_fits,
-    key_of,
-    of_project,
-    page_limit,
-    passes,
-    status_now,
-    tests_of,
-    values_of,
-)
+from chatbot.stores.query import Filter, Match
 from chatbot.stores.records import Vector, unit
 from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, erased_by, implied, line_of
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
@@ -101,12 +76,12 @@ class ReferenceStore(ObservationStore):
         view: View,
         wanted: Filter,
         *,
-        order: Order = "updated",
+        order: query.Order = "updated",
         ascending: bool = False,
         limit: int = 20,
         after: str | None = None,
-    ) -> Page:
-        limit = page_limit(limit)
+    ) -> query.Page:
+        limit = query.page_limit(limit)
         rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
         if after is not None:
             if after not in self._rows or not may_see(self._rows[after], view.asking_all()):
@@ -115,7 +90,7 @@ class ReferenceStore(ObservationStore):
             rows = [row for row in rows if (self._position(row, order) > begin) == ascending and row.id != after]
         rows.sort(key=lambda row: self._position(row, order), reverse=not ascending)
         found = self._shown(rows[:limit], view)
-        return Page(tuple(found), found[-1].id if 0 < limit < len(rows) else None)
+        return query.Page(tuple(found), found[-1].id if 0 < limit < len(rows) else None)
 
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
         return BruteQuestions(self, view).match(terms, wanted, limit)
@@ -125,7 +100,7 @@ class ReferenceStore(ObservationStore):
     ) -> list[Match]:
         return BruteQuestions(self, view).nearest(vector, wanted, model=model, limit=limit)
 
-    async def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
+    async def candidates(self, view: View, question: query.Question, wanted: Filter) -> query.Candidates:
         return BruteQuestions(self, view).gather(question, wanted)
 
     async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
@@ -136,7 +111,7 @@ class ReferenceStore(ObservationStore):
         self.check_model(model)
         missing = [row for row in self.current(view) if not self.has_vector(row)]
         missing.sort(key=lambda row: self.numbers[row.id], reverse=True)
-        return missing[: check_limit(limit)]
+        return missing[: query.check_limit(limit)]
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
         dimension = one_dimension(each for _, each in vectors)
@@ -161,12 +136,12 @@ class ReferenceStore(ObservationStore):
         self.model = ("", 0)
         self.vectors.clear()
 
-    async def vector_stats(self, view: View) -> VectorStats:
+    async def vector_stats(self, view: View) -> query.VectorStats:
         rows = self.current(view)
         embedded = sum(map(self.has_vector, rows))
-        return VectorStats(*self.model, embedded, len(rows) - embedded)
+        return query.VectorStats(*self.model, embedded, len(rows) - embedded)
 
-    async def history(self, view: View, observation_id: str) -> list[Version]:
+    async def history(self, view: View, observation_id: str) -> list[query.Version]:
         rows = self._rows
 
         def before(each: str) -> list[str]:
@@ -178,19 +153,19 @@ class ReferenceStore(ObservationStore):
         sees = naming(view, self._guard_of)
         return [version(rows[each], self._events[each], view, sees) for each in line]
 
-    async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
+    async def facets(self, view: View, name: query.Labelled, *, limit: int = 100) -> list[query.Facet]:
         rows: defaultdict[str, list[Observation]] = defaultdict(list)
         for row in self.current(view):
-            for value in dict.fromkeys(key_of(name, value) for value in values_of(row, name)):
+            for value in dict.fromkeys(query.key_of(name, value) for value in query.values_of(row, name)):
                 rows[value].append(row)
         found = []
         for value, holders in rows.items():
             newest = max(holders, key=lambda row: self._position(row, "created"))
-            spelled = next(each for each in values_of(newest, name) if key_of(name, each) == value)
-            found.append((-len(holders), value, Facet(spelled, len(holders), newest.created_at)))
-        return [facet for *_, facet in sorted(found, key=lambda each: each[:2])[: check_limit(limit)]]
+            spelled = next(each for each in query.values_of(newest, name) if query.key_of(name, each) == value)
+            found.append((-len(holders), value, query.Facet(spelled, len(holders), newest.created_at)))
+        return [facet for *_, facet in sorted(found, key=lambda each: each[:2])[: query.check_limit(limit)]]
 
-    async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
+    async def facts(self, view: View, wanted: query.FactFilter, *, limit: int = 100) -> list[Triple]:
         sources = self.current(view)
         if view.erasing:  # what hangs on a row that is not current goes too
             sources = [row for row in self._rows.values() if may_see(row, view)]
@@ -201,13 +176,13 @@ class ReferenceStore(ObservationStore):
             if may_see(fact, view)
             and (view.erasing or fact.id not in self._retracted)
             and (fact.source is None or fact.source in current)
-            and fact_fits(fact, wanted)
+            and query.fact_fits(fact, wanted)
         ]
-        return of_project(found, wanted)[::-1][: check_limit(limit)]
+        return query.of_project(found, wanted)[::-1][: query.check_limit(limit)]
 
     async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
         found = sorted(row.id for row in self._rows.values() if row.id.startswith(prefix) and may_see(row, view))
-        return found[: check_limit(limit)]
+        return found[: query.check_limit(limit)]
 
     async def purge(
         self,
@@ -228,13 +203,13 @@ class ReferenceStore(ObservationStore):
             self.vectors.pop(each, None)
         return seen + facts
 
-    async def stats(self, view: View) -> Stats:
+    async def stats(self, view: View) -> query.Stats:
         seen = [row for row in self._rows.values() if may_see(row, view)]
-        return Stats(
-            by_status=Counter(status_now(row, view.now) for row in seen),
+        return query.Stats(
+            by_status=Counter(query.status_now(row, view.now) for row in seen),
             by_type=Counter(row.type for row in seen if row.is_current(view.now)),
             by_visibility=Counter(row.visibility for row in seen if row.is_current(view.now)),
-            facts=len(await self.facts(view, FactFilter(), limit=len(self._triples))),
+            facts=len(await self.facts(view, query.FactFilter(), limit=len(self._triples))),
         )
 
     def observation(self, observation_id: str) -> Observation | None:
@@ -285,7 +260,7 @@ class ReferenceStore(ObservationStore):
     def has_vector(self, row: Observation) -> bool:
         return row.id in self.vectors and self.vectors[row.id][0] == _searched(row)
 
-    def _position(self, row: Observation, order: Order) -> tuple[object, int]:
+    def _position(self, row: Observation, order: query.Order) -> tuple[object, int]:
         return (row.created_at if order == "created" else row.updated_at, self.numbers[row.id])
 
     def _apply(self, events: Iterable[Event]) -> None:
@@ -328,11 +303,11 @@ class BruteQuestions(Questions):
             if number in scores and fits(row, wanted, self.now)
         ]
         found.sort(reverse=True, key=lambda each: each[:2])
-        return [Match.of(row, score) for score, _, row in found[: check_limit(limit)]]
+        return [Match.of(row, score) for score, _, row in found[: query.check_limit(limit)]]
 
     def nearest(self, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
         self.store.check_model(model)
-        limit = check_limit(limit)
+        limit = query.check_limit(limit)
         if len(vector) != self.store.model[1]:
             return []
         rows = [row for row in self.rows if self.store.has_vector(row) and fits(row, wanted, self.now)]
@@ -346,10 +321,10 @@ class BruteQuestions(Questions):
         )
         return {term: held[term] for term in terms if held[term]}
 
-    def corpus(self) -> Corpus:
+    def corpus(self) -> query.Corpus:
         lengths = [quantized(document_of(row)) for row in self.rows]
         totals = [sum(field) for field in zip(*lengths, strict=True)] or [0] * len(FIELDS)
-        return Corpus(len(lengths), average_length(totals, len(lengths)))
+        return query.Corpus(len(lengths), average_length(totals, len(lengths)))
 
     def sessions_about(self, terms: Sequence[str]) -> dict[str, float]:
         rows = [(row.session_id, document_of(row)) for row in self.rows if row.session_id]
@@ -405,16 +380,16 @@ def _searched(row: Observation) -> object:
     return [getattr(row, name) for name in SEARCHED]
 
 
-def alike(query: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
+def alike(asked: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
     """Cosine and place of each packed row that is alike at all, the most alike first, of equals the last one first.
 
-    `query` and rows are of length 1.
+    `asked` and rows are of length 1.
     """
     if not len(rows):
         return iter(())
-    table = np.frombuffer(rows, "<f4").reshape(-1, len(query))
-    places = likely(rough_cosines(query, table), len(table))
-    found = cosines(query, table[places])
+    table = np.frombuffer(rows, "<f4").reshape(-1, len(asked))
+    places = likely(rough_cosines(asked, table), len(table))
+    found = cosines(asked, table[places])
     places, found = places[found > 0], found[found > 0]
     order = np.lexsort((-places, -found))
     return zip(found[order].tolist(), places[order].tolist(), strict=True)
@@ -428,9 +403,9 @@ def quantized(document: Document) -> tuple[int, ...]:
 def fits(row: Observation, wanted: Filter, now: datetime) -> bool:
     """Return whether the row fits `wanted`. The gate is checked elsewhere."""
     return (
-        status_now(row, now) in wanted.statuses
+        query.status_now(row, now) in wanted.statuses
         and (not wanted.visibilities or row.visibility in wanted.visibilities)
-        and all(_holds(row, label, getattr(wanted, name)) for name, label in FILTERED.items())
+        and all(_holds(row, label, getattr(wanted, name)) for name, label in query.FILTERED.items())
         and holds(row.metadata, wanted.metadata)
         and (wanted.after is None or row.created_at >= wanted.after)
         and (wanted.before is None or row.created_at < wanted.before)
@@ -444,9 +419,9 @@ def _holds(row: Observation, label: str, asked: str | Sequence[str] | None) -> b
     """Return whether the row has one of the wanted values, if any are given."""
     if asked is None or asked == ():
         return True
-    wanted = {key_of(label, each) for each in ((asked,) if isinstance(asked, str) else asked)}
-    held = {key_of(label, each) for each in values_of(row, label)}
-    return not wanted.isdisjoint(held) or (not held and label in EMPTY and "" in wanted)
+    wanted = {query.key_of(label, each) for each in ((asked,) if isinstance(asked, str) else asked)}
+    held = {query.key_of(label, each) for each in query.values_of(row, label)}
+    return not wanted.isdisjoint(held) or (not held and label in query.EMPTY and "" in wanted)
 
 
 def holds(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
@@ -461,4 +436,4 @@ def _meets(metadata: Mapping[str, Any], name: str, asked: Any) -> bool:
         return any(holds(metadata, each) for each in asked)
     if name == "$not":
         return not holds(metadata, asked)
-    return passes(metadata.get(name, MISSING), tests_of(asked) or {"$eq": asked})
+    return query.passes(metadata.get(name, query.MISSING), query.tests_of(asked) or {"$eq": asked})
