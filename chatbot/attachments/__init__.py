@@ -63,11 +63,6 @@ class Link(Struct, frozen=True):
         """Its media type, by the suffix of its blob."""
         return media_of(self.blob)
 
-    @property
-    def is_image(self) -> bool:
-        """Return whether it is a picture."""
-        return is_image(self.media)
-
     def __str__(self) -> str:
         also = f" ([text]({ATTACHMENTS}/{self.text}))" if self.text and self.text != self.blob else ""
         return f"[{self.name}]({ATTACHMENTS}/{self.blob}){also}"

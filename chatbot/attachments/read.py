@@ -72,11 +72,6 @@ class Attachment:
     """True if `text` is only the beginning of the document."""
 
     @property
-    def is_image(self) -> bool:
-        """Return whether it is a picture."""
-        return is_image(self.media)
-
-    @property
     def blobs(self) -> list[tuple[bytes, str]]:
         """Return the blobs to store, with their suffixes: the file, then its text if it is not a text file."""
         parts = [(self.data, SUFFIXES[self.media])] if self.data else []
@@ -84,7 +79,7 @@ class Attachment:
 
     def link(self, blobs: Sequence[str]) -> Link:
         """Return its link, given the names of its `blobs`."""
-        return Link(self.name, blobs[0], "" if self.is_image else blobs[-1])
+        return Link(self.name, blobs[0], "" if is_image(self.media) else blobs[-1])
 
 
 def uploaded(name: str) -> Upload:

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from chatbot.attachments import Link, split
+from chatbot.attachments import Link, is_image, split
 from chatbot.attachments.read import Attachment, read_all, upload_of
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.governor import FILE, fenced, in_one_line, without_tokens
@@ -78,12 +78,12 @@ class Attachments:
         notes: list[str] = []
         for link in links:
             name = without_tokens(link.name)
-            if link.is_image and not await model.sees_images():
+            if is_image(link.media) and not await model.sees_images():
                 notes.append(f"[{name}: a picture, which you cannot see]")
                 self._notice(f"{model.name} cannot see pictures: it gets only the name {link.name}")
             elif (data := await self._read(link)) is None:
                 notes.append(f"[{name}: no longer there]")
-            elif link.is_image:
+            elif is_image(link.media):
                 pictures.append(Image(_data_url(link.media, data)))
                 notes.append(f"[{name}]")
             else:
@@ -94,7 +94,7 @@ class Attachments:
         return [*documents, replace(message, content=said, parts=(said, *pictures) if pictures else ())]
 
     async def _read(self, link: Link) -> bytes | None:
-        name = link.blob if link.is_image else link.text or link.blob
+        name = link.blob if is_image(link.media) else link.text or link.blob
         try:
             found = self._here.get(name)
             return found if found is not None or self._session is None else await self._session.attachment(name)
@@ -110,7 +110,7 @@ async def inlined(messages: Sequence[Message]) -> list[Message]:
         if message.files:
             found = await read_all([upload_of(each.name, each.url) for each in message.files])
             shown += [document(each.name, each.text) for each in found if each.text is not None]
-            pictures = [Image(_data_url(each.media, each.data)) for each in found if each.is_image]
+            pictures = [Image(_data_url(each.media, each.data)) for each in found if is_image(each.media)]
             message = message.without_files()  # noqa: PLW2901
             if pictures:
                 message = replace(message, parts=(*(message.parts or (message.content,)), *pictures))  # noqa: PLW2901

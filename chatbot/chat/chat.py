@@ -9,7 +9,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from chatbot.attachments import readable
+from chatbot.attachments import is_image, readable
 from chatbot.attachments.read import Attachment, Upload, read_all
 from chatbot.chat.dialogue import (
     ASSISTANT,
@@ -128,7 +128,7 @@ class Chat:
             return []
         emit(Phase(f"reading {', '.join(each.name for each in attachments)}"))
         found = await read_all(attachments)
-        pictures = [each.name for each in found if each.is_image]
+        pictures = [each.name for each in found if is_image(each.media)]
         if pictures and not await self.model.sees_images():
             named = ", ".join(pictures)
             raise InvalidValue(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from chatbot.attachments import named, split
+from chatbot.attachments import is_image, named, split
 from chatbot.attachments.read import Upload, picture_of, upload_of
 from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered
 from chatbot.errors import SessionNotFound
@@ -143,7 +143,7 @@ def text_of(message: Message) -> str:
 def kept_text(content: str) -> str:
     """Return the same text of a message in the transcript, which names images and files by links."""
     text, links = split(content)
-    notes = [f"[{link.media}]" if link.is_image else f"[{link.name}]" for link in links]
+    notes = [f"[{link.media}]" if is_image(link.media) else f"[{link.name}]" for link in links]
     return "\n".join([part for part in [text, *notes] if part])
 
 
