@@ -146,7 +146,6 @@ class Match(NamedTuple):
     importance: float = 0.5
     """As time and use have changed it; see `Observation.rank`."""
     mention_count: int = 0
-    use_count: int = 0
     confirmed_count: int = 0
 
     @classmethod

@@ -9,8 +9,8 @@ The match is a sum of three parts, none of which depends on other results:
 `own` is the row's BM25 score, `spill` that of the rows beside it, `session` that of its session. The weight of a
 question is the sum of its terms' inverse frequencies: meaning decides for a question of one common word, words decide
 for one of ten rare words (at the weight `ROOM` words count half of their maximum). `spread` falls with the average
-length of rows: a long row needs no context and holds words and dates by chance, so meaning weighs up to a quarter more
-(`LONG`). The match, scaled to between 0 and 1, is then weighed with the rest by a profile; age and mentions break ties:
+length of rows: a long row needs no context and holds words and dates by chance. The match, scaled to between 0 and 1,
+is then weighed with the rest by a profile; age and mentions break ties:
 
     search   0.96 match, 0.02 recency by days, 0.02 mentions; without a text 0.7 recency, 0.3 mentions
     inject   0.90 match, 0.01 recency by half-lives, 0.06 importance, 0.03 credibility, and floors
@@ -29,7 +29,6 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from chatbot.stores.observation import LASTING_IN_RANK
 from chatbot.stores.query import Candidates, Match
 
 WEIGHT = 0.8
@@ -45,13 +44,9 @@ WINDOW = {1: 0.1, 2: 0.05}
 """Weight of the neighbouring rows in the meaning of a row."""
 SHORT = 60.0
 """The average length of rows, in terms, at which context counts half."""
-LONG = 0.25
-"""Share by which meaning weighs more where rows are very long."""
 HALF_MATCH = 0.5
 """The match that is scaled to one half."""
 CONFIRMATION = 5.0
-USE = 0.005
-"""Weight of a use in credibility, far below a confirmation: being shown must not get a row shown again."""
 _LEAST_NEAR, _AHEAD = 0.35, 0.05
 """Minimum cosine of an outstanding row, and its minimum lead over the next."""
 _NEEDED, _DOUBT = 0.46, 0.45
@@ -195,7 +190,6 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
     raises = raised(found.rows, found.neighbours, found.sessions)
     spread = 1 / (1 + found.average_length / SHORT)
     windows = windowed(found.rows, found.neighbours, found.similar, unknown, spread) if found.similar else {}
-    meaning_weight = profile.meaning * (1 + LONG * (1 - spread))
     scale = WORDS / (found.weight + ROOM)
     weights = tuple(getattr(profile, name) for name in WEIGHTS)
     rows = []
@@ -203,7 +197,7 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
         own, dated = raises[each], found.dated.get(each, 0.0) if found.dated else 0.0
         evidence = scale * (own.lexical + spread * own.spill) + spread * DATED * dated
         if windows:
-            evidence += meaning_weight * windows.get(each, 0.0)
+            evidence += profile.meaning * windows.get(each, 0.0)
         weighed = (
             saturated(evidence + scale * spread * own.session),
             recency(candidate, profile, now) if profile.recency else 0.0,  # not computed if it has no weight
@@ -242,12 +236,8 @@ def recency(candidate: Match, profile: ScoringProfile, now: datetime) -> float:
 
 
 def credibility(candidate: Match) -> float:
-    """Return 0.5 for an unused row, rising to 1 with confirmations, and very slowly with uses.
-
-    Uses do not count for an exchange: showing it makes it no truer.
-    """
-    uses = 0 if candidate.type in LASTING_IN_RANK else candidate.use_count
-    return 1 - 0.5 / (1 + math.log1p(USE * uses + CONFIRMATION * candidate.confirmed_count))
+    """Return 0.5 for an unconfirmed row, rising to 1 with confirmations. Being shown makes no row truer."""
+    return 1 - 0.5 / (1 + math.log1p(CONFIRMATION * candidate.confirmed_count))
 
 
 def _days(then: datetime, now: datetime) -> float:

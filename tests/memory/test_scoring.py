@@ -70,11 +70,6 @@ def test_the_golden_cases(profile: ScoringProfile, one: Match, expected: float) 
     assert score(one, profile) == pytest.approx(expected)
 
 
-def test_what_answers_better_stands_before_what_was_found_a_hundred_times() -> None:
-    rows = {each.id: each for each in (candidate("often", lexical=5.0, use_count=100), candidate("b", lexical=6.0))}
-    assert [row.match.id for row in ranked(rows, INJECT)] == ["b", "often"]
-
-
 def test_an_exchange_neither_fades_nor_grows_when_it_is_looked_for() -> None:
     given = {"id": "0" * 8 + "-0000-4000-8000-" + "0" * 12, "created_at": NOW, "updated_at": NOW, "title": "t"}
     faded = {"importance": 0.5, "strength": 0.1}
@@ -148,13 +143,6 @@ def test_what_the_prompt_shows_anyway_does_not_decide_how_good_the_others_must_b
     assert verdicts == {"shown": "seen already", "good": "recalled"}
 
 
-def test_an_exchange_is_no_truer_for_having_been_shown() -> None:
-    shown, never = candidate(type="exchange", use_count=1_000), candidate(type="exchange")
-    assert score(shown, INJECT) == score(never, INJECT)
-    assert score(candidate(type="exchange", confirmed_count=1), INJECT) > score(never, INJECT)
-    assert score(candidate(use_count=1_000), INJECT) > score(candidate(), INJECT)
-
-
 def test_a_row_is_as_alike_as_it_is_together_with_those_beside_it() -> None:
     rows = {name: candidate(name, lexical=0.0) for name in ("before", "row", "after", "alone")}
     beside = {"row": {"before": -1, "after": 1}, "before": {"row": 1}, "after": {"row": -1}}
@@ -226,7 +214,6 @@ _CANDIDATES = st.builds(
     lexical=_AMOUNTS,
     importance=st.floats(0, 1),
     mention_count=st.integers(0, 1000),
-    use_count=st.integers(0, 1000),
     type=st.sampled_from(["note", "exchange", "task", "preference"]),
 )
 
@@ -260,8 +247,8 @@ def test_matches_saturate_and_keep_their_order(one: float, other: float) -> None
         assert saturated(one) <= saturated(other)
 
 
-def test_use_makes_credible_and_never_beyond_1() -> None:
-    worth = [credibility(candidate(use_count=count)) for count in (0, 1, 10, 10_000)]
+def test_confirmations_make_credible_and_never_beyond_1() -> None:
+    worth = [credibility(candidate(confirmed_count=count)) for count in (0, 1, 10, 10_000)]
     assert worth[0] == 0.5
     assert worth == sorted(worth)
     assert worth[-1] < 1
