@@ -29,7 +29,7 @@ from msgspec import structs
 
 from chatbot.embedding import Judgement
 from chatbot.memory import MemorySystem, SessionRecord
-from chatbot.memory.episode import EXCHANGE, Exchange, exchange_draft, exchanges_in
+from chatbot.memory.episode import EXCHANGE, exchange_draft, exchanges_in
 from chatbot.memory.erasure import FROM, HASH, KEY, Mark, marks_of, marks_of_fact
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
@@ -184,9 +184,12 @@ class Importer:
             return record
         visibility = self._seen(default_visibility(record.clearance))
         exchanges = [each for each in exchanges_in(entries) if each.last > beyond]
+        meaning = self.memory.memory(self.agent).scope.meaning
+        texts = [without_blocks(each.text) for each in exchanges]
+        judgements: Sequence[Judgement | None] = await meaning.judge(texts) if meaning else [None] * len(texts)
         items = [
             MemoryItem(f"{key}#{each.number}", replace(draft, visibility=visibility))
-            for each, judged in zip(exchanges, await self._judged(exchanges), strict=True)
+            for each, judged in zip(exchanges, judgements, strict=True)
             if (draft := exchange_draft(each.at, each.text, each.reply, gate=gate, judged=judged, before=each.before))
             is not None
         ]
@@ -199,12 +202,6 @@ class Importer:
                 break
         await self._remember(memory.memory(record.agent_id, session_id=record.id), items)
         return record
-
-    async def _judged(self, exchanges: Sequence[Exchange]) -> Sequence[Judgement | None]:
-        meaning = self.memory.memory(self.agent).scope.meaning
-        if meaning is None:
-            return [None] * len(exchanges)
-        return await meaning.judge([without_blocks(each.text) for each in exchanges])
 
     async def _take_bundled(self, item: SessionExport) -> None:
         said_there = [[entry.role, entry.content, format_time(entry.at)] for entry in item.entries]
