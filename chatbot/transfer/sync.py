@@ -118,7 +118,7 @@ class Sync:
         await asyncio.to_thread(self._sessions.note_deleted)
         if self.is_own and self.takes:
             await asyncio.to_thread(self._check_nothing_else, batch)
-            await self._save()
+            await self.storage.save(self.state)
         if self.dry_run:
             self.report.taken["sessions"] = len({*chain(*batch.sessions.values())})
         else:
@@ -137,10 +137,7 @@ class Sync:
             self.known.at = format_time(self.now())
             self.state.places[self.place.key] = self.known
         if not self.dry_run and not self.is_trial:  # the content of a backup is known to have existed, too
-            await self._save()
-
-    async def _save(self) -> None:
-        await asyncio.to_thread(self.state.save, self.storage.document)
+            await self.storage.save(self.state)
 
     def _meet(self, names: Sequence[str]) -> None:
         """Check that the place is of this identity. A new identity joins it; a new place gets the first one."""
@@ -225,7 +222,7 @@ class Sync:
         journal = await asyncio.to_thread(self.storage.journal)
         facts = [each for each in fresh if journal.has_fact(each)]
         state.erased += fresh
-        await self._save()
+        await self.storage.save(self.state)
         there = {each: is_alone for each, is_alone in batch.gone.items() if journal.has(each)}
         alone = [each for each, is_alone in there.items() if is_alone]
         whole = [each for each, is_alone in there.items() if not is_alone] + facts
@@ -404,7 +401,7 @@ class Sync:
 
         async def put(lines: list[str]) -> None:
             if not files and not self._is_forgotten:
-                await self._save()
+                await self.storage.save(self.state)
             data = await asyncio.to_thread(packed, FileHead(state.identity, state.machine), lines)
             number = len(ours) + len(files) + 1
             name = f"{state.machine}/{number:06}-{sha256(data).hexdigest()[:32]}.gz"

@@ -87,6 +87,10 @@ class Storage:
         """The document with the state of syncs."""
         return self.backend.document(union.STATE)
 
+    async def save(self, state: SyncState) -> None:
+        """Keep the state of syncs. Durable on return."""
+        await asyncio.to_thread(state.save, self.document)
+
     def journal(self) -> Journal:
         """Read the whole log. Needs its lock if it will be changed."""
         self.log.start_again()
@@ -261,9 +265,6 @@ class SessionUnion:
         """Look at a session that we have changed ourselves."""
         await self._look(await asyncio.to_thread(self._sessions.get, session_id), is_merged=True)
 
-    async def _save(self) -> None:
-        await asyncio.to_thread(self.state.save, self.storage.document)
-
     async def take(self, machine: str, given: SessionLine, known: PlaceState, *, saves: bool) -> bool | None:
         """Unite a session with what another machine knows of it; return whether it is new.
 
@@ -289,7 +290,7 @@ class SessionUnion:
             await self._unite_transcript(session_id, ours, theirs)
             if saves:
                 await self._merged(session_id)
-                await self._save()
+                await self.storage.save(self.state)
             said = await self.storage.store.transcript_read_all(ref)
             await asyncio.to_thread(self._drop_files, session_id, said)
             await self._take_values(ref, given)
@@ -385,7 +386,7 @@ class SessionUnion:
         new = [entry for _, entry in whole[keep:]]
         if keep < len(ours):
             state.sessions[session_id]["ids"] = [each for each, _ in ours[:keep]]
-            await self._save()
+            await self.storage.save(self.state)
             await self.storage.store.transcript_drop_last(ref, len(ours) - keep, new)
         elif new:
             await self.storage.store.transcript_append(ref, new)
@@ -408,7 +409,7 @@ class SessionUnion:
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
             state["dead"] |= dead
             state["keys"] = [key for key in state["keys"] if key not in dead]
-            await self._save()
+            await self.storage.save(self.state)
         for key, (value, at) in later.items():
             if value is not None:
                 await store.kv_set(ref, KeyValue(key, value, parse_time(at)))
