@@ -79,13 +79,14 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
 
 
 @pytest.mark.nightly
-def test_what_was_typed_is_remembered_privately(start: Start) -> None:
+def test_what_was_typed_is_remembered_privately_and_a_bare_resume_lists_the_sessions(start: Start) -> None:
     first = start()
     first.say("typed before", "You said: typed before")
     first.leave()
     history = Path("identities/ada/memory/prompt_history")
     assert history.stat().st_mode & 0o777 == 0o600
-    second = start()
+    second = start("-r")
+    second.see(r"1 .*typed before.*/resume NUMBER")
     second.prompt()
     second.type(UP, "❯ typed before$")
 
@@ -177,16 +178,6 @@ def test_the_keys_of_vi_move_in_the_line(start: Start) -> None:
     chat.type("world\x1b", "world")
     chat.type("0ihello \r", "You said: hello world")
     chat.type("\x1bi")
-    chat.leave()
-
-
-@pytest.mark.nightly
-def test_a_bare_resume_lists_the_sessions(start: Start) -> None:
-    first = start()
-    first.say("an old story", "You said")
-    first.leave()
-    chat = start("-r")
-    chat.see(r"1 .*an old story.*/resume NUMBER")
     chat.leave()
 
 

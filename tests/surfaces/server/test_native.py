@@ -357,20 +357,6 @@ def test_a_deleted_session_stops_its_turn_first(http: Serve) -> None:
         wait_until(lambda: other.get(f"/v1/sessions/{session_id}").status_code == 404)
 
 
-def test_the_profile_is_set_pinned_and_forgotten(client: httpx.Client) -> None:
-    for key, value in (("Home", "Berlin"), ("home", "Lisbon")):
-        assert client.put(f"/v1/profile/{key}", json={"value": value}).json()["outcome"] == "added"
-    assert client.put("/v1/profile/home/pin", json={}).status_code == 204
-    [line] = client.get("/v1/profile").json()["data"]
-    assert (line["value"], line["pinned"], line["by"]) == ("Lisbon", True, "person")
-    earlier = client.put("/v1/profile/home", json={"value": "Rome", "since": "2019-01-01T00:00:00Z"})
-    assert (earlier.status_code, earlier.json()["warning"]) == (200, ""), earlier.text
-    assert client.delete("/v1/profile/home").status_code == 204
-    empty = client.get("/v1/profile").json()
-    assert (empty["data"], {len(each["rows"]) for each in empty["standing"]}) == ([], {0})
-    assert client.put("/v1/profile/home/pin", json={}).status_code == 404
-
-
 def test_a_caller_who_may_not_chat_proposes_a_value_for_the_profile(http: Serve) -> None:
     served = http(tokens=True)
     with served.client(served.token("ada", rights={"read", "write"}), **{"idempotency-key": "one"}) as client:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -199,15 +199,11 @@ def test_a_user_of_a_killed_server_is_answered_whole_by_the_other(
     ):
         session = first.post("/v1/sessions", json={}).json()["id"]
         place, said = f"/v1/sessions/{session}", {"text": "tell me everything"}
-        with (
-            suppress(httpx.TransportError),
-            first.stream("POST", f"{place}/chat", json=said, headers=once) as stream,
-        ):
-            for name, _ in events(stream):
-                if name == "text":
-                    killed.kill()
-        with second.stream("GET", f"{place}/chat") as listening:
-            assert [data["error"]["code"] for name, data in events(listening) if name == "error"] == ["turn_lost"]
+        with first.stream("POST", f"{place}/chat", json=said, headers=once) as stream:
+            assert next(events(stream))[0] == "text"
+            with second.stream("GET", f"{place}/chat") as listening:
+                killed.kill()
+                assert [data["error"]["code"] for name, data in events(listening) if name == "error"] == ["turn_lost"]
         again = second.post(f"{place}/chat", json=said, headers=once)  # nobody knows what it led to
         assert (again.status_code, again.json()["error"]["code"]) == (409, "idempotency_cut_off")
         taken = second.delete(f"{place}/messages").json()["data"]
