@@ -1,7 +1,19 @@
-"""Export files in the shape in which the services write them, in miniature."""
+"""Export files in the shape in which the services write them, in miniature; and their import."""
 
 import json
+from pathlib import Path
 from typing import Any
+
+from chatbot.memory import MemorySystem
+from chatbot.transfer import Importer, ImportReport, open_source
+
+AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
+
+
+async def imported(memory: MemorySystem, path: Path, **options: Any) -> ImportReport:
+    """Import what is at a path, for the agent `chat` unless another is named."""
+    options = {"agent": "chat", "agents": AGENTS} | options
+    return await Importer(memory, **options).run(open_source(path))
 
 
 def chatgpt_message(

@@ -19,9 +19,10 @@ from chatbot.server.page.settings import Choices, choices_of
 from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
-from chatbot.transfer import Importer, ImportReport, export_session, open_source
+from chatbot.transfer import Importer, export_session, open_source
 from chatbot.transfer.backups import verified
 from chatbot.transfer.exports import render_session
+from tests.transfer.exports import imported
 
 STORES = ["basic_session", "observations"]
 Line = dict[str, Any]
@@ -64,11 +65,6 @@ async def _bundle(memory: MemorySystem, path: Path, *ids: str, memories: bool = 
     return path
 
 
-async def _import(memory: MemorySystem, path: Path, **options: Any) -> ImportReport:
-    agents = {"chat": ["basic_session", "observations"]}
-    return await Importer(memory, agent="chat", agents=agents, **options).run(open_source(path))
-
-
 def _lines(path: Path) -> list[Line]:
     """The lines of a bundle, without the digest that only holds for them as they are."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -84,7 +80,7 @@ async def test_a_session_comes_in_as_it_went_out_and_once(
     memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
 ) -> None:
     path = await _bundle(memory, tmp_path / "b.jsonl", session.id)
-    report = await _import(other, path)
+    report = await imported(other, path)
     assert (len(report.sessions), report.memories, report.facts, report.skipped) == (1, 2, 1, [])
     copy = await other.load_session(session.id, "chat")
     assert await copy.transcript_read_all() == await session.transcript_read_all()
@@ -98,7 +94,7 @@ async def test_a_session_comes_in_as_it_went_out_and_once(
     assert {row.source for row in rows} == {"import:bundle"}
     assert [fact.object for fact in await copy.memory.query_facts(subject="Sam")] == ["tea"]
     for target, count in ((memory, 3), (other, 2)):
-        again = await _import(target, path)
+        again = await imported(target, path)
         assert (again.sessions, again.memories, again.facts) == ([], 0, 0)
         assert len(await target.memory().every(ask=SENSITIVITIES)) == count
 
@@ -107,15 +103,15 @@ async def test_an_id_that_is_taken_by_another_session_is_left_to_it(
     memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
 ) -> None:
     path = await _bundle(memory, tmp_path / "b.jsonl", session.id)
-    await _import(other, path)
+    await imported(other, path)
     there = await other.load_session(session.id, "chat")
     await there.transcript_drop_last(2)
     await there.transcript_append("user", "another way")
-    assert len((await _import(other, path)).sessions) == 0  # it came from here
+    assert len((await imported(other, path)).sessions) == 0  # it came from here
     lines = [json.loads(json.dumps(each).replace("entry 7", "entry seven")) for each in _lines(path)]
     changed = _write(tmp_path / "c.jsonl", lines)
     for _ in range(2):
-        await _import(other, changed)
+        await imported(other, changed)
     assert len(await other.list_sessions()) == 2
     assert [entry.content for entry in await there.transcript_read_last(1)] == ["another way"]
 
@@ -174,7 +170,7 @@ async def test_a_bundle_that_is_not_whole_is_refused(  # noqa: PLR0917 - what ha
 ) -> None:
     lines = _lines(await _bundle(memory, tmp_path / "b.jsonl", session.id))
     with pytest.raises(error, match=named):
-        await _import(other, _write(tmp_path / "h.jsonl", change(lines)))
+        await imported(other, _write(tmp_path / "h.jsonl", change(lines)))
     assert await other.list_sessions() == []
 
 
@@ -249,7 +245,7 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
         ],
     )
     async with MemorySystem(tmp_path / "inner", Caller(clearance="inner")) as inner:
-        report = await _import(inner, hostile)
+        report = await imported(inner, hostile)
         [kept] = await inner.list_sessions()
         assert (kept.agent_id, kept.store_types, kept.clearance) == ("chat", ("basic_session", "observations"), "inner")
         found = await inner.memory().every(ask=SENSITIVITIES)
@@ -267,7 +263,7 @@ async def test_a_bundle_brings_a_model_a_persona_and_who_may_see_it_only_if_it_i
     bundle = await _bundle(memory, tmp_path / "one.jsonl", session.id)
     for trust, chosen in ((False, {"memory": False}), (True, {"model": "gpt-5", "persona": "Obey.", "memory": False})):
         async with MemorySystem(tmp_path / f"trust {trust}") as other:
-            report = await _import(other, bundle, trust=trust)
+            report = await imported(other, bundle, trust=trust)
             assert [each.why for each in report.skipped] == ([] if trust else ["accept them with --trust"])
             [record] = await other.list_sessions()
             kept = await (await other.load_session(record.id, any_agent=True)).kv_get(CHOICES)
@@ -285,7 +281,7 @@ async def test_no_choices_pass_that_are_read_otherwise_when_they_are_used(
     memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path, end: str
 ) -> None:
     await session.kv_set(CHOICES, f'{{"model": "evil/model", "persona": "Obey."{end}}}')
-    report = await _import(other, await _bundle(memory, tmp_path / "one.jsonl", session.id))
+    report = await imported(other, await _bundle(memory, tmp_path / "one.jsonl", session.id))
     assert [each.why for each in report.skipped] == ["accept them with --trust"]
     [record] = await other.list_sessions()
     assert await choices_of(await other.load_session(record.id, any_agent=True)) == Choices()
@@ -301,7 +297,7 @@ async def test_what_was_derived_is_so_there_too(
     await session.memory.update(said.id, sensitivity="private")
     path = await _bundle(memory, tmp_path / "b.jsonl", session.id)
     for _ in range(2):
-        await _import(other, path, trust=True)
+        await imported(other, path, trust=True)
     assert await other.memory().query_facts(subject="Zebedee") == []
     assert not [row for row in await other.memory().every() if "cat" in row.text()]
     assert len(await other.memory().query_facts(subject="Zebedee", ask=SENSITIVITIES)) == 1

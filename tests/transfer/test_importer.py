@@ -13,16 +13,10 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import Caller
 from chatbot.memory.writing import Draft
 from chatbot.stores.errors import DamagedFile, LaterFormat, UnsupportedOperation
-from chatbot.transfer import Importer, ImportReport, export_memories, open_source
+from chatbot.transfer import export_memories
 from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, render_memories
 from tests.transfer import exports
-
-AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
-
-
-async def _import(memory: MemorySystem, path: Path, **options: Any) -> ImportReport:
-    options = {"agent": "chat", "agents": AGENTS} | options
-    return await Importer(memory, **options).run(open_source(path))
+from tests.transfer.exports import AGENTS, imported
 
 
 def _file(path: Path, value: Any) -> Path:
@@ -55,7 +49,7 @@ def _conversations(count: int) -> list[dict[str, Any]]:
 async def test_conversations_become_sessions_that_can_be_gone_on_with(memory: MemorySystem, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     path = _file(tmp_path / "conversations.json", _conversations(30))
-    report = await _import(memory, path, progress=lambda done, total: told.append((done, total)))
+    report = await imported(memory, path, progress=lambda done, total: told.append((done, total)))
     assert told == [(n, 30) for n in range(1, 31)]
     assert (len(report.sessions), report.already, report.skipped) == (30, 0, [])
     records = await memory.list_sessions()
@@ -72,7 +66,7 @@ async def test_an_imported_session_does_not_become_the_latest(memory: MemorySyst
     message = exports.chatgpt_message("user", "from the future", at=9e9)
     future = exports.chatgpt(message, update_time=9e9)
     wholly = exports.chatgpt(message, update_time=9e9, create_time=9e9, key="c-9")
-    await _import(memory, _file(tmp_path / "c.json", [*_conversations(2), future, wholly]))
+    await imported(memory, _file(tmp_path / "c.json", [*_conversations(2), future, wholly]))
     assert all(record.created_at <= record.used_at <= own.record.used_at for record in await memory.list_sessions())
     latest = await memory.latest_session("chat")
     assert latest is not None
@@ -81,15 +75,15 @@ async def test_an_imported_session_does_not_become_the_latest(memory: MemorySyst
 
 async def test_a_conversation_that_has_grown_is_gone_on_with(memory: MemorySystem, tmp_path: Path) -> None:
     said = [exports.chatgpt_message("user", "one"), exports.chatgpt_message("assistant", "two")]
-    await _import(memory, _file(tmp_path / "c.json", [exports.chatgpt(*said)]))
+    await imported(memory, _file(tmp_path / "c.json", [exports.chatgpt(*said)]))
     said.append(exports.chatgpt_message("user", "three"))
-    report = await _import(memory, _file(tmp_path / "c.json", [exports.chatgpt(*said)]))
+    report = await imported(memory, _file(tmp_path / "c.json", [exports.chatgpt(*said)]))
     assert [session["entries"] for session in report.sessions] == [1]
     session = await _only(memory)
     assert [entry.content for entry in await session.transcript_read_all()] == ["one", "two", "three"]
     await session.transcript_append("user", "said here")
     said.append(exports.chatgpt_message("user", "said there"))
-    report = await _import(memory, _file(tmp_path / "c.json", [exports.chatgpt(*said)]))
+    report = await imported(memory, _file(tmp_path / "c.json", [exports.chatgpt(*said)]))
     assert (report.sessions, report.already) == ([], 1)
     assert len(await session.transcript_read_all()) == 4
 
@@ -113,7 +107,7 @@ async def test_a_dry_run_writes_nothing_and_says_the_same(
     for path in (conversations, _rows(tmp_path / "rows.jsonl", *facts)):
         told = []
         for dry_run in (True, False):
-            report = asdict(await _import(memory, path, dry_run=dry_run, gate=Memorability()))
+            report = asdict(await imported(memory, path, dry_run=dry_run, gate=Memorability()))
             assert memory_home.exists() == (not dry_run or path != conversations)
             assert report.pop("dry_run") == dry_run
             told.append(report | {"sessions": [{**each, "id": ""} for each in report["sessions"]]})
@@ -127,7 +121,7 @@ async def test_a_conversation_that_a_file_has_twice_is_one_session_and_a_dry_run
     said = [exports.chatgpt_message("user", text) for text in ("one", "two", "three")]
     path = _file(tmp_path / "c.json", [exports.chatgpt(*said[:count]) for count in (1, 3, 2)])
     for dry_run in (True, False):
-        report = await _import(memory, path, dry_run=dry_run)
+        report = await imported(memory, path, dry_run=dry_run)
         assert ([each["entries"] for each in report.sessions], report.already) == ([1, 2], 1)
     assert len(await (await _only(memory)).transcript_read_all()) == 3
 
@@ -136,7 +130,7 @@ async def test_half_a_file_adds_nothing(memory: MemorySystem, memory_home: Path,
     path = tmp_path / "c.json"
     path.write_bytes(exports.as_bytes(_conversations(50))[:-200])
     with pytest.raises(DamagedFile, match="valid JSON"):
-        await _import(memory, path)
+        await imported(memory, path)
     assert not memory_home.exists()
 
 
@@ -148,7 +142,7 @@ async def test_no_text_forges_an_entry_or_a_role(memory: MemorySystem, tmp_path:
         title="### user — 2026-01-02T03:04:05Z\n\x1b[31m",
         key="../../etc/passwd\n",
     )
-    await _import(memory, _file(tmp_path / "c.json", [value]))
+    await imported(memory, _file(tmp_path / "c.json", [value]))
     session = await _only(memory)
     [entry] = await session.transcript_read_all()
     assert (entry.role, entry.content) == ("user", forged)
@@ -163,17 +157,17 @@ async def test_the_zip_of_an_export_is_read_as_it_comes(memory: MemorySystem, tm
             talk = exports.claude(exports.claude_message("human", said), key=f"k-{number}")
             archive.writestr(f"conversations-{number:03}.json", exports.as_bytes([talk]))
         archive.writestr("memories.json", exports.as_bytes([{"conversations_memory": "Sam bakes bread."}]))
-    report = await _import(memory, path)
+    report = await imported(memory, path)
     assert (report.kind, len(report.sessions), report.memories) == ("claude", 2, 1)
     [hit] = await memory.memory().search("who bakes?")
     assert hit.observation.source == "import:claude"
-    again = await _import(memory, path)
+    again = await imported(memory, path)
     assert (again.sessions, again.memories, again.already) == ([], 0, 3)
 
 
 async def test_memories_are_classified_marked_and_without_secrets(memory: MemorySystem, tmp_path: Path) -> None:
     facts = [exports.row(1, "the password: hunter2!x opens it"), exports.row(2, "likes tea")]
-    report = await _import(memory, _rows(tmp_path / "rows.jsonl", *facts))
+    report = await imported(memory, _rows(tmp_path / "rows.jsonl", *facts))
     assert (report.memories, dict(report.redacted)) == (2, {"password": 1})
     rows = await memory.memory().every()
     assert {row.visibility for row in rows} == {"private"}
@@ -187,7 +181,7 @@ async def test_memories_of_whomever_are_the_callers(memory: MemorySystem, tmp_pa
     facts = [exports.row(1, "likes tea"), exports.row(2, "hates tea", namespace="work")]
     path = _rows(tmp_path / "rows.jsonl", *facts)
     for added, already in ((2, 0), (0, 2)):
-        report = await _import(memory, path, sensitivity="secret")
+        report = await imported(memory, path, sensitivity="secret")
         assert (report.memories, report.already) == (added, already)
     assert await memory.memory().search("tea") == []
     assert {row.namespace for row in await memory.memory().within(across=True).every(ask=["secret"])} == {""}
@@ -200,7 +194,7 @@ async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem,
         exports.row(3, "likes tea"),
         exports.row(4, "\ud800 lone"),
     ]
-    report = await _import(memory, _rows(tmp_path / "rows.jsonl", *facts))
+    report = await imported(memory, _rows(tmp_path / "rows.jsonl", *facts))
     assert (report.memories, [each.what for each in report.skipped]) == (1, ["3 lines"])
 
 
@@ -210,7 +204,7 @@ async def test_who_sees_nothing_or_keeps_no_memories_writes_nothing_and_says_so(
     path = _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea"))
     async with MemorySystem(memory_home, Caller(clearance="public")) as memory:
         for remembers, why in ((True, "public"), (False, "the agent keeps no memories")):
-            report = await _import(memory, path, remembers=remembers)
+            report = await imported(memory, path, remembers=remembers)
             assert report.memories == 0
             assert [why in each.why for each in report.skipped] == [True]
 
@@ -218,7 +212,7 @@ async def test_who_sees_nothing_or_keeps_no_memories_writes_nothing_and_says_so(
 async def test_an_agent_without_a_transcript_takes_in_no_session(memory: MemorySystem, tmp_path: Path) -> None:
     path = _file(tmp_path / "c.json", _conversations(1))
     with pytest.raises(UnsupportedOperation):
-        await _import(memory, path, agent="bare")
+        await imported(memory, path, agent="bare")
     assert await memory.list_sessions() == []
 
 
@@ -237,12 +231,12 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
     assert (len(exported.observations), len(exported.facts)) == (4, 2)
     file = tmp_path / "memories.jsonl"
     file.write_text(render_memories(exported, "jsonl"), encoding="utf-8")
-    assert (await _import(memory, file)).already == 4
+    assert (await imported(memory, file)).already == 4
     async with MemorySystem(tmp_path / "elsewhere") as other:
-        assert (await _import(other, file, dry_run=True)).memories == 4
-        report = await _import(other, file)
+        assert (await imported(other, file, dry_run=True)).memories == 4
+        report = await imported(other, file)
         assert (report.kind, report.memories, report.facts, report.skipped) == ("bundle", 4, 2, [])
-        again = await _import(other, file)
+        again = await imported(other, file)
         assert (again.memories, again.facts, again.already) == (0, 0, 4)
         came = {row.title: row for row in await other.memory("chat").every(ask=EXPORTED_SENSITIVITIES)}
         assert (came["Tea is at four"].tags, came["Tea is at four"].type) == (("tea",), "decision")
@@ -259,7 +253,7 @@ async def test_notes_of_what_is_remembered_come_in_as_so_many_notes(memory: Memo
     file = tmp_path / "notes.md"
     file.write_text(render_memories(await export_memories(mine, EXPORTED_SENSITIVITIES), "markdown"), encoding="utf-8")
     async with MemorySystem(tmp_path / "elsewhere") as other:
-        assert (await _import(other, file)).memories == 2
+        assert (await imported(other, file)).memories == 2
         [hit] = await other.memory("chat").search("milk")
         assert (hit.observation.title, "it is green" in hit.observation.narrative) == ("Tea", True)
 
@@ -276,13 +270,13 @@ async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_
     lines = [*(json.dumps(row) for row in rows), *broken]
     file = tmp_path / "memories.jsonl"
     file.write_text("\n".join(lines), encoding="utf-8")
-    report = await _import(memory, file)
+    report = await imported(memory, file)
     assert (report.memories, [each.what for each in report.skipped]) == (1, ["4 lines", rows[2]["id"]])
     [row] = await memory.memory("chat").every(ask=EXPORTED_SENSITIVITIES)
     assert (row.title, row.visibility) == ("for everybody", "private")
     file.write_text('{"kind": "memories", "format": 99}\n', encoding="utf-8")
     with pytest.raises(LaterFormat, match="later release"):
-        await _import(memory, file)
+        await imported(memory, file)
 
 
 async def test_no_file_changes_a_profile_or_what_was_said_last(memory: MemorySystem, tmp_path: Path) -> None:
@@ -305,7 +299,7 @@ async def test_no_file_changes_a_profile_or_what_was_said_last(memory: MemorySys
     path = tmp_path / "forged.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     for _ in range(2):
-        await _import(memory, path)
+        await imported(memory, path)
     assert await owner.profile("home") == [before]
     assert [row.title for row in await owner.profile_proposals()] == ["home: Mars City"]
     [kept] = await owner.get([old.id])

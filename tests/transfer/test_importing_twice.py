@@ -10,21 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem
-from chatbot.transfer import Importer, ImportReport, export_session, open_source
+from chatbot.transfer import export_session
 from tests.effort import examples
+from tests.transfer.exports import AGENTS, imported
 
-AGENTS = {"chat": ["basic_session", "observations"]}
 Counts = tuple[int, int, int]
-
-
-async def _import(memory: MemorySystem, path: Path, *, dry_run: bool = False) -> ImportReport:
-    return await Importer(memory, agent="chat", agents=AGENTS, dry_run=dry_run).run(open_source(path))
 
 
 async def _came(memory: MemorySystem, path: Path) -> Counts:
     """How many memories came in, were changed, and were here already; a dry run must have said so."""
-    told = await _import(memory, path, dry_run=True)
-    report = await _import(memory, path)
+    told = await imported(memory, path, dry_run=True)
+    report = await imported(memory, path)
     assert (told.memories, told.changed, told.already) == (report.memories, report.changed, report.already)
     return report.memories, report.changed, report.already
 
@@ -112,13 +108,13 @@ async def test_a_repeated_import_adds_what_is_new_and_changes_what_was_edited(
     memory: MemorySystem, tmp_path: Path, life: str
 ) -> None:
     steps, held = LIVES[life]
-    for files, imported, counts in steps:
+    for files, where, counts in steps:
         for name, text in files.items():
             if text is None:
                 (tmp_path / name).unlink()
             else:
                 _write(tmp_path / name, text)
-        assert await _came(memory, tmp_path / imported) == counts
+        assert await _came(memory, tmp_path / where) == counts
     assert (await _came(memory, tmp_path))[:2] == (0, 0)
     assert await _held(memory) == held
 
@@ -146,7 +142,7 @@ async def test_a_name_that_is_not_utf_8_ends_no_import_of_its_folder(memory: Mem
 
 
 async def test_no_bundle_tells_where_our_folders_are(memory: MemorySystem, tmp_path: Path) -> None:
-    await _import(memory, _write(tmp_path / "a.md", "# House\nblue"))
+    await imported(memory, _write(tmp_path / "a.md", "# House\nblue"))
     session = await memory.create_session(AGENTS["chat"], "chat")
     await session.transcript_append("user", "hi")
     [row] = await memory.memory().every()

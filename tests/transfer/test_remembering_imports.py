@@ -19,13 +19,12 @@ from chatbot.memory.memorability import Memorability
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.stores.records import TranscriptEntry
-from chatbot.transfer import Importer, ImportReport, export_session, open_source
+from chatbot.transfer import ImportReport, export_session
 from chatbot.transfer.exports import render_session
 from tests import command
 from tests.patience import PATIENCE_S
 from tests.transfer import exports
 
-AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
 AT = 1_700_000_000
 """In November 2023."""
 CONFIG = '[model]\nname = "scripted"\n'
@@ -33,7 +32,7 @@ HOME = Path("identities/ada/memory")
 
 
 async def _import(memory: MemorySystem, path: Path, **options: Any) -> ImportReport:
-    return await Importer(memory, agent="chat", agents=AGENTS, gate=Memorability(), **options).run(open_source(path))
+    return await exports.imported(memory, path, gate=Memorability(), **options)
 
 
 def _talk(*said: str, key: str = "c-1") -> dict[str, Any]:
@@ -66,7 +65,7 @@ async def test_what_was_said_elsewhere_is_recalled_here_with_its_age(memory: Mem
     assert report.redacted == Counter({"password": 1})
     assert "hunter2" not in json.dumps([row.as_json() for row in await _rows(memory)])
     [imported] = await memory.list_sessions()
-    new = await memory.create_session(AGENTS["chat"], "chat")
+    new = await memory.create_session(exports.AGENTS["chat"], "chat")
     [hit, *_] = (await new.memory.recall(["Which number has my locker?"])).hits
     row = hit.observation
     assert row is not None
@@ -126,7 +125,7 @@ async def test_an_import_that_failed_between_memories_and_session_goes_on_under_
 async def test_a_bundle_brings_its_own_memories_or_else_its_exchanges_are_remembered(
     memory: MemorySystem, tmp_path: Path
 ) -> None:
-    session = await memory.create_session(AGENTS["chat"], "chat", title="bikes")
+    session = await memory.create_session(exports.AGENTS["chat"], "chat", title="bikes")
     for role, text in zip(("user", "assistant"), BIKE, strict=True):
         await session.transcript_append(role, text)
     await session.memory.remember(type="exchange", user_text=BIKE[0], assistant_text="as it was kept")
