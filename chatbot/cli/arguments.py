@@ -33,11 +33,14 @@ exit codes: 0 success, 1 failure, 2 usage, 3 configuration, 4 not found,
 def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """Build the grammar; `command` is None for the chat itself.
 
-    With `argv`, commands that it cannot name are left out, and so are actions other than the one that it names:
-    building them all takes time. If it names none, all are built: the error names the nearest.
+    With `argv`, only the command and the action that it names are built: building them all takes time. If it names none
+    that exist, all are built: the error names the nearest.
     """
-    if argv is not None and (first := _first_word(argv)) < len(argv) and argv[first] not in COMMANDS:
-        argv = None
+    first = _first_word(argv or ())
+    words = None if argv is None else argv[first:]
+    is_help = argv is not None and not {"-h", "--help"}.isdisjoint(argv[:first])
+    if words and words[0] not in COMMANDS:
+        words = None
     parser: argparse.ArgumentParser = Parser(
         prog="chatbot",
         description="A chat bot that remembers, keeps its memory in plain files,\nand runs on any model.",
@@ -50,11 +53,12 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     _conversation(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, command in COMMANDS.items():
-        if argv is None or _may_name(argv, name):
+        is_named = words is None or words[:1] == [name]
+        if is_named or is_help:
             added = add_action(commands, name, command.summary, *command.examples)
             added.set_defaults(command=name)
-            if isinstance(command.add, str) and (argv is None or name in argv):
-                named(command.add)(added, _action_in(argv, name))
+            if isinstance(command.add, str) and is_named:
+                named(command.add)(added, _action_in(words))
             elif callable(command.add):
                 command.add(added)
     return parser
@@ -73,17 +77,9 @@ def _first_word(argv: Sequence[str]) -> int:
     return next(words, len(argv))
 
 
-def _may_name(argv: Sequence[str], command: str) -> bool:
-    """Return True if the command line may name this command. A command in first place excludes all others."""
-    first = _first_word(argv)
-    if not {"-h", "--help"}.isdisjoint(argv[:first]):
-        return True
-    return command in argv[first:]
-
-
-def _action_in(argv: Sequence[str] | None, command: str) -> str | None:
-    """Return the action of the command that the command line names; None if it names none, or asks for help."""
-    behind = argv[argv.index(command) + 1 :] if argv is not None else []
+def _action_in(words: Sequence[str] | None) -> str | None:
+    """Return the action behind the first word; None if there is none, or help is asked for."""
+    behind = (words or ())[1:]
     first = _first_word(behind)
     return None if {"-h", "--help"} & {*behind[:first]} or first == len(behind) else behind[first]
 
