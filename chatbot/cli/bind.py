@@ -128,14 +128,10 @@ class Verbs:
         shown = (each if "| chatbot " in each else f"{self._group} {each}" for each in examples)
         parser = add_action(self._actions, name, summary, *shown, agent=agent)
         if self._group == "memory":
-            _add_access(parser)
+            access = parser.add_argument_group("access")
+            option(access, "--namespace", "NAME", "namespace to use", default=argparse.SUPPRESS)
+            flag(access, "--all-namespaces", "use all namespaces", default=argparse.SUPPRESS)
         return parser
-
-
-def _add_access(parser: argparse.ArgumentParser) -> None:
-    access = parser.add_argument_group("access")
-    option(access, "--namespace", "NAME", "namespace to use", default=argparse.SUPPRESS)
-    flag(access, "--all-namespaces", "use all namespaces", default=argparse.SUPPRESS)
 
 
 def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS) -> dict[str, argparse.ArgumentParser]:

@@ -152,9 +152,11 @@ def toml_text(text: str) -> str:
 def current_text(path: Path) -> str:
     """Return the text of the file, or that of a new one. Raises `ConfigError`."""
     try:
-        return path.read_text(encoding="utf-8") if path.exists() else _new_text()
+        if path.exists():
+            return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", at=path) from error
+    return _NEW.format(identities=toml_text(str(user_data_path("chatbot") / Config().identities)))
 
 
 def _document(path: Path) -> tomlkit.TOMLDocument:
@@ -162,11 +164,6 @@ def _document(path: Path) -> tomlkit.TOMLDocument:
         return tomlkit.parse(current_text(path))
     except tomlkit.exceptions.TOMLKitError as error:
         raise ConfigError(f"{path} cannot be changed: {error}", at=path) from error
-
-
-def _new_text() -> str:
-    """Return the text of a new file, with the folder of identities that is used without one."""
-    return _NEW.format(identities=toml_text(str(user_data_path("chatbot") / Config().identities)))
 
 
 def _put(document: Any, place: Place, value: Any) -> None:

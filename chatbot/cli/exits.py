@@ -119,7 +119,8 @@ async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the parsed command and return its exit code; errors become a message."""
-    _leave_to_notices("chatbot.hooks.hooks")
+    if not (hooks := logging.getLogger("chatbot.hooks.hooks")).handlers:
+        hooks.addHandler(logging.NullHandler())  # the chat shows its messages as notices
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_TerminalFormatter())
     try:
@@ -142,10 +143,3 @@ class _TerminalFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
-
-
-def _leave_to_notices(name: str) -> None:
-    """Keep a logger from printing: the chat shows its messages as notices."""
-    logger = logging.getLogger(name)
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())

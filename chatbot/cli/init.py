@@ -136,10 +136,13 @@ async def run_personas(args: argparse.Namespace) -> None:
     if args.name not in known:
         raise ConfigError(f"no persona is called {args.name!r}{did_you_mean(args.name, known)}")
     persona = known[args.name]
-    if args.action == "use":
-        _use(args, persona)
-    else:
+    if args.action == "show":
         tell(args, asdict(persona), printable(persona.text))
+        return
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity))
+    file = set_persona(setup.identity, persona.text)
+    value = {"identity": setup.identity.name, "persona": persona.name, "file": str(file)}
+    tell(args, value, f"{setup.identity.name} is now {persona.name}: {file}")
 
 
 def _list(known: dict[str, Persona], *, as_json: bool) -> None:
@@ -155,13 +158,6 @@ def _list(known: dict[str, Persona], *, as_json: bool) -> None:
         ],
     )
     say(f"files of your own: {own}/NAME.md")
-
-
-def _use(args: argparse.Namespace, persona: Persona) -> None:
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity))
-    file = set_persona(setup.identity, persona.text)
-    value = {"identity": setup.identity.name, "persona": persona.name, "file": str(file)}
-    tell(args, value, f"{setup.identity.name} is now {persona.name}: {file}")
 
 
 def set_persona(identity: Identity, text: str) -> Path:

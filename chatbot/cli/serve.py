@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from chatbot.cli.exits import end_in_order
 from chatbot.cli.output import say, warn
-from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.options import Options, Setup
 from chatbot.stores.errors import InvalidValue
@@ -107,14 +106,8 @@ async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, re
     await serve_http(
         server,
         setup.identity.name,
-        _doors(setup, args),
+        replace(setup.owners.server, host=args.host or HOST, port=PORT if args.port is None else args.port),
         setup.server_home,
         ready,
         is_watched=bool(setup.config.telemetry.endpoint),
     )
-
-
-def _doors(setup: Setup, args: argparse.Namespace) -> ServerSettings:
-    """Return the settings of `[server]` with host and port of the MCP server."""
-    settings = setup.owners.server
-    return replace(settings, host=args.host or HOST, port=PORT if args.port is None else args.port)

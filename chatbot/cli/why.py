@@ -213,15 +213,10 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     elif not bill.calls:
         say("No model calls yet")
     else:
-        say("\n".join([*_spending(days), ""]))
+        cost = {day: each.cost_usd for day, each in days.items()}
+        tokens = {day: each.tokens for day, each in days.items()}
+        say("\n".join([*_over_days(cost, "cost", cost_text), *_over_days(tokens, "tokens", "{:,}".format), ""]))
         show_bill(bill)
-
-
-def _spending(days: Mapping[date, Bill]) -> list[str]:
-    """Return cost and tokens of all days, and of the one with the most."""
-    cost = {day: bill.cost_usd for day, bill in days.items()}
-    tokens = {day: bill.tokens for day, bill in days.items()}
-    return [*_over_days(cost, "cost", cost_text), *_over_days(tokens, "tokens", "{:,}".format)]
 
 
 def _over_days(days: Mapping[date, float], title: str, written: Callable[[float], str]) -> list[str]:

@@ -124,13 +124,6 @@ def warn_redacted(found: Iterable[str]) -> None:
         warn(f"SECRETS WERE REMOVED before storing: {told}. The memory does not contain them.")
 
 
-def redacting(*texts: str) -> tuple[str, ...]:
-    """Return the texts as they are kept; report the secrets that are removed from them."""
-    kept, found = redact_all(texts)
-    warn_redacted(found)
-    return kept
-
-
 _KEPT = (kinds.Line, kinds.Name)
 """Fields that may hold secrets, which are removed."""
 
@@ -158,7 +151,9 @@ async def run_operation(run: VerbRun, name: str) -> None:
         given["ask"] = SENSITIVITIES
     if operation.effect == "adds":
         kept = [each.name for each in operation.parameters if each.item in _KEPT and each.name in given]
-        given |= dict(zip(kept, redacting(*(given[name] for name in kept)), strict=True))
+        redacted, found = redact_all([given[name] for name in kept])
+        warn_redacted(found)
+        given |= dict(zip(kept, redacted, strict=True))
     if name == "list_tasks" and getattr(run.args, "all", False):
         given["statuses"] = get_args(TaskStatus)
     show(run, operation, await operation.run(run.context, "cli", given), given)

@@ -163,7 +163,7 @@ def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
         Person: _say_people,
         Task: _say_tasks,
         Triple: _say_facts,
-        SessionRecord: _say_sessions,
+        SessionRecord: lambda records: say_table(SESSION_HEAD, session_rows(records)),
         SessionHit: _say_found,
         Project: _say_projects,
     }
@@ -237,11 +237,6 @@ def _say_facts(found: Sequence[Triple]) -> None:
         ),
     }
     say_columns(found, columns)
-
-
-def _say_sessions(records: Sequence[SessionRecord]) -> None:
-    """Print a table of sessions."""
-    say_table(SESSION_HEAD, session_rows(records))
 
 
 def _say_found(hits: Sequence[SessionHit]) -> None:
