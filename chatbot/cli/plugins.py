@@ -47,7 +47,9 @@ async def list_tools(args: argparse.Namespace) -> None:
     """Print the tools in the order in which the model sees them."""
     options = Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model, ephemeral=True)
     async with Runtime(options) as runtime:
-        session = await runtime.new_session() if _keeps_observations(runtime) else None
+        beside, names = runtime.setup.settings.plugins_beside, runtime.setup.agent_settings.memory
+        has_memory = any(issubclass(load(each, beside=beside), ObservationStore) for each in names)
+        session = await runtime.new_session() if has_memory else None
         toolbox = runtime.tools(session)
         for complaint in await toolbox.complete():
             warn(complaint)
@@ -59,12 +61,6 @@ async def list_tools(args: argparse.Namespace) -> None:
             say_table(("tool", "about"), ((spec.name, spec.description.partition("\n")[0]) for spec in offered))
         else:
             say(_why_none(runtime))
-
-
-def _keeps_observations(runtime: Runtime) -> bool:
-    """Return True if a session has the stores that the memory tools need."""
-    folder = runtime.setup.settings.plugins_beside
-    return any(issubclass(load(name, beside=folder), ObservationStore) for name in runtime.setup.agent_settings.memory)
 
 
 def _why_none(runtime: Runtime) -> str:

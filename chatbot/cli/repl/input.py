@@ -310,24 +310,14 @@ class Typeahead:
     def gather(self, terminal: Input) -> None:
         """Take over unread keys, so that they do not answer a question asked now."""
         self._waiting += get_typeahead(terminal)
-        self._waiting += _keys_in(_unread())
+        with terminal_without(termios.ICANON) as raw:
+            is_waiting = raw is not None and select.select([raw], [], [], 0)[0]
+            data = os.read(raw, _AT_ONCE) if raw is not None and is_waiting else b""
+        typed = data.decode(errors="replace").replace("\r\n", "\r").replace("\n", "\r")
+        Vt100Parser(self._waiting.append).feed_and_flush(typed)
 
     def release(self, terminal: Input) -> None:
         """Give all waiting keys to the next prompt, in the order in which they were typed."""
         self.gather(terminal)
         store_typeahead(terminal, self._waiting)
         self._waiting = []
-
-
-def _keys_in(data: bytes) -> list[KeyPress]:
-    found: list[KeyPress] = []
-    parser = Vt100Parser(found.append)
-    parser.feed_and_flush(data.decode(errors="replace").replace("\r\n", "\r").replace("\n", "\r"))
-    return found
-
-
-def _unread() -> bytes:
-    """Read what waits in the terminal, without waiting for more."""
-    with terminal_without(termios.ICANON) as terminal:
-        is_waiting = terminal is not None and select.select([terminal], [], [], 0)[0]
-        return os.read(terminal, _AT_ONCE) if terminal is not None and is_waiting else b""
