@@ -26,9 +26,9 @@ def ran(tool: str, output: str, arguments: dict[str, Any], *, error: bool = Fals
 
 
 @pytest.mark.parametrize(
-    ("effect", "writes"), [(Effect(), False), (Effect(reads_only=True), False), (Effect(destroys=False), True)]
+    ("effect", "writes"), [(Effect(), None), (Effect(reads_only=True), False), (Effect(destroys=False), True)]
 )
-def test_a_run_changed_something_if_its_tool_declares_it_and_it_worked(effect: Effect, *, writes: bool) -> None:
+def test_a_run_changed_something_if_its_tool_declares_it_and_it_worked(effect: Effect, *, writes: bool | None) -> None:
     assert effect.writes is writes
     assert run("write_file", writes=writes, path="a.txt").type == ("change" if writes else "technical")
     assert run("write_file", error=True, writes=writes, path="a.txt").type == "technical"
