@@ -49,7 +49,7 @@ _PAUSE_S = 60.0
 """Pause after a failure, with search by words only."""
 CLOSING_S = 30.0
 """Seconds that closing may continue to embed what this process wrote."""
-_GAPS, _GAPS_S = 16, 1.0
+_GAPS, _GAPS_S = 16, 5.0
 """Rows without a vector that a search embeds first with a local embedder, and the most seconds for it."""
 
 _MOST_ASKED = 64
