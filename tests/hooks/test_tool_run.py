@@ -15,12 +15,12 @@ from chatbot.tools import Effect, ToolResult
 
 
 def run(
-    tool: str = "shell", output: str = "", /, *, error: bool = False, writes: bool = False, **given: Any
+    tool: str = "shell", output: str = "", /, *, error: bool = False, writes: bool | None = False, **given: Any
 ) -> ToolRun:
     return ran(tool, output, given, error=error, writes=writes)
 
 
-def ran(tool: str, output: str, arguments: dict[str, Any], *, error: bool = False, writes: bool = False) -> ToolRun:
+def ran(tool: str, output: str, arguments: dict[str, Any], *, error: bool = False, writes: bool | None = False) -> ToolRun:
     call = ToolCall("c", tool, json.dumps(arguments))
     return ToolRun.of(ToolResult(call, output, is_error=error, writes=writes))
 
