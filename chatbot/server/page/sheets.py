@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from chatbot.attachments import is_image
 from chatbot.chat.ledger import cost_text
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionRecord
@@ -179,7 +180,7 @@ def _templates() -> Environment:
         title_of=lambda row: shorten(row.headline, 120),
         words=words,
     )
-    templates.globals.update(assets=addresses())
+    templates.globals.update(assets=addresses(), is_image=is_image)
     return templates
 
 
