@@ -23,6 +23,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from chatbot.embedding import Embedder, Judgement
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.episode import QUESTION
@@ -155,9 +157,15 @@ class Meaning(AsyncResource):
         return [made.get(text, []) for text in texts]
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement | None]:
-        """Judge each text; None for one without words, and for all if nothing can judge now."""
-        made = await self._made(texts, lambda asked: self._in_batches(asked, self._judged))
-        return [made.get(text) for text in texts]
+        """Judge each text; None for one without words, and for all if nothing can judge now.
+
+        A text states something if it does as a whole, or more likely than not one of its few sentences, for a statement
+        is often made by the way in a request.
+        """
+        parts = {text: found if len(found := _sentences(text)) <= _MOST_JUDGED else [] for text in texts}
+        every = [*texts, *(part for found in parts.values() for part in found)]
+        made = await self._made(every, lambda asked: self._in_batches(asked, self._judged))
+        return [_stating(made.get(text), [made.get(part) for part in parts[text]]) for text in texts]
 
     async def _judged(self, texts: Sequence[str]) -> list[Judgement | None]:
         judged: list[Judgement | None] = [*await self._embedder.judge(texts)]
@@ -342,6 +350,8 @@ def embedded_text(row: Observation) -> str:
 
 _SENTENCE_END = re.compile(r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?])\s+|(?<=[^\W_A-Z]{2}\.)\s+")
 """The end of a sentence. A full stop after a capital and one more letter may be an abbreviation's."""
+_MOST_JUDGED = 8
+"""Maximum sentences of a text that are judged one by one."""
 _MOST = 3
 """Maximum questions of one message that get a vector, the last ones."""
 _LINES = 3
@@ -352,9 +362,19 @@ _LEANING = 3.0
 
 def parted(text: str) -> tuple[str, list[str]]:
     """Return a message without its questions, and the questions, which end with a question mark."""
-    sentences = [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
+    sentences = _sentences(text)
     questions = [each for each in sentences if each.endswith(("?", "？"))]
     return " ".join(each for each in sentences if each not in questions), questions
+
+
+def _sentences(text: str) -> list[str]:
+    return [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
+
+
+def _stating(judged: Judgement | None, parts: Sequence[Judgement | None]) -> Judgement | None:
+    """Return the judgement of a text, which states something if one of its parts does."""
+    states = any(part is not None and part.scores.get("states_something", 0.0) > 0 for part in parts)
+    return replace(judged, states_something=True) if states and judged is not None else judged
 
 
 def only_asks(text: str) -> bool:

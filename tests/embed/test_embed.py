@@ -104,6 +104,7 @@ SAID = [
     ("Tell me a joke", "Why did the chicken cross the road?"),
     ("Where does Anna live?", "Anna lives in Lisbon and keeps bees."),
     ("We decided to paint the kitchen green", "Good."),
+    ("What does 'watch your prepositions' mean? My teacher on Zoom says so on Tuesdays.", "Use the right one."),
     ("thanks", "You are welcome."),
 ]
 
