@@ -32,11 +32,11 @@ def main(kind: str) -> int:
     _limit()
     logging.disable()
     read = {"pdf": _pages, "docx": _docx, "odt": _odt}[kind]
-    left = LONGEST_TEXT
+    left = LONGEST_TEXT + 1  # one more shows that there is more
     try:
         for part in read(sys.stdin.buffer.read()):
-            text = part[:left].encode("utf-8", "replace")
-            sys.stdout.buffer.write(text)
+            text = part.replace("\0", "")[:left]
+            sys.stdout.buffer.write(text.encode("utf-8", "replace"))
             left -= len(text)
             if left <= 0:
                 break

@@ -51,7 +51,7 @@ _BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg",
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file from a user, not read yet."""
+    """A file from a user, not checked yet."""
 
     name: str
     data: bytes = field(repr=False)
@@ -73,7 +73,7 @@ class Attachment:
 
     @property
     def blobs(self) -> list[tuple[bytes, str]]:
-        """Return the blobs to store, with their suffixes: the file, then its text if it is not a text file."""
+        """Return the blobs to store, with suffixes: the file if it may be stored, then its text if it has one."""
         parts = [(self.data, SUFFIXES[self.media])] if self.data else []
         return parts if self.text is None else [*parts, (self.text.encode(), SUFFIXES[TEXT])]
 
@@ -114,7 +114,7 @@ async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:
 
 
 def read(upload: Upload) -> Attachment:
-    """Read one file. Blocking: at most a minute."""
+    """Read one file. Blocking: may wait for other documents."""
     name = named(upload.name) or "file"
     _check_size(name, len(upload.data))
     media = media_type(upload.data)
@@ -128,9 +128,10 @@ def read(upload: Upload) -> Attachment:
             raise InvalidValue(f"{name} claims more than {MOST_PIXELS // 10**6} megapixels: attach a smaller picture")
         return Attachment(name, media, len(upload.data), upload.data)
     text = _text_of(name, upload.data, media) if media in _DOCUMENTS else _decoded(upload.data) or ""
-    kept, secrets = redact(text[: extract.LONGEST_TEXT])
+    is_cut = len(text) > extract.LONGEST_TEXT
+    text = text[: extract.LONGEST_TEXT]
+    kept, secrets = redact(text.strip() if media in _DOCUMENTS else text)
     original = upload.data if media in _DOCUMENTS and not secrets else b""
-    is_cut = len(text) >= extract.LONGEST_TEXT
     return Attachment(name, media, len(upload.data), original, kept, secrets, is_cut)
 
 
@@ -209,8 +210,8 @@ def _text_of(name: str, data: bytes, media: str) -> str:
         raise InvalidValue(f"{name} is encrypted: save it without its password, and attach that")
     if done.returncode:
         raise InvalidValue(f"{name} cannot be read as {kind.upper()}: it is damaged, or takes too much time or memory")
-    text = done.stdout.decode("utf-8", "replace").replace("\0", "").strip()
-    if not text:
+    text = done.stdout.decode("utf-8", "replace")
+    if not text.strip():
         raise InvalidValue(f"{name} holds no text, only pictures of it: attach its pages as pictures")
     return text
 

@@ -260,6 +260,12 @@ def test_a_document_of_word_is_read_in_a_process_and_its_secrets_are_taken_out()
     assert not found.data
 
 
+def test_a_long_document_of_any_script_is_cut_at_the_same_number_of_characters() -> None:
+    found = read(Upload("long.docx", docx("<w:p/><w:p><w:r><w:t>" + "щ" * extract.LONGEST_TEXT + "</w:t></w:r></w:p>")))
+    assert found.is_cut
+    assert found.text == "щ" * (extract.LONGEST_TEXT - 1)
+
+
 def _encrypted() -> bytes:
     writer, file = PdfWriter(), BytesIO()
     writer.add_blank_page(10, 10)
