@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.hooks.extraction.facts import ACTIONS, FACT_TYPES, LONGEST_FACT, MOST_FACTS, decisions_in, parse_facts
+from chatbot.hooks.extraction.facts import (
+    ACTIONS,
+    FACT_TYPES,
+    LONGEST_FACT,
+    MOST_FACTS,
+    decisions_in,
+    parse_facts,
+    parts_of,
+)
 from chatbot.hooks.extraction.structured import without_wrapping
 from chatbot.hooks.extraction.summaries import parse_summary
 from tests.servers.extraction_replies import FACT, LOCKER, REPLIES
@@ -111,6 +119,17 @@ def test_forged_and_repeated_answers_change_nothing_they_may_not(
     listed: list[dict[str, Any]], allowed: list[frozenset[int]]
 ) -> None:
     _check(decisions_in(json.dumps({"decisions": listed}), allowed), allowed)
+
+
+def test_a_fact_that_is_known_is_not_added_because_others_contradict_each_other() -> None:
+    listed = [{"fact": n, "action": action, "memory": 0} for n, action in enumerate(("UPDATE", "DELETE", "NONE"))]
+    decisions = decisions_in(json.dumps({"decisions": listed}), [{0}] * 3)
+    assert [each.action for each in decisions] == ["ADD", "ADD", "NONE"]
+
+
+def test_a_long_text_is_split_between_paragraphs_rather_than_lines() -> None:
+    text = "\n\n".join(["a" * 5_000, "b" * 2_000 + "\n" + "c" * 3_000])
+    assert list(parts_of(text)) == text.split("\n\n")
 
 
 @given(replies)

@@ -4,8 +4,8 @@ A reply is not trusted. Only short texts, a subject, a category, a type, and a k
 read from it; nothing in it decides who may see a fact. Facts that read like instructions, and facts that repeat
 recalled rows, are dropped with the reason.
 
-The model is shown at most six memories, by numbers that mean nothing outside of this call, and answers with numbers:
-no text of its answer is kept. If an answer is invalid, out of range, given twice, or about a memory that has nothing to
+To compare facts, a model is shown at most six memories, by numbers of that call alone, and answers with numbers: no
+text of its answer is kept. If an answer is invalid, out of range, given twice, or about a memory that has nothing to
 do with the fact, the fact is simply added.
 """
 
@@ -98,8 +98,8 @@ class FactList:
 async def extract(calls: Calls, parts: Sequence[tuple[str, str]], *, at: datetime) -> FactList:
     """Extract the facts of labelled parts of a text written at time `at`; one call, purpose `extract`.
 
-    Secrets are removed first, and the longest part is cut until the prompt fits the model's window. Raises a
-    `ModelError` or `BudgetExceeded`; an unreadable reply has no facts.
+    Secrets are removed first. If the prompt exceeds the model's window, the longest parts are cut until it fits, or
+    none exceeds 500 characters. Raises a `ModelError` or `BudgetExceeded`; an unreadable reply has no facts.
     """
     parts = [(label, redact(visible(text))[0]) for label, text in parts if text.strip()]
     if not parts:
@@ -135,13 +135,13 @@ def parse_facts(reply: str) -> FactList:
 
 
 def parts_of(text: str) -> Iterator[str]:
-    """Split a long text into parts of at most 8,000 characters, between paragraphs or lines where possible."""
+    """Split a long text into parts of at most 8,000 characters, between paragraphs or lines if one ends late enough."""
     while text:
         if len(text) <= _LONGEST_PART:
             yield text
             return
-        cut = max(text.rfind("\n\n", 1, _LONGEST_PART), text.rfind("\n", _LONGEST_PART // 2, _LONGEST_PART))
-        cut = cut if cut > 0 else _LONGEST_PART
+        breaks = (text.rfind(each, _LONGEST_PART // 2, _LONGEST_PART) for each in ("\n\n", "\n"))
+        cut = next((at for at in breaks if at > 0), _LONGEST_PART)
         yield text[:cut]
         text = text[cut:].lstrip("\n")
 
@@ -269,8 +269,8 @@ def decisions_in(reply: str, allowed: Sequence[Collection[int]]) -> list[Decisio
         if _is_number(number) and 0 <= number < len(allowed):
             answers.setdefault(number, []).append(_decision(table, allowed[number]))
     decisions = [answers[at][0] if len(answers.get(at, ())) == 1 else Decision() for at in range(len(allowed))]
-    changed = Counter(each.memory for each in decisions if each.action in {"UPDATE", "DELETE"})
-    return [Decision() if changed[each.memory] > 1 else each for each in decisions]
+    changed = Counter(each.memory for each in decisions if each.action != "NONE")
+    return [Decision() if each.action != "NONE" and changed[each.memory] > 1 else each for each in decisions]
 
 
 def _decision(table: Table, allowed: Collection[int]) -> Decision:
