@@ -37,10 +37,7 @@ async def run_keys(args: argparse.Namespace) -> Exit | None:
     if args.action == "remove":
         return _remove(args)
     place = store_key(args.provider, read_key(args.provider))
-    if args.json:
-        say_json({"provider": args.provider, "place": place})
-        return None
-    say(f"the key of {args.provider} is stored: {place}")
+    tell(args, {"provider": args.provider, "place": place}, f"the key of {args.provider} is stored: {place}")
     used = key_place(args.provider, own)
     if used != place:
         warn(f"{used} is set too and takes priority")

@@ -47,8 +47,9 @@ def test_a_key_is_stored_privately_listed_without_its_text_and_removed() -> None
     assert KEY in file.read_text(encoding="utf-8")
     assert from_json("keys", "list") == [{"provider": "anthropic", "place": "keys.json", "is_stored": True}]
     assert KEY not in ok("keys", "list") + ok("config") + ok("models", "list", "--json")
-    done = run("keys", "set", "anthropic", stdin=f"{KEY}\n", ANTHROPIC_API_KEY="sk-other-0123456789")
-    assert "ANTHROPIC_API_KEY is set too and takes priority" in done.stderr
+    for option in ((), ("--json",)):
+        done = run("keys", "set", "anthropic", *option, stdin=f"{KEY}\n", ANTHROPIC_API_KEY="sk-other-0123456789")
+        assert "ANTHROPIC_API_KEY is set too and takes priority" in done.stderr
     assert ok("keys", "remove", "anthropic") == "the key of anthropic is removed\n"
     assert KEY not in file.read_text(encoding="utf-8")
     assert run("keys", "remove", "anthropic").returncode == 4
