@@ -60,10 +60,10 @@ def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
         uploaded(name)
 
 
-async def test_tab_completes_a_path_behind_an_at_sign() -> None:
+@pytest.mark.parametrize("typed", ["what is in @deep/", "@deep/", "@notes.txt\n@deep/"])
+async def test_tab_completes_a_path_behind_an_at_sign(typed: str) -> None:
     completer = SlashCompleter(Commands, None)  # type: ignore[arg-type] # no command is completed
-    typed = Document("what is in @deep/")
-    found = [each.text async for each in completer.get_completions_async(typed, CompleteEvent())]
+    found = [each.text async for each in completer.get_completions_async(Document(typed), CompleteEvent())]
     assert found == ["er.md"]
 
 

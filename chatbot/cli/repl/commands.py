@@ -27,7 +27,7 @@ _FOUND = 10
 
 
 class Commands(MemorySlash, TakingSlash, CommandLineSlash):
-    """Commands on the conversation in `session`, which they may replace by another."""
+    """All commands of the chat."""
 
     def __init__(self, runtime: Runtime, screen: Screen, options: Options) -> None:
         super().__init__(runtime, screen)
@@ -49,7 +49,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
 
     @classmethod
     def is_meant(cls, text: str) -> bool:
-        """Return whether a text that begins with a slash is a command; paths and blocks of text are not."""
+        """Return whether it is a command: it names one, or is one line whose first word has one slash."""
         name = text.split(maxsplit=1)[0]
         return bool(cls.named(name)) or not ("/" in name[1:] or "\n" in text.strip())
 
@@ -134,7 +134,9 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         session = self._session()
         moved = await session.move(name) if name else 0
         self.chat.use(self.chat.model, self._runtime.tools(session, self.chat.model))
-        told = f", with {how_many(moved, 'memory')}" if moved else "" if name else "; /project NAME moves it"
+        told = "" if name else "; /project NAME moves it"
+        if moved:
+            told = f", with {how_many(moved, 'memory')}"
         self._screen.say(f"this session is in {project_words(session.record.project)}{told}", "dim")
 
     async def do_undo(self, _: str) -> None:
@@ -144,8 +146,11 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         that the model added with them, and its cost stay.
         """
         taken = await self.chat.take_back()
-        told = f"took back {taken[0].content.partition(chr(10))[0][:60]!r}" if taken else "nothing to remove"
-        self._screen.say(told, "dim")
+        if not taken:
+            self._screen.say("nothing to remove", "dim")
+            return
+        first_line = taken[0].content.partition("\n")[0]
+        self._screen.say(f"took back {first_line[:60]!r}", "dim")
 
     async def do_retry(self, _: str) -> Next:
         """Ask the last question again.
@@ -155,7 +160,8 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         asked = await self.chat.asked_last()
         if asked is None:
             self._screen.say("no question to ask again", "dim")
-        return Next(say=asked, again=asked is not None)
+            return Next()
+        return Next(say=asked, again=True)
 
     async def do_edit(self, _: str) -> Next:
         """Change the last question and ask it again, in your editor.

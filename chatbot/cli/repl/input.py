@@ -145,7 +145,7 @@ class CommandLineSlash(Slash):
                 f"/{name} works on what is kept, and this chat keeps nothing: leave it, then chatbot {name}"
             )
         try:
-            words = [name, *self._place(), *shlex.split(text or ("list" if name == "keys" else ""))]
+            words = [name, *self._flags(), *shlex.split(text or ("list" if name == "keys" else ""))]
         except ValueError as error:
             raise InvalidValue(f"{text!r} cannot be read: {error}") from error
         try:
@@ -155,7 +155,7 @@ class CommandLineSlash(Slash):
         except KeyboardInterrupt:
             self._screen.say("")  # the prompt begins on a line of its own
 
-    def _place(self) -> list[str]:
+    def _flags(self) -> list[str]:
         config = ["--config", str(self._options.config)] if self._options.config else []
         return [*config, "-i", self._runtime.setup.identity.name, "--agent", self._runtime.agent]
 
@@ -186,7 +186,7 @@ class _Known(Protocol):
     def named(cls, name: str) -> list[str]: ...
 
 
-class Completions:
+class Candidates:
     """Values to complete from, loaded when the user completes."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -229,7 +229,7 @@ class Completions:
 class SlashCompleter(Completer):
     """Completes the names of commands, and sessions, models, identities and files after them."""
 
-    def __init__(self, commands: type[_Known], candidates: Completions) -> None:
+    def __init__(self, commands: type[_Known], candidates: Candidates) -> None:
         self._commands = commands
         self._candidates = candidates
         self._asked: dict[str, Sequence[Candidate]] = {}
@@ -279,7 +279,7 @@ class SlashCompleter(Completer):
 
 
 def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates that begin with the typed text, then those that hold it; an id only by its beginning."""
+    """Return candidates shown with that beginning, then those with it in any part."""
     typed = typed.casefold()
     candidates = list(candidates)
     first = [each for each in candidates if each[1].casefold().startswith(typed)]
@@ -289,7 +289,7 @@ def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
 
 def _typed_path(typed: str) -> str:
     """Return the text after the last `@` that begins a word, if the cursor is still in it."""
-    at = max(typed.rfind(" @"), typed.rfind("\n@")) + 1 if not typed.startswith("@") or " " in typed else 0
+    at = max(typed.rfind(" @"), typed.rfind("\n@")) + 1
     word = typed[at:]
     return word[1:] if word.startswith("@") and not any(map(str.isspace, word)) else ""
 
