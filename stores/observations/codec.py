@@ -241,12 +241,12 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         rows = np.arange(segment.start, segment.end) - self._start
         inside = (rows >= 0) & (rows < len(self._texts))
         free = self._texts[np.where(inside, rows, 0)] == UNKNOWN
-        self.add_documents(segment, np.where(inside & free & (segment.texts != UNKNOWN), rows, -1))
+        self.add_documents(segment, np.where(inside & free & (segment.versions != UNKNOWN), rows, -1))
 
     def add_documents(self, segment: Segment, places: Ints) -> None:
         """Add documents of a segment at their new `places`; those with a negative place are left out."""
         taken = np.flatnonzero(places >= 0)
-        self._texts[places[taken]] = segment.texts[taken]
+        self._texts[places[taken]] = segment.versions[taken]
         self.perdocwriter.codes[:, places[taken]] = segment.codes[:, taken]
         self.pool.extend(_part_of(segment, places))
 
@@ -256,18 +256,18 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         self._finalize_segment()
         self._finish()
         lengths = {f"codes{number}": codes for number, codes in enumerate(self.perdocwriter.codes) if codes.any()}
-        return SegmentDraft(self._start, self._end, {**self.fieldwriter.arrays, **lengths, "texts": self._texts})
+        return SegmentDraft(self._start, self._end, {**self.fieldwriter.arrays, **lengths, "versions": self._texts})
 
 
 def _part_of(segment: Segment, places: Ints) -> Part:
     """Return the postings of the documents to copy, at their new places."""
-    firsts, runs = segment.whole("firsts", "<u4").astype("i8"), segment.whole("runs", "<u4").astype("i8")
+    firsts, runs = segment.array("firsts", "<u4").astype("i8"), segment.array("runs", "<u4").astype("i8")
     postings = segment.postings
     rows, counts = places[postings >> 16], (postings & MANY).astype("u8")
     for place, count in segment.many(0, len(rows)):
         counts[place] = count
     keep = rows >= 0
-    fields = np.repeat(segment.whole("fields", "u1").astype("u8"), np.diff(runs))
+    fields = np.repeat(segment.array("fields", "u1").astype("u8"), np.diff(runs))
     values = rows.astype("u8") << np.uint64(_DOCUMENT) | fields << np.uint64(_FIELD) | counts
     kept = np.concatenate([[0], np.cumsum(keep)])
     sizes = np.diff(kept[runs[firsts]]) if len(runs) else np.zeros(0, "i8")

@@ -96,7 +96,7 @@ class TextIndex:
         wanted = np.array(versions, "i8")
         missing = np.ones(len(wanted), bool)
         for segment in self._segments:
-            have = segment.texts[: max(0, len(wanted) - segment.start)]
+            have = segment.versions[: max(0, len(wanted) - segment.start)]
             missing[segment.start : segment.end] = have != wanted[segment.start : segment.end]
         rows: list[int] = np.flatnonzero(missing).tolist()
         return [row for row in rows if self._overlay.version(row) != versions[row]]
@@ -224,9 +224,9 @@ class TextIndex:
         ends = [segment.end for segment in self._segments]
         for row in self._overlay:
             at = bisect_right(ends, row)
-            if at < len(ends) and self._segments[at].covers(row):
+            if at < len(ends) and self._segments[at].has_text(row):
                 segment = self._segments[at]
-                held = segment.texts[row - segment.start] == self._overlay.version(row)
+                held = segment.versions[row - segment.start] == self._overlay.version(row)
                 (covered if held else self._log).append(row)
         self._overlay.drop(covered)
 
@@ -274,7 +274,7 @@ class TextIndex:
 def _may_hold(piece: Piece, segment: Segment | None, rows: Iterable[int]) -> bool:
     """Return whether the segment may hold a text of one of the rows."""
     inside = (row - piece.start for row in rows if piece.start <= row < piece.end)
-    return any(segment is None or segment.texts[row] > 0 for row in inside)
+    return any(segment is None or segment.versions[row] > 0 for row in inside)
 
 
 def _texts_of(

@@ -14,7 +14,7 @@ FORMAT = f"5.{VERSION}"
 """Version of the files of the index and of the analysis: an index of another version is rebuilt."""
 FLUSH_ROWS = 512
 """Number of rows in memory that are worth a segment."""
-ROW, FIELD, COUNT = 32, 28, 8
+ROW_SHIFT, FIELD_SHIFT, COUNT_SHIFT = 32, 28, 8
 """Bit offsets of row, field and count in a packed posting; the lowest byte is that of the field's length."""
 REPEATED = 1 << 27
 """As in a segment: an earlier field of the row has the term too."""
@@ -77,7 +77,7 @@ class Overlay(dict[int, Text]):
             self._unlisted.update(self)
             return
         for term in {term for text in gone.values() for counts in text.fields.values() for term in counts}:
-            left = array("Q", [each for each in self._postings[term] if each >> ROW not in gone])
+            left = array("Q", [each for each in self._postings[term] if each >> ROW_SHIFT not in gone])
             if left:
                 self._postings[term] = left
             else:
@@ -97,9 +97,9 @@ class Overlay(dict[int, Text]):
         seen: set[str] = set()
         for number, name in enumerate(FIELDS):
             counts = text.fields.get(name, _NO_COUNTS)
-            base = row << ROW | number << FIELD | text.codes[number]
+            base = row << ROW_SHIFT | number << FIELD_SHIFT | text.codes[number]
             for term, count in counts.items():
-                packed = base | min(count, _MOST) << COUNT | (REPEATED if term in seen else 0)
+                packed = base | min(count, _MOST) << COUNT_SHIFT | (REPEATED if term in seen else 0)
                 if (held := postings.get(term)) is None:
                     postings[term] = array("Q", (packed,))
                 else:

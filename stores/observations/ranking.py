@@ -103,10 +103,10 @@ class Totals:
     def _hide(self, row: int) -> None:
         """Stop counting the segment's version of a row."""
         for seen, segment in zip(self.seen, self.segments, strict=True):
-            if segment.covers(row):
+            if segment.has_text(row):
                 document = row - segment.start
                 if seen.documents is None:
-                    seen.documents = segment.texts != UNKNOWN
+                    seen.documents = segment.versions != UNKNOWN
                 if seen.documents[document]:
                     seen.documents[document] = False
                     self._add(-1, [-length for length in segment.lengths(np.array([document]))])
@@ -117,7 +117,7 @@ class Totals:
 
 
 def _seen(segment: Segment, visible: Visible, overlay: Overlay) -> _VisiblePart:
-    known = segment.texts != UNKNOWN
+    known = segment.versions != UNKNOWN
     flags = np.frombuffer(bytes(visible.flags[segment.start : segment.end]).ljust(len(segment), b"\0"), "u1")
     seen = known & (flags != 0)
     inside = [row - segment.start for row in overlay if segment.start <= row < segment.end]
@@ -230,15 +230,15 @@ def _in_overlay(terms: Sequence[str], overlay: Overlay, visible: Visible, *, dis
     if not len(packed):
         return None
     owners = np.repeat(np.arange(len(terms)) << 4, [len(each) // 8 for each in found])
-    rows = (packed >> np.uint64(packing.ROW)).astype("i8")
+    rows = (packed >> np.uint64(packing.ROW_SHIFT)).astype("i8")
     flags = np.frombuffer(bytes(visible.flags) or b"\0", "u1")
     keep = (rows < len(flags)) & (flags[np.minimum(rows, len(flags) - 1)] != 0)
     if distinct:
         keep &= packed & np.uint64(packing.REPEATED) == 0
     packed, owners, rows = packed[keep], owners[keep], rows[keep]
     repeated = ((packed & np.uint64(packing.REPEATED)) != 0) * np.int64(REPEATED)
-    owners |= (packed >> np.uint64(packing.FIELD) & np.uint64(15)).astype("i8")
-    counts = (packed >> np.uint64(packing.COUNT) & np.uint64(0xFFFF)).astype("f8")
+    owners |= (packed >> np.uint64(packing.FIELD_SHIFT) & np.uint64(15)).astype("i8")
+    counts = (packed >> np.uint64(packing.COUNT_SHIFT) & np.uint64(0xFFFF)).astype("f8")
     postings = rows << 16 | (packed & np.uint64(255)).astype("i8") << 8 | repeated
     return _Postings(0, postings, counts, owners, len(terms))
 

@@ -10,9 +10,9 @@ that holds it, and each entry one run of postings:
     runs       u4 an entry + 1 its first posting
     postings   u4 a posting    document << 16 | byte of the field's length << 8 | how often it has the term, up to 127,
                                and `REPEATED`; ascending within a run
-    many       u8              the postings that have it more often: place << 16 | how often
+    many       u8              the postings that have it 127 times or more: place << 16 | how often
     codes      u1 a document   one array a field, `codes0` and so on: the byte of the field's length
-    texts      i8 a document   the version of the text that was indexed, or `UNKNOWN`
+    versions   i8 a document   the version of the text that was indexed, or `UNKNOWN`
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chatbot.stores.observations.arrays import Arrays, DamagedArrays, Piece, pac
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS
 
 MAX_ROWS = 1 << 14
-"""More would fit, but a segment is rewritten whole, which would block the interpreter for longer."""
+"""Maximum rows: rewriting a segment blocks the interpreter."""
 UNKNOWN = -1
 """The text version of a row whose text the segment does not hold."""
 KEY_BYTES = 8
@@ -58,9 +58,9 @@ class SegmentDraft:
 
     def save(self, hands: Hands) -> Segment:
         """Put the segment on the shelf, not durably: a damaged one is built again."""
-        known = int(np.count_nonzero(self.arrays["texts"] != UNKNOWN))
-        rows = {"start": self.start, "end": self.end, "fields": FIELDS, "known": known, "totals": self.totals}
-        made = packed({name: array.tobytes() for name, array in self.arrays.items()}, rows)
+        known = int(np.count_nonzero(self.arrays["versions"] != UNKNOWN))
+        about = {"start": self.start, "end": self.end, "fields": FIELDS, "known": known, "totals": self.totals}
+        made = packed({name: array.tobytes() for name, array in self.arrays.items()}, about)
         return Segment(put(hands, "seg", made, self.start, self.end), Arrays.parse(made[0]))
 
 
@@ -87,12 +87,12 @@ class Segment:
         """Number of rows with a text here."""
         self.totals: Sequence[int] = about["totals"]
         """The sum of the lengths of each of `FIELDS`."""
-        self.postings = self.whole("postings", "<u4")
-        self.texts = self.whole("texts", "<i8")
+        self.postings = self.array("postings", "<u4")
+        self.versions = self.array("versions", "<i8")
         """For each row, the version of the text that was indexed, or `UNKNOWN`."""
-        if len(self.texts) != len(self):
+        if len(self.versions) != len(self):
             raise DamagedArrays(f"{piece.name} does not have a text for each row")
-        self._known: dict[str, Sequence[TermRun]] = {}
+        self._runs_by_term: dict[str, Sequence[TermRun]] = {}
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -103,12 +103,12 @@ class Segment:
         found = np.zeros((len(FIELDS), len(self)), "u1")
         for number, total in enumerate(self.totals):
             if total:
-                found[number] = self.whole(f"codes{number}", "u1")
+                found[number] = self.array(f"codes{number}", "u1")
         return found
 
-    def covers(self, row: int) -> bool:
+    def has_text(self, row: int) -> bool:
         """Return whether the segment holds a text of `row`, possibly an old one."""
-        return self.start <= row < self.end and bool(self.texts[row - self.start] != UNKNOWN)
+        return self.start <= row < self.end and bool(self.versions[row - self.start] != UNKNOWN)
 
     def lengths(self, documents: Ints) -> list[int]:
         """The sum of the lengths of each field over these documents."""
@@ -119,25 +119,25 @@ class Segment:
 
     def runs_of(self, terms: Sequence[str]) -> list[tuple[int, TermRun]]:
         """The runs of several terms, in their order, each with the number of its term."""
-        new = [term for term in terms if term not in self._known]
-        if len(self._known) + len(new) > _KEPT_TERMS:
-            self._known.clear()
+        new = [term for term in terms if term not in self._runs_by_term]
+        if len(self._runs_by_term) + len(new) > _KEPT_TERMS:
+            self._runs_by_term.clear()
             new = list(terms)
         if new:
-            self._known.update(zip(new, self._found([term.encode() for term in new]), strict=True))
-        return [(number, run) for number, term in enumerate(terms) for run in self._known[term]]
+            self._runs_by_term.update(zip(new, self._found([term.encode() for term in new]), strict=True))
+        return [(number, run) for number, term in enumerate(terms) for run in self._runs_by_term[term]]
 
     def many(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the postings from `begin` to `end` with over 126 occurrences: their places, and how many."""
-        packed_ = self.whole("many", "<u8")
+        """Yield the postings from `begin` to `end` with 127 occurrences or more: their places, and how many."""
+        packed_ = self.array("many", "<u8")
         first, last = np.searchsorted(packed_ >> np.uint64(16), [begin, end]).tolist()
         for each in packed_[first:last].tolist():
             yield each >> 16, each & 0xFFFF
 
     def terms(self) -> list[bytes]:
         """Return all terms, in order."""
-        rest, rests = self._rest_bytes, self.whole("rests", "<u4").tolist()
-        keys = self.whole("keys", ">u8").tobytes()
+        rest, rests = self._rest_bytes, self.array("rests", "<u4").tolist()
+        keys = self.array("keys", ">u8").tobytes()
         return [
             _text(keys[KEY_BYTES * at : KEY_BYTES * (at + 1)], rest[rests[at] : rests[at + 1]])
             for at in range(len(rests) - 1)
@@ -152,13 +152,13 @@ class Segment:
         ]
 
     def _rest(self, at: int) -> bytes:
-        begin, end = self.whole("rests", "<u4")[at : at + 2].tolist()
+        begin, end = self.array("rests", "<u4")[at : at + 2].tolist()
         return self._rest_bytes[begin:end]
 
     def _runs(self, at: int) -> Sequence[TermRun]:
-        first, last = self.whole("firsts", "<u4")[at : at + 2].tolist()
-        ends = self.whole("runs", "<u4")[first : last + 1].tolist()
-        fields = self.whole("fields", "u1")[first:last].tolist()
+        first, last = self.array("firsts", "<u4")[at : at + 2].tolist()
+        ends = self.array("runs", "<u4")[first : last + 1].tolist()
+        fields = self.array("fields", "u1")[first:last].tolist()
         return [TermRun(*each) for each in zip(fields, ends, ends[1:], strict=False)]
 
     @cached_property
@@ -167,9 +167,9 @@ class Segment:
 
     @cached_property
     def _keys(self) -> Ints:
-        return self.whole("keys", ">u8").astype("u8")
+        return self.array("keys", ">u8").astype("u8")
 
-    def whole(self, name: str, kind: str) -> Ints:
+    def array(self, name: str, kind: str) -> Ints:
         """Return an array; an empty one if the segment has none of that name."""
         return np.frombuffer(self._parts.get(name, b""), kind)
 
