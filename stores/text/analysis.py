@@ -2,7 +2,7 @@
 
 Terms are lower-case and without accents; English words are stemmed; stop words are left out. An identifier gives itself
 and its parts; Han, kana and Hangul give each character and each pair of neighbours; an emoji gives itself without skin
-tone and joined parts; currencies and other meaningful signs give themselves.
+tone, a joined one its parts; currencies and other meaningful signs give themselves.
 
 A text is data: nothing in it is an operator, and control and direction marks never get into a term. Bounds: only the
 first `MAX_TEXT` characters are analysed, a term is cut to `MAX_TERM` characters, and a token longer than `MAX_TOKEN` is
@@ -50,7 +50,7 @@ STOP_WORDS = frozenset(
     would wouldnt x y yeah yes yet you youd youll your youre yours yourself yourselves youve z
     """.split(),  # noqa: SIM905 - 350 pairs of quotes would be unreadable
 )
-"""Function words, question words and fillers, contractions without their apostrophe; `r` and `c` name languages."""
+"""Function words, question words, fillers, contractions without apostrophe; not `r` and `c`, which name languages."""
 
 _JOINT = r"(?:_{0,2}[-.,:/\\@&'’]_{0,2}|_{1,2})"
 _SYMBOLS = r"[A-Za-z0-9]\+\+|[A-Za-z]#(?!\w)"
@@ -115,7 +115,7 @@ def _pieces(token: str) -> Iterator[str]:
 
 
 def _each(tokens: Iterator[str] | list[str]) -> Iterator[str]:
-    return (term for token in tokens for term in _pieces(token) if token)
+    return (term for token in filter(None, tokens) for term in _pieces(token))
 
 
 def _without_apostrophes(token: str) -> str:

@@ -28,7 +28,7 @@ Part = Mapping[str, str]
 
 
 def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
-    """Return the terms of all dates that the text names, each once, in order; relative ones counted from `at`.
+    """Return the terms of all dates that the text names, each once; relative ones counted from `at`.
 
     `exact` leaves out the week, month and year that a day lies in, and the year of a month: that is for questions.
     """
@@ -71,7 +71,7 @@ def _named(text: str, today: date) -> Iterator[list[str]]:
 
 
 def _finest(dates: list[str]) -> list[str]:
-    """Return the named spans without the larger ones around them, such as both days of a weekend."""
+    """Return the terms of the first term's kind: both days of a weekend."""
     kind = dates[0].partition(":")[0]
     return [each for each in dates if each.partition(":")[0] == kind]
 
@@ -107,11 +107,11 @@ _DAYS |= {"this morning": 0, "this afternoon": 0, "this evening": 0, "tomorrow":
 
 
 def _in_numbers(part: Part, _: date) -> Sequence[str]:
-    """Return the day that two numbers name: day first after a dot, else in both readings, if both are dates."""
+    """Return the days that two numbers name: after a dot the first valid one, day first; else both."""
     first, second, year, dash = part["first"], part["second"], part["year"], part["dash"]
     if len(year) == 2 and (dash == "-" or (dash == "." and len(first + second) < 4)):
-        raise ValueError(f"{first}.{second}.{year} looks like a version")
-    whole = int(year) + 2000 * (len(year) == 2)
+        return []  # looks like a version
+    whole = int(year) + (2000 if len(year) == 2 else 0)
     readings = [(int(second), int(first)), (int(first), int(second))]
     days = [date(whole, month, day) for month, day in readings if month <= 12]
     return [term for day in days[: 1 if dash == "." else 2] for term in _day_terms(day)]
@@ -128,8 +128,7 @@ def _day(part: Part, today: date) -> Sequence[str]:
             known.append(date(year, month, day))
         except ValueError:  # the 29th of February, in most years
             continue
-    near = [each for each in known if each <= today + timedelta(days=61)]
-    return _day_terms(min(near, key=lambda each: abs(each - today)))
+    return _day_terms(max(each for each in known if each <= today + timedelta(days=61)))
 
 
 def _month(part: Part, today: date) -> Sequence[str]:
@@ -139,8 +138,12 @@ def _month(part: Part, today: date) -> Sequence[str]:
     which = _WHICH.get(part.get("which", ""))
     if which is None:
         return [f"in:{date(2000, month, 1).month:02}"]
-    past, to_come = month < today.month, month > today.month
-    return _month_terms(today.year + {-1: past - 1, 0: 0, 1: 1 - to_come}[which], month)
+    year = today.year
+    if which < 0 and month >= today.month:
+        year -= 1
+    if which > 0 and month <= today.month:
+        year += 1
+    return _month_terms(year, month)
 
 
 def _season(part: Part, today: date) -> Sequence[str]:
@@ -148,8 +151,16 @@ def _season(part: Part, today: date) -> Sequence[str]:
     first, which = _SEASONS[part["season"]], _WHICH.get(part["which"])
     if not part["year"] and which is None:
         return [f"in:{(first + each - 1) % 12 + 1:02}" for each in range(3)]
-    latest, is_now = today.year - (today.month < first), (today.month - first) % 12 < 3
-    year = int(part["year"] or {-1: latest - is_now, 0: latest if is_now else today.year, 1: latest + 1}[which or 0])
+    latest = today.year if today.month >= first else today.year - 1
+    is_now = (today.month - first) % 12 < 3
+    if part["year"]:
+        year = int(part["year"])
+    elif which == -1:
+        year = latest - 1 if is_now else latest
+    elif which == 1:
+        year = latest + 1
+    else:
+        year = latest if is_now else today.year
     months = [year * 12 + first - 1 + each for each in range(3)]
     return [term for each in months for term in _month_terms(each // 12, each % 12 + 1)]
 
