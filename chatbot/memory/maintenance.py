@@ -51,7 +51,7 @@ _LEAST_WORDS = 4
 _COMMITTED_AT_ONCE = 32
 _ERASED_AT_ONCE = 2_000
 _DAYS_TO_GATHER = (7, 30)
-"""Days to collect rows before erasing, which rewrites the journal: as long as they were kept, within these bounds."""
+"""Bounds of the days that rows are collected before erasing, which rewrites the journal."""
 
 
 Fate = Literal["archive", "delete"]
@@ -73,9 +73,9 @@ def covered_types(rule: RetentionSettings) -> tuple[Type, ...]:
     return rule.types or tuple(each for each in TYPES if each not in PROTECTED_TYPES)
 
 
-def _is_whole(rule: RetentionSettings) -> bool:
+def _covers_all(rule: RetentionSettings) -> bool:
     """Return whether the rule covers all rows of its types."""
-    return rule.agent is None is rule.namespace
+    return rule.agent is None and rule.namespace is None
 
 
 def _covers(rule: RetentionSettings, row: Observation) -> bool:
@@ -92,7 +92,7 @@ def only(policy: MaintenanceSettings, part: Part) -> MaintenanceSettings:
 
 def types_of(policy: MaintenanceSettings, rule: RetentionSettings) -> tuple[Type, ...]:
     """Return the types that a rule can apply to: those that no earlier rule covers completely."""
-    whole = filter(_is_whole, _before(policy, rule))
+    whole = filter(_covers_all, _before(policy, rule))
     taken = {each for other in whole for each in covered_types(other)}
     return tuple(each for each in covered_types(rule) if each not in taken)
 
@@ -101,7 +101,7 @@ def exceptions(policy: MaintenanceSettings, rule: RetentionSettings) -> list[Ret
     """Return the earlier rules that cover some of the rows of a rule's types."""
     types = set(types_of(policy, rule))
     return [
-        other for other in _before(policy, rule) if not (_is_whole(other) or types.isdisjoint(covered_types(other)))
+        other for other in _before(policy, rule) if not (_covers_all(other) or types.isdisjoint(covered_types(other)))
     ]
 
 
@@ -122,6 +122,9 @@ class Deed(Struct, frozen=True):
     by: str | None = None
 
 
+Change = tuple[Deed, Event]
+
+
 def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Deed]:
     """Return the changes that are due for rows that were untouched for `days`."""
     found: defaultdict[str, list[str]] = defaultdict(list)
@@ -131,7 +134,7 @@ def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Deed]:
 
 
 def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[Deed]:
-    """Return which active rows to archive, in their order, so that the caps of rules and sessions hold.
+    """Return which active rows to archive, in their order, so that among them the caps of rules and sessions hold.
 
     A rule's cap applies to each namespace separately: one user's rows never displace another's.
     """
@@ -139,13 +142,13 @@ def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[De
     for row in rows:
         rule = next((each for each in policy.rules if _covers(each, row)), None)
         if rule is not None and rule.max_rows:
-            crowds[rule.max_rows, "by the rule of their type", rule, row.namespace].append(row)
+            crowds[rule.max_rows, "under one rule", rule, row.namespace].append(row)
         if policy.max_per_session and row.session_id is not None and row.type != "session_summary":
             crowds[policy.max_per_session, "in one session", None, row.session_id].append(row)
     return [deed for (cap, what, *_), crowd in crowds.items() for deed in _over(crowd, cap, what)]
 
 
-def days_since(then: datetime, now: datetime) -> float:
+def _days_since(then: datetime, now: datetime) -> float:
     """Return the days between; below 0 if the clock was set back."""
     return (now - then).total_seconds() / 86_400
 
@@ -192,7 +195,7 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
 
 
 class Run:
-    """One run over the rows that `scope` sees, in rounds; a `whole` run covers all of them, else a bounded number.
+    """One run over the rows that `scope` sees; `go` is one round, repeated by the caller for a `whole` run.
 
     `erased_at` is the last known time of erasing.
     """
@@ -221,10 +224,10 @@ class Run:
             deeds=tuple(self.deeds), dry_run=self._dry_run, looked_at=looked, finished=self.is_finished, seconds=took
         )
 
-    async def go(self, place: str | None) -> str | None:
-        """Do what is due in one round, reading rows after the row `place`; return the last row that was read.
+    async def go(self, after: str | None) -> str | None:
+        """Do what is due in one round, reading rows after the row `after`; return the last row that was read.
 
-        Work without reading always covers all rows, and is done once in a dry run.
+        Decay and erasing may be bounded, retention is not; a dry run does these once.
         """
         self._begun, self._is_done = time.monotonic(), True
         if self._is_first or not self._dry_run:
@@ -232,21 +235,23 @@ class Run:
             for rule in self._policy.rules:
                 await self._retire(rule)
             await self._erase()
-        rows, after = await self._rows(place)
+        rows, last = await self._rows(after)
         for step in (self._crowd, self._compress, self._summarize):
             rows = [row for row in rows if row.id not in self._gone]
             if rows and not self._is_late():
                 await step(rows)
         on_time = not self._is_late()
-        self._is_first, self.is_finished = False, on_time and self._is_done and after is None
-        return after if on_time else place
+        self._is_first, self.is_finished = False, on_time and self._is_done and last is None
+        return last if on_time else after
 
     async def _states(self, wanted: Filter, most: int | None = None) -> list[RowState]:
         """Return the states of the rows that fit, oldest first, without reading the rows."""
         found: list[RowState] = []
         after = None
-        while not self._is_late() and (room := MOST_AT_ONCE if most is None else most - len(found)) > 0:
-            room = min(room, MOST_AT_ONCE)
+        while not self._is_late():
+            room = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - len(found))
+            if room <= 0:
+                break
             page = await self._scope.store.states(self._view, wanted, limit=room, after=after)
             found += page
             if len(page) < room:
@@ -257,7 +262,7 @@ class Run:
 
     async def _rows(self, after: str | None) -> tuple[list[Observation], str | None]:
         """Return the next rows to read, oldest first, and the row to continue after; None at the end."""
-        wanted, most = self._read(), self._policy.rows_per_run
+        wanted, most = self._filter_to_read(), self._policy.rows_per_run
         if wanted is None:
             return [], None
         try:
@@ -269,13 +274,16 @@ class Run:
         self._looked_at += len(rows)
         return rows, rows[-1].id if len(rows) == most else None
 
-    def _read(self) -> Filter | None:
+    def _filter_to_read(self) -> Filter | None:
         """Return the filter of the rows whose texts or order matter, and must be read; None if none do."""
         policy = self._policy
         if policy.max_per_session or any(rule.max_rows for rule in policy.rules):
             return Filter()
-        ages = [policy.compression_min_age_days] * bool(policy.similarity)
-        ages += [policy.summarize_after_days] * bool(policy.summarize_after_days)
+        ages = []
+        if policy.similarity:
+            ages.append(policy.compression_min_age_days)
+        if policy.summarize_after_days:
+            ages.append(policy.summarize_after_days)
         return Filter(before=self._days_ago(min(ages))) if ages else None
 
     async def _consolidate(self) -> None:
@@ -298,10 +306,10 @@ class Run:
     async def _retire(self, rule: RetentionSettings) -> None:
         """Delete and archive rows past the retention of a rule."""
         for fate, days, statuses in fates(rule):
-            rows = await self._kept_for(days, rule, statuses)
+            rows = await self._untouched(days, rule, statuses)
             await self._carry_out(fate, outlived([row for row in rows if row.id not in self._gone], fate, days))
 
-    async def _kept_for(self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]) -> list[RowState]:
+    async def _untouched(self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]) -> list[RowState]:
         """Return the rows of the rule that were untouched for `days`."""
         policy = self._policy
         types = types_of(policy, rule)
@@ -387,18 +395,18 @@ class Run:
         return {fact.source for fact in facts if fact.source is not None}
 
     async def _erase(self) -> None:
-        """Erase all deleted and expired rows at once, when the oldest of them have waited long enough."""
+        """Erase up to 2,000 deleted or expired rows together, once the oldest waited long enough."""
         days = self._policy.erase_after_days
         if not days or self._is_late():
             return
         patience = 0 if self._is_whole else min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
         wanted = Filter(statuses=("deleted", "expired"), quiet_since=self._days_ago(days + patience))
-        if self.erased_at is not None and 0 <= days_since(self.erased_at, self._view.now) < patience:
+        if self.erased_at is not None and 0 <= _days_since(self.erased_at, self._view.now) < patience:
             return
         if not await self._scope.store.states(self._view, wanted, limit=1):
             return
         rows = await self._states(replace(wanted, quiet_since=self._days_ago(days)))
-        since = {row.id: days_since(_ended_at(row), self._view.now) for row in rows}
+        since = {row.id: _days_since(_ended_at(row), self._view.now) for row in rows}
         merged_into = {row.id: row.superseded_by for row in rows if row.superseded_by}
         due = [each for each, past in since.items() if past >= days]
         needed = await self._sources_among(due, merged_into)
@@ -440,7 +448,7 @@ class Run:
 
     def _days_old(self, row: Observation) -> float:
         """Days since it was written or changed."""
-        return days_since(max(row.created_at, row.updated_at), self._view.now)
+        return _days_since(max(row.created_at, row.updated_at), self._view.now)
 
     def _days_ago(self, days: float) -> datetime:
         """Return the moment `days` ago, rounded up by a second, or the earliest possible moment."""
@@ -474,6 +482,3 @@ def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
 def _ended_at(row: RowState) -> datetime:
     """Return when the row was deleted, or expired."""
     return row.quiet_since if row.status == "deleted" else max(row.quiet_since, row.expires_at or row.quiet_since)
-
-
-Change = tuple[Deed, Event]
