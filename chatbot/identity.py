@@ -1,7 +1,7 @@
 """An identity: a folder with a persona and the memory that belongs to it. Nothing crosses from one to another.
 
 identities/<name>/identity.toml     description, persona, clearance, sensitivity, and settings for this identity
-identities/<name>/memory/           see `chatbot.memory`
+identities/<name>/memory/           see docs/memory.md
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class Persona(Struct, frozen=True):
 
 def personas() -> dict[str, Persona]:
     """Return all personas by name; the user's own files replace shipped ones. Raises `ConfigError`."""
-    files = [*sorted(_SHIPPED_PERSONAS.glob("*.md")), *sorted(own_personas().glob("*.md"))]
+    files = [*sorted(_SHIPPED_PERSONAS.glob("*.md")), *sorted(persona_folder().glob("*.md"))]
     return {path.stem: _read_persona(path) for path in files}
 
 
-def own_personas() -> Path:
+def persona_folder() -> Path:
     """Return the folder of the user's own personas."""
     return user_config_path("chatbot") / "personas"
 
@@ -85,24 +85,31 @@ def _read_persona(path: Path) -> Persona:
 def load_identity(root: Path, name: str, providers: frozenset[str] = allowed.PROVIDERS) -> Identity:
     """Read the identity `name` in the folder `root`; `providers` are those whose models it may name.
 
-    The default identity needs no file: its folder is made, with its memory, when something is remembered. Raises
-    `IdentityError` naming those that exist, or `ConfigError` for a file that is malformed or not trusted: see
+    The built-in default identity needs no file: its folder is made, with its memory, when something is remembered.
+    Raises `IdentityError` naming those that exist, or `ConfigError` for a file that is malformed or not trusted: see
     `allowed`.
     """
     folder = _folder(root, name)
     if not (folder / FILE_NAME).is_file():
         if name == Config().identity:
             return Identity(name, folder)
-        raise IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, list_identities(root))}")
+        raise _missing(root, name)
     return parse_identity(name, folder, read_toml(folder / FILE_NAME), providers)
 
 
 def allow_identity(root: Path, name: str) -> tuple[Path, Table]:
-    """Trust the current settings of an identity; return the file and the settings. Raises like `load_identity`."""
+    """Trust the current settings of an identity; return the file and the settings.
+
+    Raises `IdentityError` without a file, or `ConfigError`.
+    """
     file = _folder(root, name) / FILE_NAME
     if not file.is_file():
-        raise IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, list_identities(root))}")
+        raise _missing(root, name)
     return file, allowed.allow(file, _settings(read_toml(file)), is_weakest=False)
+
+
+def _missing(root: Path, name: str) -> IdentityError:
+    return IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, list_identities(root))}")
 
 
 def _folder(root: Path, name: str) -> Path:
@@ -125,7 +132,7 @@ def check_name(name: str) -> None:
 
 
 def list_identities(root: Path) -> list[str]:
-    """Return the names of all identities in `root`."""
+    """Return the names of all identities in `root` with a file."""
     return sorted(path.parent.name for path in root.glob(f"*/{FILE_NAME}")) if root.is_dir() else []
 
 

@@ -31,7 +31,7 @@ def known_providers() -> frozenset[str]:
     return OURS | {*_MEMBER.findall(enum["members"] if enum else ""), *openai_like()}
 
 
-def nearest_to(name: str) -> str:
+def nearest_hint(name: str) -> str:
     """Return the end of an error message about an unknown provider: the nearest known one, if any is near."""
     near = nearest_of(name, sorted(known_providers()))
     return f": did you mean {near!r}?" if near else ""
@@ -68,7 +68,7 @@ def _json(name: str) -> dict[str, Any]:
 
 
 def _text(name: str) -> str:
-    """Read a file of LiteLLM's package; empty if it does not exist."""
+    """Read a file of LiteLLM's package; empty if it cannot be read."""
     package = find_spec("litellm")
     if package is None or package.origin is None:
         return ""

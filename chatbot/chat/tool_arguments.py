@@ -26,7 +26,7 @@ def arguments_of(operation: Operation) -> Arguments:
     """Return the check of the arguments, with the full schema."""
     parameters = [
         inspect.Parameter(
-            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=_usual(each), annotation=_annotation(each)
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=_default_of(each), annotation=_annotation(each)
         )
         for name, each in operation.at("tool").items()
     ]
@@ -34,13 +34,13 @@ def arguments_of(operation: Operation) -> Arguments:
     return Arguments(operation.tool, operation.brief, parameters, described)
 
 
-def _usual(parameter: Parameter) -> Any:
-    usual = parameter.default_at("tool")
-    return usual if usual is REQUIRED or isinstance(usual, int) else None
+def _default_of(parameter: Parameter) -> Any:
+    default = parameter.default_at("tool")
+    return default if default is REQUIRED or isinstance(default, int) else None
 
 
 _STRING = {"type": "string"}
-_NOTED = [each for each in TYPES if each not in {"exchange", "task", "session_summary", "compressed_summary"}]
+_WRITABLE = [each for each in TYPES if each not in {"exchange", "task", "session_summary", "compressed_summary"}]
 """Types that a model may write; the others are created elsewhere."""
 
 
@@ -51,8 +51,8 @@ def _id(value: object) -> object:
 
 
 def _writable(kind: str) -> str:
-    if kind in TYPES and kind not in _NOTED:
-        raise ValueError(f"this tool cannot write a {kind}: choose from {', '.join(_NOTED)}")
+    if kind in TYPES and kind not in _WRITABLE:
+        raise ValueError(f"this tool cannot write a {kind}: choose from {', '.join(_WRITABLE)}")
     return kind
 
 
@@ -76,7 +76,7 @@ def _kinds() -> dict[Any, Any]:
         **dict.fromkeys((kinds.Past, kinds.Future), moment),
         kinds.Name: text(LONGEST_LINE, 1),
         kinds.Text: text(20_000),
-        kinds.Kind: Annotated[line, AfterValidator(_writable), WithJsonSchema({"type": "string", "enum": _NOTED})],
+        kinds.Kind: Annotated[line, AfterValidator(_writable), WithJsonSchema({"type": "string", "enum": _WRITABLE})],
         Sensitivity: Literal["public", "private", "secret"],
     }
 
@@ -92,4 +92,4 @@ def _annotation(parameter: Parameter) -> Any:
     if parameter.is_list:
         kind = Annotated[list[kind], Field(min_length=int(parameter.is_required), max_length=50)]
         kind = Annotated[kind, WithJsonSchema(parameter.schema)]
-    return kind | None if _usual(parameter) is None else kind
+    return kind | None if _default_of(parameter) is None else kind

@@ -22,7 +22,7 @@ from chatbot.cli.setup import problem_of
 from chatbot.config import Config, ModelSettings
 from chatbot.config_layers import FILE_NAME, Settings
 from chatbot.errors import ConfigError
-from chatbot.identity import DEFAULT_PERSONA, Identity, Persona, check_name, own_personas, personas
+from chatbot.identity import DEFAULT_PERSONA, Identity, Persona, check_name, persona_folder, personas
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
 from chatbot.models.catalog import SUGGESTED
 from chatbot.models.provider import key_place
@@ -149,7 +149,7 @@ def _list(known: dict[str, Persona], *, as_json: bool) -> None:
     if as_json:
         say_json([asdict(each) for each in known.values()])
         return
-    own = own_personas()
+    own = persona_folder()
     say_table(
         ("persona", "from", "about"),
         [

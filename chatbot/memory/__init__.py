@@ -1,6 +1,7 @@
 """Sessions and their memories: `MemorySystem` opens sessions, `SessionHandle` reads and writes one.
 
-Also exports the types that their operations take and return, and operations on projects. Each is imported on first use.
+Also exports the types that their operations take and return, and operations on projects and users. Each is
+imported on first use.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Addresses of providers, the environment variables that hold their keys, and which of them need one.
+"""Addresses of providers, the environment variables that hold their keys, and which providers need one.
 
 Also the servers of models on this machine, by their ports.
 """
@@ -32,7 +32,7 @@ WITH_LOGIN = frozenset(
 WITH_KEY = frozenset(
     {"anthropic", "cerebras", "cohere_chat", "deepseek", "gemini", "groq", "mistral", "openai", "openrouter", "xai"}
 )
-"""Providers that refuse every call without a key."""
+"""Providers that refuse calls without a key or login."""
 _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "azure": ("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
     "chatgpt": (),
@@ -115,7 +115,7 @@ def is_own_address(provider: str, address: str) -> bool:
 
 
 def ollama_address() -> str:
-    """Return the address in `$OLLAMA_HOST`, as Ollama reads it; its usual one if that is not set."""
+    """Return the address in `$OLLAMA_HOST`; Ollama's usual one if that is not set."""
     given = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/")
     parts = urlsplit(given if "://" in given else f"http://{given}")
     host = parts.hostname or ""
@@ -144,6 +144,6 @@ def server_here(name: str) -> dict[str, str]:
 
 
 def home_of(provider: str) -> str:
-    """Return the host of a provider without a set address; empty if it has several, or is not known."""
+    """Return its first known host beginning with `api.`, or empty."""
     like = urlsplit(str(openai_like().get(provider, {}).get("base_url", ""))).hostname or ""
     return next((host for host in (*_HOSTS.get(provider, ()), like) if host.startswith("api.")), "")

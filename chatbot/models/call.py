@@ -25,7 +25,7 @@ from chatbot.errors import (
 )
 from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta
 from chatbot.models.litellm_import import closed
-from chatbot.providers import known_providers, nearest_to
+from chatbot.providers import known_providers, nearest_hint
 from chatbot.redaction import without_secrets
 from chatbot.stores.base import AsyncResource
 
@@ -223,7 +223,7 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> Mode
 def unknown_provider(model: str) -> UnknownModel:
     """Return the error for a name without a provider, or with one that LiteLLM does not know."""
     name, slash, _ = model.partition("/")
-    nearest = nearest_to(name) if slash and name not in known_providers() else ""
+    nearest = nearest_hint(name) if slash and name not in known_providers() else ""
     return UnknownModel(
         f"no provider is known for the model {model!r}{nearest}: write provider/model as LiteLLM does, "
         "such as anthropic/…, openai/… or ollama_chat/…, or local/smollm2-135m"

@@ -109,7 +109,7 @@ class FileLines(backend.Lines):
 
     @contextmanager
     def _reading(self) -> Iterator[Folder | None]:
-        """Open the folder; yields None if it does not exist yet."""
+        """Open the folder; yields None if it is still to be made."""
         if self._place.makes_folder and not self._place.folder.is_dir():
             yield None
             return
@@ -151,7 +151,7 @@ class FileDocument(backend.Document):
         self._read: tuple[Stamp | None, bytes | None] = (None, None)
 
     def read(self) -> bytes | None:
-        """Return the content, read again only when the file has changed."""
+        """Return the content; skips reading if a settled stamp is unchanged."""
         now = stamp(self._place.folder / self._name)
         if now is None:
             self._read = (None, None)
@@ -211,7 +211,7 @@ class FileBlobs(backend.Blobs):
 
     def put(self, data: bytes, suffix: str = "") -> str:
         name = backend.blob_name(data, suffix)
-        with self._place.alone():  # raises if the place was deleted: it must not come back
+        with self._place.alone():  # a deleted session's folder must not come back
             make_folder(self._folder)
             with opened(self._folder) as folder:
                 if folder.stamp(name) is None or folder.read(name) != data:

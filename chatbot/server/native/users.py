@@ -24,7 +24,9 @@ router = APIRouter(prefix="/v1/users", tags=["users"], responses=OF_MEMORY)
 
 usage_router = APIRouter()
 
-Named = Annotated[str, Query(min_length=1, max_length=LONGEST_LABEL, description="Name of the user, as in requests.")]
+UserName = Annotated[
+    str, Query(min_length=1, max_length=LONGEST_LABEL, description="Name of the user, as in requests.")
+]
 
 
 class UserErasure(Shape):
@@ -76,7 +78,7 @@ class AccountReport(Shape):
 
     @classmethod
     def of(cls, item: Account) -> Self:
-        """Override `Shape`."""
+        """Return the report of an account."""
         quota, spent = item.quota, item.spent
         return cls(
             day_usd=quota.day_usd,
@@ -103,14 +105,14 @@ async def list_users(access: AccessHere) -> Page[Any]:
 
 
 @router.get("/export", summary="Export one user")
-async def get_export(access: AccessHere, user: Named) -> Export:
+async def get_export(access: AccessHere, user: UserName) -> Export:
     """Export memories, facts and sessions as one document."""
     return Export.model_validate(await export_user(_of_user(access, user).memory))
 
 
 @router.delete("", summary="Delete one user permanently")
-async def delete_user(access: AccessHere, identities: IdentitiesHere, user: Named) -> UserErasure:
-    """Delete memories, facts, sessions with files and receipts, and records of requests. Needs the right `erase`."""
+async def delete_user(access: AccessHere, identities: IdentitiesHere, user: UserName) -> UserErasure:
+    """Delete memories, facts, sessions, records of requests and the quota. Needs the right `erase`."""
     theirs = _of_user(access, user)
     erased = await theirs.erase_user()
     await asyncio.to_thread(identities.accounts.set_quota, theirs.caller.namespace, None)
@@ -119,28 +121,25 @@ async def delete_user(access: AccessHere, identities: IdentitiesHere, user: Name
 
 
 @router.get("/quota", summary="See what a user may spend")
-async def get_quota(access: AccessHere, identities: IdentitiesHere, user: Named) -> AccountReport:
+async def get_quota(access: AccessHere, identities: IdentitiesHere, user: UserName) -> AccountReport:
     """Return the user's own quota, or else the token's quota per user, with today's usage. Needs `curate`."""
-    access.memory.caller.check("curate")
-    return await _account(identities, _of_user(access, user).caller)
+    return await _account(identities, _payer(access, user))
 
 
 @router.put("/quota", summary="Set what a user may spend")
 async def set_quota(
-    access: AccessHere, identities: IdentitiesHere, user: Named, quota: Annotated[QuotaLimits, Body()]
+    access: AccessHere, identities: IdentitiesHere, user: UserName, quota: Annotated[QuotaLimits, Body()]
 ) -> AccountReport:
     """Set a quota for this user, instead of the token's. Applies from the next call on. Needs `curate`."""
-    access.memory.caller.check("curate")
-    theirs = _of_user(access, user).caller
+    theirs = _payer(access, user)
     await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, Quota(quota.day_usd, quota.day_tokens))
     return await _account(identities, theirs)
 
 
 @router.delete("/quota", summary="Remove a user's own quota")
-async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: Named) -> AccountReport:
+async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: UserName) -> AccountReport:
     """Remove the user's own quota: the token's quota per user applies again. Needs `curate`."""
-    access.memory.caller.check("curate")
-    theirs = _of_user(access, user).caller
+    theirs = _payer(access, user)
     await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, None)
     return await _account(identities, theirs)
 
@@ -150,9 +149,9 @@ async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToda
     """Return the usage of your token and of the user that you name, their limits, and when they reset."""
     if caller.metrics and not caller.identities:
         raise Problem(404, "not_found", "a token for metrics can spend nothing")
-    token = identities.accounts.of_token(caller.token, caller.quota) if caller.token else None
+    payer = identities.accounts.of_token(caller.token, caller.quota) if caller.token else None
     return UsageToday(
-        token=AccountReport.of(await identities.accounts.account(token, utc_now())) if token else None,
+        token=AccountReport.of(await identities.accounts.account(payer, utc_now())) if payer else None,
         user=None if caller.user is None else await _account(identities, caller),
     )
 
@@ -160,6 +159,12 @@ async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToda
 async def _account(identities: Identities, caller: ServerCaller) -> AccountReport:
     payer = identities.accounts.of_user(caller.namespace, caller.user_quota)
     return AccountReport.of(await identities.accounts.account(payer, utc_now()))
+
+
+def _payer(access: IdentityAccess, user: str) -> ServerCaller:
+    """Return that user as a caller. Raises `MissingRight` without `curate`."""
+    access.memory.caller.check("curate")
+    return _of_user(access, user).caller
 
 
 def _of_user(access: IdentityAccess, user: str) -> IdentityAccess:

@@ -40,14 +40,14 @@ _PRIORITIES = ("high", "normal", "low")
 
 @router.get("/tasks")
 async def show_tasks(request: Request, access: AccessHere, *, done: bool = False) -> Response:
-    """List open or completed tasks."""
+    """List open or ended tasks."""
     tasks = await access.memories.tasks(statuses=_DONE if done else OPEN)
     groups = [("", tasks)] if done and tasks else _by_date(tasks, utc_now().astimezone().date())
     return sheet(request, "tasks.html", access, here="tasks", groups=groups, done=done, priorities=_PRIORITIES)
 
 
 def _by_date(tasks: Sequence[Task], today: date) -> list[tuple[str, list[Task]]]:
-    """Group tasks by due date; groups without tasks are left out, and a single group has no name."""
+    """Group tasks by due date; groups without tasks are left out."""
     groups: dict[str, list[Task]] = {name: [] for name in ("Overdue", "Today", "Next 7 days", "Later", "No date")}
     for task in sorted(tasks, key=lambda task: task.due or "~"):
         groups[_when(task.due, today)].append(task)
