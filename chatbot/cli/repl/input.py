@@ -186,7 +186,7 @@ class _Known(Protocol):
     def named(cls, name: str) -> list[str]: ...
 
 
-class Candidates:
+class CommandValues:
     """Values to complete from, loaded when the user completes."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -229,7 +229,7 @@ class Candidates:
 class SlashCompleter(Completer):
     """Completes the names of commands, and sessions, models, identities and files after them."""
 
-    def __init__(self, commands: type[_Known], candidates: Candidates) -> None:
+    def __init__(self, commands: type[_Known], candidates: CommandValues) -> None:
         self._commands = commands
         self._candidates = candidates
         self._asked: dict[str, Sequence[Candidate]] = {}

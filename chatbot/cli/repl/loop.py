@@ -23,7 +23,7 @@ from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import TINY
 from chatbot.cli.repl.actions import Consent, PastedTexts, attached
 from chatbot.cli.repl.commands import Commands, show_session
-from chatbot.cli.repl.input import Candidates, Next, SlashCompleter, Typeahead
+from chatbot.cli.repl.input import CommandValues, Next, SlashCompleter, Typeahead
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
@@ -77,7 +77,7 @@ class Repl:
         self._pasted = PastedTexts()
         self._prompt: PromptSession[str] = PromptSession(
             history=_history(runtime),
-            completer=SlashCompleter(Commands, Candidates(runtime)),
+            completer=SlashCompleter(Commands, CommandValues(runtime)),
             complete_while_typing=True,
             vi_mode=runtime.config.terminal.vi,
             auto_suggest=AutoSuggestFromHistory(),
