@@ -195,7 +195,7 @@ class Runtime(AsyncResource):
         )
 
     async def discard_empty(self, session: SessionHandle | None) -> bool:
-        """Delete a session in which nothing was said or remembered; return False if anything is kept of it."""
+        """Delete a session in which nothing was said or remembered; return whether it was deleted."""
         if session is None:
             return False
         with suppress(StoreError, SessionError):
@@ -324,7 +324,7 @@ class Runtime(AsyncResource):
         return Toolbox(
             given if is_ours else (*given, *named()),
             later=named if is_ours else None,
-            sources=[self._servers.tools] if self._uses_servers else [],
+            sources=[self._servers.tools] if self.setup.agent_settings.tools else [],
             confirm=self.confirm,
         )
 
@@ -357,7 +357,7 @@ class Runtime(AsyncResource):
 
     @property
     def _uses_servers(self) -> bool:
-        """Return False for an agent that should have no tools."""
+        """Return whether the agent has tools, and its model supports them."""
         return bool(self.setup.agent_settings.tools and self.model.supports_tools)
 
     async def __aenter__(self) -> Self:

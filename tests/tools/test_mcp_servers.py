@@ -485,6 +485,17 @@ async def test_no_server_is_started_for_who_has_no_tools() -> None:
         assert not servers_running()
 
 
+async def test_a_session_with_another_model_has_them_though_that_of_the_identity_supports_none() -> None:
+    _configure()
+    model = ScriptedModel(["hi"])
+    model.supports_tools = False
+    async with Runtime(Options(ephemeral=True), model=model) as runtime:
+        toolbox = runtime.tools(None, ScriptedModel())
+        assert await toolbox.complete() == []
+        assert "one__echo" in {spec.name for spec in toolbox.specs}
+        assert await runtime.tools(None).complete() == []
+
+
 async def test_without_the_package_the_chat_says_how_to_get_it_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
