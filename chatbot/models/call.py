@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import random
 import re
 import time
@@ -231,7 +232,7 @@ def unknown_provider(model: str) -> UnknownModel:
 
 
 def _kind(error: Exception, message: str) -> type[ModelError]:
-    kind = next((_BY_NAME[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _BY_NAME), None)
+    kind = next((_BY_NAME[each.__name__] for each in type(error).__mro__ if each.__name__ in _BY_NAME), None)
     if kind is None:
         status = getattr(error, "status_code", 0)
         kind = _BY_STATUS.get(status, RequestRefused if status in range(400, 500) else ProviderFailed)
@@ -253,12 +254,13 @@ def _quoted(text: str) -> str:
 
 
 def _retry_after(error: Exception) -> float | None:
-    """Return the seconds to wait that the provider asked for, as a number or by a date; None if it did not."""
+    """Return the seconds to wait that the provider asked for, as a number or by a date; None without a valid one."""
     response = getattr(error, "response", None)
     headers: Any = getattr(response, "headers", None) or getattr(error, "litellm_response_headers", None) or {}
     asked = str(headers.get("retry-after")) if hasattr(headers, "get") else ""
     with suppress(ValueError):
-        return float(asked)
+        seconds = float(asked)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     with suppress(ValueError, OverflowError):
         return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
     return None

@@ -292,6 +292,13 @@ async def test_a_wait_that_nobody_would_sit_through_is_not_begun(openai_url: str
     assert len(await requests_at(openai_url)) == 1
 
 
+@pytest.mark.parametrize(("asked", "wait"), [("-5", 0.0), ("nan", None), ("inf", None)])
+async def test_a_wait_that_makes_no_sense_is_none(openai_url: str, asked: str, wait: float | None) -> None:
+    with pytest.raises(RateLimited) as caught:
+        await reply_of(model_at(openai_url, f"asks-to-wait-{asked}", retries=0))
+    assert caught.value.retry_after_s == wait
+
+
 @pytest.mark.parametrize("behaviour", ["drops-later", "ends-without-finishing", "stammers", "fails-midway"])
 async def test_a_reply_that_breaks_off_is_never_whole_and_never_asked_for_again(
     openai_url: str, behaviour: str
