@@ -17,7 +17,7 @@ DEFAULT_IDENTITY = "default"
 """The identity of an address that names none."""
 _IDENTITY = re.compile(r"\.?[a-z0-9][a-z0-9_-]{0,63}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_PASSWORD = re.compile(r"(:/{1,2}[^/?#\s@:]*):.*@")
+_PASSWORD = re.compile(r"(:/{1,2}[^/?#\s@:]*):.*@", re.DOTALL)
 """A password with any character, up to the last @."""
 _PARAMETER = re.compile(r"([?&](?:ssl)?password=)[^&\s]*", re.IGNORECASE)
 _ENCODE = "write / ? # @ and % in a password as %2F %3F %23 %40 and %25"

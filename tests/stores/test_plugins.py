@@ -166,7 +166,7 @@ def test_a_wrong_address_is_refused_in_words(text: str, told: str) -> None:
         parse_address(text)
 
 
-@pytest.mark.parametrize("between", ["", "/", "?", "#", "@", ":", " ", "%zz", "%", "[", "@:/#?"])
+@pytest.mark.parametrize("between", ["", "/", "?", "#", "@", ":", " ", "\n", "%zz", "%", "[", "@:/#?"])
 @pytest.mark.parametrize(
     "form", ["postgresql://ada:{}@db/chat", "mysql://ada:{}@db", "postgresql:/ada:{}@db", "postgres://:{}@[::1/chat"]
 )
