@@ -24,7 +24,6 @@ from chatbot.transfer.exports import export_session, render_session
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
 _ON_A_PAGE = 40
-_SEARCHED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,7 @@ async def show(
         q=q,
         groups=[("", found)] if q.strip() and found else groups,
         count=len(found),
+        is_full=len(found) == _ON_A_PAGE,
         following=following,
         archived=archived,
         told=done,
@@ -83,8 +83,10 @@ async def show(
 async def _about(access: IdentityAccess, q: str) -> list[SessionMatch]:
     """Return sessions whose title contains the text, which may be part of a word; then those whose messages match."""
     wanted = q.strip().casefold()
-    titled = [each for each in await access.memory.list_sessions(limit=_SEARCHED) if wanted in each.title.casefold()]
-    found = {record.id: SessionMatch(record) for record in titled[:_ON_A_PAGE]}
+    titled = await access.memory.list_sessions(
+        limit=_ON_A_PAGE, wanted=lambda record: wanted in record.title.casefold()
+    )
+    found = {record.id: SessionMatch(record) for record in titled}
     for hit in await access.memory.search_sessions(q, limit=_ON_A_PAGE):
         found.setdefault(
             hit.record.id, SessionMatch(hit.record, _marked(hit), format_time(hit.at) if hit.number else "")
@@ -109,7 +111,7 @@ async def projects(access: AccessHere) -> Response:
 
 @router.get("/c/{session_id}/export")
 async def export(access: AccessHere, session_id: SessionId) -> Response:
-    """The session as a Markdown file, without its memories."""
+    """Return the session as a Markdown file, without its memories."""
     session = await access.session(session_id)
     text = render_session(await export_session(access.memory, session_id, memories=False), "markdown")
     name = quote(session.record.title.replace("/", " ") or "session", safe="")

@@ -133,6 +133,14 @@ def test_a_session_is_pinned_archived_and_listed_accordingly(client: httpx.Clien
     assert "Two" in client.get("/i/ada/sessions").text
 
 
+def test_a_search_of_sessions_says_whether_it_shows_all(client: httpx.Client) -> None:
+    for number in range(40):
+        if number == 39:
+            assert "39 found" in client.get("/i/ada/sessions?q=orchard").text
+        client.post("/v1/sessions", json={"title": f"Orchard {number}"})
+    assert "The first 40" in client.get("/i/ada/sessions?q=orchard").text
+
+
 def test_a_part_of_a_conversation_holds_whole_exchanges_and_says_what_comes_before(
     served: Served, client: httpx.Client
 ) -> None:
