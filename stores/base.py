@@ -418,7 +418,7 @@ CONTRACTS: dict[type[Store], str] = {
     TranscriptStore: "transcript",
     ObservationStore: "observation",
 }
-"""All contracts."""
+"""The contracts, in words."""
 
 
 def contracts_of(store: type[Store]) -> list[str]:

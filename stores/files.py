@@ -174,7 +174,7 @@ class Folder:
         return None if status is None else Stamp.of(status)
 
     def names(self) -> list[str]:
-        """Return the names of all files in the folder, sorted."""
+        """Return the names of all that is in the folder, sorted."""
         return sorted(os.listdir(self._descriptor))  # noqa: PTH208 - a descriptor, not a path
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:

@@ -327,7 +327,9 @@ class TurnTranscript:
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:
     """Return the last entry before that moment if it is the bot's; empty for another role, None for no entry."""
     said = [each for each in entries if each.at < asked_at]
-    return None if not said else said[-1].content if said[-1].role == ASSISTANT else ""
+    if not said:
+        return None
+    return said[-1].content if said[-1].role == ASSISTANT else ""
 
 
 class ClientRequest(Struct, frozen=True, kw_only=True):

@@ -69,7 +69,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         known_at: datetime | None = None,
         ask: Sequence[Sensitivity] = OWN,
     ) -> list[Line]:
-        """Return the caller's lines, pinned first: valid now or `as_of` a time, as `known_at` a time.
+        """Return the caller's lines, pinned first: those valid now, or at `as_of`, by what was known at `known_at`.
 
         `as_of` defaults to `known_at`. Raises `InvalidValue` for a time in the future.
         """

@@ -90,17 +90,17 @@ class Upkeep:
 
     async def _runs(self, scope: Scope, wish: Wish) -> MaintenanceReport:
         policy = only(wish.policy or MaintenanceSettings(), wish.part)
-        place = None if wish.whole else self._last_run(wish.part).place
+        after = None if wish.whole else self._last_run(wish.part).place
         run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, erased_at=self._erased_at)
         while True:
-            done, after = len(run.deeds), await run.go(place)
+            done, last = len(run.deeds), await run.go(after)
             self._erased_at = run.erased_at
             if not wish.dry_run:
-                await self._keep(wish.part, RunPosition(scope.clock(), after))
-            is_stuck = after == place and (wish.dry_run or len(run.deeds) == done)
+                await self._keep(wish.part, RunPosition(scope.clock(), last))
+            is_stuck = last == after and (wish.dry_run or len(run.deeds) == done)
             if run.is_finished or is_stuck or not wish.whole:
                 return run.report()
-            place = after
+            after = last
 
     async def _keep(self, part: Part, run: RunPosition) -> None:
         """Record the state for the next run; a run of all parts counts for each part."""

@@ -170,7 +170,7 @@ class SessionIndex:
         except OSError as error:
             logger.warning("%s could not be written: %s", self._home / JOURNAL_NAME, error)
 
-    def _rebuild(self, folder: Folder, *, durable: bool = False) -> list[SessionRecord]:
+    def _rebuild(self, folder: Folder, *, durable: bool = False) -> None:
         marker = self._folders()
         records = self._built(folder)
         try:
@@ -178,7 +178,6 @@ class SessionIndex:
             self._is_damaged = False
         except OSError as error:
             self._fail(folder, error, durable=durable)
-        return records
 
     def _fail(self, folder: Folder, error: OSError, *, durable: bool) -> None:
         """Log that the index could not be written; if `durable`, delete the old one too."""

@@ -50,7 +50,7 @@ class UserMessage(RequestBody):
     stream: Flag = True
     """True for events as they happen; false for a reply."""
     max_output_tokens: Tokens | None = None
-    """Limit of the reply, below that of the settings."""
+    """Limit of the reply, if below that of the settings."""
     attachments: list[SentFile] = Field(default_factory=list, max_length=MOST)
     """Files and pictures, stored with the session and linked in the message."""
 
@@ -137,7 +137,7 @@ async def say(
     "/chat",
     summary="Listen to the running turn",
     response_class=Response,
-    responses={200: _STREAM, 204: {"description": "None is."}},
+    responses={200: _STREAM, 204: {"description": "No turn is running."}},
 )
 async def listen(session_id: SessionId, access: AccessHere) -> Response:
     """Stream all events of the turn from the first, for clients that lost the connection, or join later.
@@ -223,7 +223,7 @@ async def list_files(session_id: SessionId, access: AccessHere) -> Page[StoredFi
 
 @router.get(
     "/files/{name}",
-    summary="Download one",
+    summary="Download a file",
     response_class=Response,
     responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
 )
@@ -272,7 +272,7 @@ async def get_attachment(
     name: Annotated[str, Path(max_length=64, description="The attachment's name.")],
     access: AccessHere,
 ) -> Response:
-    """Download the file as it was sent; a text with a secret is redacted."""
+    """Return a picture or document as it was sent, or a text without its secrets."""
     session = await access.session(session_id)
     data = await session.attachment(name) if is_blob_name(name) else None
     if data is None:
