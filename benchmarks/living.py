@@ -81,7 +81,7 @@ async def begin(runtime: Runtime) -> SessionHandle:
     """A session that has begun; what that sets off in the background is over before its first turn."""
     session = await runtime.new_session()
     assert session is not None
-    await runtime.hooks.begin(session)
+    await runtime.hooks.begin(session, session.record.created_at)
     await runtime.hooks.settle()
     return session
 

@@ -144,8 +144,6 @@ class Chat:
         # Read nothing before our turn in the order, or we could miss what the last turn has written.
         held = self._order if self.session is None else self.session.taking_turn()
         async with self._settled() if client.again else held:
-            if self.session is not None:
-                await self.publisher.begin(self.session)
             await self._begin_window()
             if client.again:
                 await self._set_aside()

@@ -93,7 +93,7 @@ def event_as_json(event: TurnEvent) -> tuple[str, dict[str, Any]]:  # noqa: PLR0
 
 
 class SessionStart(Struct, frozen=True, kw_only=True):
-    """The first turn of a session in this process is about to begin."""
+    """The first turn of a session in this process has written its message, at that time, and done nothing else."""
 
     topic: ClassVar[str] = SESSION_START
     session: SessionHandle
@@ -171,7 +171,7 @@ class SessionEnd(Struct, frozen=True, kw_only=True):
     topic: ClassVar[str] = SESSION_END
     session: SessionHandle
     began: datetime
-    """Start of its first turn in this process."""
+    """Time of the first message in this process."""
     at: datetime
 
 
@@ -185,8 +185,8 @@ class Step(Struct, frozen=True):
 class Publisher:
     """The receiver of a conversation's events. This one has no listeners: turns recall, and keep what is worth it."""
 
-    async def begin(self, session: SessionHandle) -> None:
-        """Note that a turn of the session begins."""
+    async def begin(self, session: SessionHandle, at: datetime) -> None:
+        """Note that the session has a turn, about the message of that time."""
 
     async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:  # noqa: ARG002
         """Call the listeners and the turn's own step, and return their answers in order. Raises nothing."""

@@ -166,6 +166,8 @@ class Turn:
         """
         try:
             await to_its_end(self._write_question())
+            if self._session is not None:
+                await self._publisher.begin(self._session, self.receipt.at)
             await self._remember_words()
             await self._recall()
             while calls := await self._ask():

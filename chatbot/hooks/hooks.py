@@ -9,7 +9,7 @@ Agents in the same process can publish a request to memory and get an answer:
 
 A request acts as the holder of its session with the rights of a tool, on at most `MOST` memories.
 
-Nothing is loaded before the first turn. A session begins with its first turn in this process and ends once, when its
+Nothing is loaded before the first turn. A session begins with its first message in this process and ends once, when its
 owner leaves it or everything is closed.
 """
 
@@ -299,10 +299,9 @@ class Hooks(Bus, AsyncResource):
             with observed(self._observer):
                 super().notify(event)
 
-    async def begin(self, session: SessionHandle) -> None:
+    async def begin(self, session: SessionHandle, at: datetime) -> None:
         """Publish that a session begins, unless it has begun."""
         if session.id not in self._sessions:
-            at = self._clock()
             self._sessions[session.id] = (session, at)
             await self.publish(SessionStart(session=session, at=at))
 

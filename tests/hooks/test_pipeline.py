@@ -42,6 +42,11 @@ class Listener(Hook):
 class Early(Listener):
     pass
 
+class Looks(Hook):
+    topics = ("session:start",)
+    async def handle(self, event):
+        heard.extend((str(each.at == event.at), each.content) for each in await event.session.transcript_read_last())
+
 class Raises(Hook):
     topics = ("prompt:submit", "turn:end", "tool:post", "session:start", "session:end")
     priority = 1
@@ -131,7 +136,8 @@ def calls(name: str, **arguments: Any) -> ToolCall:
 
 
 async def test_a_strangers_hook_hears_everything_in_order_once_a_session() -> None:
-    configure('[hooks."own_hooks:Listener"]\ntag = "mine"\n[hooks."own_hooks:Early"]\npriority = 10\ntag = "early"\n')
+    early = '[hooks."own_hooks:Early"]\npriority = 10\ntag = "early"\n'
+    configure(f'[hooks."own_hooks:Listener"]\ntag = "mine"\n{early}[hooks."own_hooks:Looks"]\n')
     async with talking(calls("run_tests"), "All green.", tools=TOOLS) as (runtime, session, _):
         await runtime.chat(session).turn("Do the tests of the uploader pass now?")
         await runtime.chat(session).turn("And the tests of the downloader?")
@@ -141,6 +147,7 @@ async def test_a_strangers_hook_hears_everything_in_order_once_a_session() -> No
     turn = ["prompt:submit", "tool:post", "turn:end"]
     assert topics == ["session:start", *turn, *turn, "session:end"]
     assert [tag for tag, topic in heard() if topic == "session:start"] == ["early", "mine"]
+    assert heard()[2] == ("True", "Do the tests of the uploader pass now?")  # written by then
     assert f"memory.{session.id}.update" in {topic for _, topic in heard()}
     assert f"memory.{session.id}.retrieve" in {topic for _, topic in heard()}
 
