@@ -178,7 +178,8 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     _check_update(old, new, view)
     if new.assistant_text and not old.assistant_text and (twin := _twin(new, view, known)) is not None:
         added = structs.replace(event, row=new, fields={})
-        return _mentioned(added, new, twin, view, known), Outcome("exact_dup", twin.id, _REPEATED)
+        kept = [*_mentioned(added, new, twin, view, known), *_hidden(event, new, old, twin, known)]
+        return kept, Outcome("exact_dup", twin.id, _REPEATED)
     before, after = old.as_json(), new.as_json()
     derived = {"hash", "token_count"} - wanted.keys()
     different = {
@@ -188,8 +189,18 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     }
     if not different:
         return [], Outcome("skipped", old.id, "nothing changed")
-    kept = structs.replace(event, fields=dict(sorted(different.items())))
-    return [*_tightening(event, new, known, old), kept], Outcome("updated", old.id)
+    update = structs.replace(event, fields=dict(sorted(different.items())))
+    return [*_tightening(event, new, known, old), update], Outcome("updated", old.id)
+
+
+def _hidden(event: Event, new: Observation, old: Observation, twin: Observation, known: PriorState) -> list[Event]:
+    """Return the events that hide `old`, whose new version repeats `twin`, and have it erased with `twin`."""
+    sources, guard = (*old.derived_from, twin.id), strictest([new, old, twin])
+    hidden = replace(old, derived_from=sources, sensitivity=guard.sensitivity, min_clearance=guard.min_clearance)
+    fields = {"derived_from": list(sources), "sensitivity": guard.sensitivity, "min_clearance": guard.min_clearance}
+    derived = structs.replace(event, fields=fields)
+    hide = structs.replace(_alone(event, "delete", old.id), why=_REPEATED)
+    return [*_tightening(event, hidden, known, old), derived, hide]
 
 
 def _check_update(old: Observation, new: Observation, view: View) -> None:

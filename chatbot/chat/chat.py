@@ -240,7 +240,7 @@ class Chat:
                 ended = await session.write_turn(events=memory.end_events(PromptMemory(), words.id, said)[0])
                 for error in ended.failed.values():
                     raise error
-                kept = await memory.completed(words.id, ended.outcomes[-1])
+                kept = await memory.completed(ended.outcomes[-1])
         if receipt is not None:
             await session.receipt_append({**receipt, "calls": [], "remembered": kept})
 

@@ -431,7 +431,7 @@ class Turn:
             self._unremembered = error if self.receipt.remembered else None
             logger.warning("uses were not counted: %s", error)
         if self._memory is not None and row is not None and ended.outcomes:
-            self.receipt.remembered = await self._memory.completed(row, ended.outcomes[-1])
+            self.receipt.remembered = await self._memory.completed(ended.outcomes[-1])
         if self._session is None or not is_answered:
             return
         self._session.turn_order.answering = ""

@@ -322,16 +322,13 @@ class TurnMemory:
             events.append(Event(kind="update", at=scope.clock(), ids=(row,), fields=fields, who=scope.agent_id))
         return events, removed
 
-    async def completed(self, row: str, outcome: Outcome) -> str | None:
+    async def completed(self, outcome: Outcome) -> str | None:
         """Return the id of the row that the reply completed; None if it was forgotten meanwhile."""
         scope = self._memory.scope
         if outcome.error is not None:
             return None
         with observed(scope.caller.observer), span("memory", operation="keep_reply"):
-            if outcome.kind == "exact_dup" and outcome.row:  # the same was said and answered before, and has a mention
-                why = "said and answered before"
-                await scope.store.purge(scope.acting(SENSITIVITIES), [row], who=scope.agent_id, why=why)
-            elif scope.meaning is not None:
+            if scope.meaning is not None:
                 scope.meaning.begin()
             scope.changed("update", [outcome.id])
         return outcome.id

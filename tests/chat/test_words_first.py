@@ -18,7 +18,7 @@ from chatbot.memory import MemorySystem
 from chatbot.messages import Delta, TextDelta, ToolCall, Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import STATUSES, Observation
 from tests.command import project
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
@@ -200,9 +200,14 @@ async def test_what_was_said_and_answered_before_is_one_row(runtime_of: Callable
     async with runtime_of("How nice.") as runtime:
         first = await (await begun(runtime))[1].turn(SAID)
         again = await (await begun(runtime))[1].turn(SAID)
-        [row] = await runtime.memory.memory("chat").every(types=["exchange"])
+        memory = runtime.memory.memory("chat")
+        [row] = await memory.every(types=["exchange"])
         assert first.remembered == again.remembered == row.id
         assert row.mention_count == 1
+        [repeated] = await memory.every(statuses=["deleted"])
+        assert (repeated.user_text, repeated.derived_from) == (SAID, (row.id,))  # hidden, and erased with the first
+        assert set(await memory.purge(row.id)) == {row.id, repeated.id}
+        assert await memory.every(statuses=STATUSES) == []
 
 
 async def test_words_that_are_forgotten_while_they_are_answered_stay_forgotten(
