@@ -31,7 +31,6 @@ from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import Event
 
 if TYPE_CHECKING:
-    from chatbot.chat.receipts import Receipt
     from chatbot.config import AgentSettings, BudgetSettings
 
 ASSISTANT = "assistant"
@@ -194,7 +193,7 @@ class Window:
         """The title that this conversation made from a greeting, until a better one can be made."""
 
     def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
-        """Return the entries to show of the last `limit + own` ones; the last `own` belong to this turn."""
+        """Move the window, and return its entries of the last `limit + own` ones; the last `own` are of this turn."""
         since = self.since
         if since is not None and entries and entries[0].at > since and len(entries) >= self.limit + own:
             kept = list(entries[(len(entries) - own) // 2 :])
@@ -219,37 +218,37 @@ class Rules(Struct, frozen=True):
 class TurnTranscript:
     """The transcript of a session during one turn: the entries that the model is shown, and those that the turn adds.
 
-    Entries that cannot be saved are kept for this turn only. `receipt` gets the time of the user's entry, and `notice`
-    each failure. Without a session, or a store for transcripts, nothing is read or saved. `shows_window` is false if a
-    client shows the model the whole conversation, and the transcript only this turn.
+    Entries that cannot be saved are kept for this turn only; `notice` gets each failure. Without a session, or a store
+    for transcripts, nothing is read or saved. `unbilled` are lines of the bill to write with the next entries.
+    `shows_window` is false if a client shows the model the whole conversation, and the transcript only this turn.
     """
 
     def __init__(
         self,
         session: SessionHandle | None,
         window: Window,
-        receipt: Receipt,
         clock: Callable[[], datetime],
         notice: Callable[[str], None],
+        unbilled: list[Callable[[], object]],
         *,
         asked: str,
         shows_window: bool,
     ) -> None:
         self._session = session
         self._window = window
-        self._receipt = receipt
         self._clock = clock
         self._notice = notice
+        self._unbilled = unbilled
         self.is_kept = session is not None and session.supports(TranscriptStore)
         self._shows_window = shows_window
         self.asked = asked
         """The user's entry, with the links of attachments."""
-        self.reply_before: str | None = None
-        """The bot's last reply before this turn; None if it is not known."""
+        self.asked_at = clock()
+        """Time of the user's entry, once it is written."""
+        self.reply_number = 1
+        """The number of the reply among those to the same message."""
         self.written = 0
         """Entries of this turn."""
-        self.unbilled: list[Callable[[], object]] = []
-        """Lines of the bill to write with the next entries."""
         self._unsaved: list[DialogueLine] = []
         self._has_gap = False
         """True once an entry could not be saved: later ones would follow a gap."""
@@ -258,8 +257,8 @@ class TurnTranscript:
 
     def resume(self, entries: Sequence[TranscriptEntry]) -> None:
         """Continue the turn that wrote these entries."""
-        self.asked, self.written = entries[0].content, len(entries)
-        self._receipt.at, self._receipt.reply_number = entries[0].at, replies_of(entries[1:])[1]
+        self.asked, self.asked_at, self.written = entries[0].content, entries[0].at, len(entries)
+        self.reply_number = replies_of(entries[1:])[1]
 
     async def ask(self, links: Iterable[Link] = (), *, dry_run: bool = False) -> None:
         """Write the user's entry, with the links of its attachments; in a dry run, only show it to the model."""
@@ -275,6 +274,10 @@ class TurnTranscript:
             self._read = await self._read_window()
         return self._read, [*((each.role, each.content) for each in self._read), *self._unsaved]
 
+    async def reply_before(self) -> str | None:
+        """Return the bot's last reply before this turn, as far as the window shows it; None if it is not known."""
+        return reply_before((await self.said())[0], self.asked_at)
+
     async def _read_window(self) -> list[TranscriptEntry]:
         """Return the last entries, and all of this turn however many tools it ran."""
         if self._session is None or not self.is_kept:
@@ -289,8 +292,6 @@ class TurnTranscript:
             if (USER, self.asked) not in self._unsaved:
                 self._unsaved.insert(0, (USER, self.asked))
             return []
-        if self.reply_before is None:
-            self.reply_before = reply_before(entries, self._receipt.at)
         return self._window.cut(entries, max(self.written - 1, 0))
 
     async def write(self, *said: DialogueLine, events: Sequence[Event] = ()) -> WriteResult:
@@ -306,13 +307,13 @@ class TurnTranscript:
             self._unsaved.extend(said)
             self._notice(f"this could not be saved, and will be forgotten: {error}")
         elif entries:
-            self._receipt.at = self._receipt.at if self.written else entries[0].at
+            self.asked_at = self.asked_at if self.written else entries[0].at
             self.written += len(said)
         return ended
 
     async def write_parts(self, **parts: Any) -> WriteResult:
         """Write these parts and the bills of calls so far."""
-        bills, self.unbilled[:] = [*self.unbilled], []
+        bills, self._unbilled[:] = [*self._unbilled], []
         if self._session is None or not (bills or any(parts.values())):
             return WriteResult()
         try:

@@ -29,9 +29,9 @@ TOOL_POST = "tool:post"
 TURN_END = "turn:end"
 SESSION_END = "session:end"
 
-INJECT = "inject"
+INJECT_STEP = "inject"
 """The step of a turn that recalls, at `prompt:submit`."""
-EXCHANGE = "exchange"
+EXCHANGE_STEP = "exchange"
 """The step of a turn that keeps what was said, at `turn:end`, and the capability to keep the user's words before."""
 CHOOSE = "memory.temporal"
 """The capability that picks among recalled rows."""
@@ -139,7 +139,7 @@ class KeptExchange(Struct, frozen=True):
 
 
 class TurnEnd(Struct, frozen=True, kw_only=True):
-    """A turn is over and written. Not published for a turn that failed or was cancelled.
+    """A turn has its reply, in the transcript; a model's title and the receipt follow. Not published for a failed turn.
 
     A listener may answer with `KeptExchange`: the first one goes into the receipt.
     """
@@ -195,7 +195,7 @@ class Publisher:
 
     def find(self, capability: str) -> Any | None:
         """Return the capability of that name, or None if it is off."""
-        return {MEMORABILITY: Memorability(), EXCHANGE: True}.get(capability)
+        return {MEMORABILITY: Memorability(), EXCHANGE_STEP: True}.get(capability)
 
     async def settle(self, session_id: str | None = None) -> None:
         """Wait for everything that events of the session, or all events, have started."""

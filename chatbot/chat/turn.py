@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -37,8 +37,8 @@ from chatbot.chat.dialogue import (
 )
 from chatbot.chat.events import (
     CHOOSE,
-    EXCHANGE,
-    INJECT,
+    EXCHANGE_STEP,
+    INJECT_STEP,
     MEMORABILITY,
     ClientCall,
     Emit,
@@ -100,26 +100,19 @@ class Turn:
         self._memory = chat.memory
         self._publisher = chat.publisher
         self._clock = chat.clock
-        self.receipt = receipt = Receipt(
-            turn=client.turn or str(new_id()),
-            session=self._session.id if self._session else None,
-            agent=self._rules.agent,
-            model=self._model.name,
-            at=self._clock(),
-        )
         self._emit = emit
         self._reply_tokens = min(most or self._rules.max_output_tokens, self._rules.max_output_tokens)
         self._client = client
+        unbilled: list[Callable[[], object]] = []
         self._transcript = TurnTranscript(
             self._session,
             self._window,
-            receipt,
             self._clock,
             self._notice,
+            unbilled,
             asked=text,
             shows_window=client.history is None,
         )
-        self._title = SessionTitle(self._session, self._window, receipt)
         self._calls = Calls(
             self._model,
             chat.ledger,
@@ -129,9 +122,17 @@ class Turn:
             payers=client.payers,
             clock=self._clock,
             report=self._notice,
-            unbilled=self._transcript.unbilled if self._session and self._session.saves_trips else None,
+            unbilled=unbilled if self._session and self._session.saves_trips else None,
         )
-        receipt.calls = self._calls.made
+        self.receipt = Receipt(
+            turn=client.turn or str(new_id()),
+            session=self._session.id if self._session else None,
+            agent=self._rules.agent,
+            model=self._model.name,
+            at=self._transcript.asked_at,
+            calls=self._calls.made,  # which grows
+        )
+        self._title = SessionTitle(self._session, self._window, self.receipt)
         self._started = time.monotonic()
         self._reply: list[DialogueLine] = []
         """The last reply, written at the end of the turn."""
@@ -143,7 +144,9 @@ class Turn:
         self._earlier = PromptMemory()
         """The block of the message before, which stays in the prompt for one more turn."""
         self._steps = 0
-        self._is_asked = self._is_kept = False
+        self._is_asked = self._is_complete = False
+        self._reply_before: str | None = None
+        """The bot's last reply before this turn; None if it is not known."""
         self._summary = ""
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
@@ -170,15 +173,15 @@ class Turn:
                 await self._publisher.begin(self._session, self.receipt.at)
             await self._remember_words()
             await self._recall()
-            while calls := await self._ask():
-                await self._run_tools(calls)
+            while tool_calls := await self._ask():
+                await self._run_tools(tool_calls)
             await self._keep()
-            await self._title_by_model()
+            await self._title_by_model()  # once the reply is kept, for this call may fail
         except (Exception, asyncio.CancelledError) as error:
             if self._is_asked:
                 await to_its_end(self._fail(error))
             raise
-        await to_its_end(self._close())
+        await to_its_end(self._close())  # writes the receipt, about all of this
         return self.receipt
 
     async def _write_question(self) -> None:
@@ -192,6 +195,7 @@ class Turn:
             kept = await self._attached.store(self._files)
             self.receipt.attachments = [record for _, record in kept]
             await self._transcript.ask([link for link, _ in kept])
+        self.receipt.at, self.receipt.reply_number = self._transcript.asked_at, self._transcript.reply_number
         try:
             await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
         except StoreError as error:
@@ -211,7 +215,7 @@ class Turn:
         self._has_resumed = True
         self._transcript.resume(entries)
         if self._session is not None:
-            earlier = await self._session.receipts_since(self.receipt.at)
+            earlier = await self._session.receipts_since(entries[0].at)
             self.receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
         answers = (tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers)
         await self._transcript.write(*answers)
@@ -283,7 +287,7 @@ class Turn:
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._transcript.write((ASSISTANT, reply.text))
             if reply.finished is not None and not reply.calls():
-                self._is_kept, self.receipt.finish = True, reply.finished.reason
+                self._is_complete, self.receipt.finish = True, reply.finished.reason
 
     async def _run_tools(self, calls: list[ToolCall]) -> None:
         for call in calls:
@@ -361,26 +365,17 @@ class Turn:
     async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
         """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
         _, said = await self._transcript.said()
-        event = PromptSubmit(
-            session=session,
-            turn=self.receipt.turn,
-            at=self.receipt.at,
-            said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
-            since=self._window.since,
-            most_tokens=await self._model.context_window() // _MEMORY_SHARE,
-            dry_run=self._is_dry_run,
-            memory=self._memory if self._client.keeps else None,
-            notice=self._notice,
-        )
+        questions = tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:]
+        since, most_tokens = self._window.since, await self._model.context_window() // _MEMORY_SHARE
 
         async def recall() -> PromptMemory | None:
             if self._memory is None:
                 return None
             try:
                 return await self._memory.recall(
-                    event.said,
-                    since=event.since,
-                    most_tokens=event.most_tokens,
+                    questions,
+                    since=since,
+                    most_tokens=most_tokens,
                     choose=self._publisher.find(CHOOSE),
                     disclosure=self._model.disclosure,
                     shown="\n".join(message.content for message in self._client.history or ()),
@@ -389,16 +384,28 @@ class Turn:
                 self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
                 return None
 
-        answers = await self._publisher.publish(event, Step(INJECT, recall))
+        event = PromptSubmit(
+            session=session,
+            turn=self.receipt.turn,
+            at=self.receipt.at,
+            said=questions,
+            since=since,
+            most_tokens=most_tokens,
+            dry_run=self._is_dry_run,
+            memory=self._memory if self._client.keeps else None,
+            notice=self._notice,
+        )
+        answers = await self._publisher.publish(event, Step(INJECT_STEP, recall))
         recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
         return disclosed(recalled, self._model.disclosure)
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
-        is_kept = self.receipt.remembered is not None  # remembered before the client ran its tools
-        if self._memory is None or self._session is None or is_kept or self._publisher.find(EXCHANGE) is None:
+        if self._memory is None or self._session is None or self._publisher.find(EXCHANGE_STEP) is None:
             return
-        await self._transcript.said()  # finds the bot's last reply
+        if self.receipt.remembered is not None:  # before the client ran its tools
+            return
+        self._reply_before = await self._transcript.reply_before()
         await self._remember()
         self._session.turn_order.answering = self.receipt.remembered or ""
 
@@ -406,7 +413,7 @@ class Turn:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
         if self._memory is None or not self._client.keeps:
             return
-        at, text, before = self.receipt.at, self._text, self._transcript.reply_before
+        at, text, before = self.receipt.at, self._text, self._reply_before
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
         try:
             kept = await self._memory.remember(at, text, reply, self._recalled, memorability=gate, before=before)
@@ -418,12 +425,13 @@ class Turn:
         self._notice_secrets(() if kept is None else kept.redacted)
 
     async def _keep(self) -> None:
-        """Count the recalled rows as used and keep the exchange, in the order of the hooks at `turn:end`."""
-        self._is_kept = True
+        """Append the reply, complete the row of the message and count the recalled rows as used; then publish it."""
+        self._is_complete = True
         is_answered = self.receipt.finish != "tool_calls"
         row = self.receipt.remembered if is_answered else None
         events, removed = list[Event](), tuple[str, ...]()
         if self._memory is not None:
+            self._memory.earlier = self._recalled  # the next block leaves these rows out
             events, removed = self._memory.end_events(self._recalled, row, self.receipt.reply)
         ended = await to_its_end(self._transcript.write(*self._reply, events=events))
         self._notice_secrets(removed)
@@ -435,6 +443,12 @@ class Turn:
         if self._session is None or not is_answered:
             return
         self._session.turn_order.answering = ""
+
+        async def keep() -> KeptExchange | None:
+            if row is None:
+                await self._remember(self.receipt.reply)
+            return KeptExchange(self.receipt.remembered) if self.receipt.remembered else None
+
         event = TurnEnd(
             session=self._session,
             turn=self.receipt.turn,
@@ -446,13 +460,7 @@ class Turn:
             memory=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
-
-        async def keep() -> KeptExchange | None:
-            if row is None:
-                await self._remember(event.reply)
-            return KeptExchange(self.receipt.remembered) if self.receipt.remembered else None
-
-        answers = await self._publisher.publish(event, Step(EXCHANGE, keep))
+        answers = await self._publisher.publish(event, Step(EXCHANGE_STEP, keep))
         self.receipt.remembered = replace(event, answers=tuple(answers)).kept or self.receipt.remembered
 
     def _notice_secrets(self, kinds: Sequence[str]) -> None:
@@ -462,10 +470,10 @@ class Turn:
             self._notice(f"what looks like a secret ({', '.join(kinds)}) is left out of memory{rest}")
 
     async def _fail(self, error: BaseException) -> None:
-        """End a turn that failed or was stopped; if it is kept already, only its title is missing."""
-        if isinstance(error, asyncio.CancelledError) and not self._is_kept:
+        """End a turn that failed or was stopped; if it is complete already, only its title is missing."""
+        if isinstance(error, asyncio.CancelledError) and not self._is_complete:
             self.receipt.finish = "cancelled"
-        elif not self._is_kept:
+        elif not self._is_complete:
             self.receipt.finish = "error"
             self.receipt.error = without_folders(str(error))
             partial = f"\n\nwhat had arrived:\n\n{self.receipt.reply}" if self.receipt.reply else ""

@@ -22,8 +22,7 @@ from chatbot.memory.episode import EXCHANGE, exchange_draft, said_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.people import STARTUP
 from chatbot.memory.profile_lines import OWN, Line
-from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, Recollection
-from chatbot.memory.recall import RankedMemory as Hit
+from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
 from chatbot.memory.writing import AddResult
 from chatbot.memory.writing import keep as keep_rows
 from chatbot.messages import FENCE, without_blocks
@@ -46,7 +45,7 @@ RECENT_QUESTIONS = 3
 """Messages of the user that recall looks at: the last one, and the two before it."""
 _NEAR = 20
 """Entries that are searched for the bot's question: a turn with tools writes several."""
-Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
+Choose = Callable[[SessionHandle, Sequence[RankedMemory], int, datetime], Awaitable[Sequence[RankedMemory]]]
 """Picks a limited number of a session's hits for a prompt at a given time."""
 _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
@@ -175,7 +174,16 @@ class TurnMemory:
         exclude = {*in_window, *await self._own_summaries(), *self.earlier.whole}
         most, kept = self._settings.recall_rows, self._session
         places = most if choose is None else 2 * most
-        recollection = await self._recollected(said, judged, places, exclude)
+        recollection = Recollection()
+        if judged is None or judged.scores["needs_memory"] >= _NEEDLESS:
+            recollection = await self._memory.recall(
+                said,
+                limit=places,
+                exclude=exclude,
+                ask=_CLASSES,
+                need=None if judged is None else judged.scores["needs_memory"],
+                statements=judged is None or not judged.asks_the_bot,
+            )
         sent = disclosure.sent
         found = [each for each in recollection.hits if each.observation and each.observation.sensitivity in sent]
         kept_back = [each for each in recollection.hits[:most] if each not in found]  # they count towards the limit
@@ -223,25 +231,6 @@ class TurnMemory:
             record["left_out"] += [{"id": each, "why": WITHHELD} for each in sorted(withheld)]
             record["withheld"] = disclosure.record(rows=sorted(withheld))
         return PromptMemory(block, given_rows, record, in_window)
-
-    async def _recollected(
-        self,
-        said: Sequence[str],
-        judged: Judgement | None,
-        limit: int,
-        exclude: Collection[str],
-    ) -> Recollection:
-        """Recall rows of every sensitivity, unless the message was judged to need none."""
-        if judged is not None and judged.scores["needs_memory"] < _NEEDLESS:
-            return Recollection()
-        return await self._memory.recall(
-            said,
-            limit=limit,
-            exclude=exclude,
-            ask=_CLASSES,
-            need=None if judged is None else judged.scores["needs_memory"],
-            statements=judged is None or not judged.asks_the_bot,
-        )
 
     async def _judged(self, text: str) -> Judgement | None:
         """Return the judgement of a message, made once; None without a judge."""
@@ -311,9 +300,8 @@ class TurnMemory:
     def end_events(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
         """Return the changes at the end of a turn: uses of the rows shown, and the reply to add to `row`.
 
-        Also return the kinds of secrets removed from the reply. Rows that were shown are left out of the next block.
+        Also return the kinds of secrets removed from the reply.
         """
-        self.earlier = recalled
         scope, events, removed = self._memory.scope, list[Event](), tuple[str, ...]()
         if recalled.injected:
             events.append(Event(kind="use", at=scope.clock(), ids=recalled.injected))
@@ -421,7 +409,7 @@ def _record(
     said: Sequence[str],
     judged: Judgement | None,
     recollection: Recollection,
-    hits: Sequence[Hit],
+    hits: Sequence[RankedMemory],
     block: MemoryBlock,
 ) -> dict[str, Any]:
     """Return the record of the choice of rows for the receipt."""

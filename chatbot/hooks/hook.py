@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
-from chatbot.chat.events import EXCHANGE, PROMPT_SUBMIT, TURN_END, Publisher
+from chatbot.chat.events import EXCHANGE_STEP, PROMPT_SUBMIT, TURN_END, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.config import Config, ModelSettings, Table
 from chatbot.errors import ChatbotError, ConfigError
@@ -103,7 +103,7 @@ class PassiveHook(Hook):
         """Do nothing."""
 
 
-class InjectStep(PassiveHook):
+class InjectHook(PassiveHook):
     """Puts the memories about a message into its prompt."""
 
     topics = (PROMPT_SUBMIT,)
@@ -111,7 +111,7 @@ class InjectStep(PassiveHook):
     timeout_s = 60.0
 
 
-class ExchangeStep(PassiveHook):
+class ExchangeHook(PassiveHook):
     """Remembers each exchange, word for word: the user's words before the model is asked, the reply at the end."""
 
     topics = (TURN_END,)
@@ -120,7 +120,7 @@ class ExchangeStep(PassiveHook):
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
-        context.capabilities[EXCHANGE] = True
+        context.capabilities[EXCHANGE_STEP] = True
 
 
 _KEPT = 50
@@ -174,9 +174,9 @@ HOOKS = PluginPoint(
         "compression": "chatbot.hooks.capture:Compression",
         "consolidation": "chatbot.hooks.capture:Consolidation",
         "episode": "chatbot.hooks.summarize:Episodes",
-        "exchange": "chatbot.hooks.hook:ExchangeStep",
+        "exchange": "chatbot.hooks.hook:ExchangeHook",
         "extraction": "chatbot.hooks.extraction.structured:Extraction",
-        "inject": "chatbot.hooks.hook:InjectStep",
+        "inject": "chatbot.hooks.hook:InjectHook",
         "memorability": "chatbot.hooks.capture:Memorable",
         "summarize": "chatbot.hooks.summarize:Summarize",
         "temporal": "chatbot.hooks.temporal:Temporal",

@@ -182,7 +182,7 @@ class MemoryReads(ScopedOperations):
         offset = check_limit(asked.offset)
         kept = {name: getattr(asked, name) for name in TimedFilter.__struct_fields__}
         limit = offset + (check_limit(asked.limit) or DEFAULT_LIMIT)
-        found = (await self._recall(Recall(text, limit=limit, profile="search", **kept))).hits
+        found = (await self.recall(text, limit=limit, profile="search", **kept)).hits
         hits = [Hit(each.observation, each.score, each.parts) for each in found if each.observation]
         return _within(hits[offset:], asked.max_tokens)
 
@@ -227,9 +227,6 @@ class MemoryReads(ScopedOperations):
         details and outcome. After the best rows come later statements about the same things. Rows count as used only
         by `note_use`. Raises `InvalidValue` for an unknown profile.
         """
-        return await self._recall(asked)
-
-    async def _recall(self, asked: Recall) -> Recollection:
         from chatbot.memory.recall import recollected
 
         scope = self.scope
