@@ -1,6 +1,6 @@
 """Decision about a requested event: the events to write, and the outcome. Pure.
 
-A store calls `decide` while no other writer can write, so that concurrent changes are made one after another.
+A store writes the events only if no one else has written since: concurrent changes are made one after another.
 """
 
 from __future__ import annotations
