@@ -212,14 +212,14 @@ class Folder:
 
     def append(self, name: str, data: bytes, *, mend: Mend = mend_lines, unlock: bool = False) -> None:
         """Add `data` at the end, durably. Needs the folder's lock, which `unlock` frees while the disk syncs."""
-        with self.appending(name, mend=mend) as file:
+        with self.open_to_append(name, mend=mend) as file:
             file.write(data)
             if unlock:
                 self.unlock()
             file.sync()
 
     @contextmanager
-    def appending(
+    def open_to_append(
         self, name: str, *, mend: Mend = mend_lines, known: Stamp | None = None, durable: bool = True
     ) -> Iterator[OpenFile]:
         """Open the file for appending and repair a torn end first. Needs the folder's lock.

@@ -204,7 +204,7 @@ class TranscriptFile:
         data = b"".join(map(render, batches))
         with (
             locked(self._folder) as folder,
-            folder.appending(NAME, mend=mend, known=self._sound) as file,
+            folder.open_to_append(NAME, mend=mend, known=self._sound) as file,
         ):
             file.write(data)
             self._sound = file.stamp()

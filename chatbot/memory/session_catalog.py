@@ -291,7 +291,7 @@ class TurnOrder:
         self.here = LoopsLock()
         """The order within this process only, for dry runs: a lease would be a write."""
         self.answering = ""
-        """Id of the row of the message that is being answered."""
+        """Id of the row of the message that is being answered, which searches leave out: see `Scope.answering`."""
         self._lease = lease
         self._patience_s = patience_s
 

@@ -88,7 +88,7 @@ class FileLog(Log):
         files.make_folder(self._home)
         with (
             files.locked(self._home, name=LOCK_NAME) as folder,
-            folder.appending(NAME, known=self._known_end()) as file,
+            folder.open_to_append(NAME, known=self._known_end()) as file,
         ):
             yield FileWriting(self, folder, file)
 

@@ -161,7 +161,7 @@ class SessionIndex:
     def _write(self, folder: Folder, line: dict[str, Any]) -> None:
         self.has_changed = True
         try:
-            with folder.appending(JOURNAL_NAME, durable=False) as journal:
+            with folder.open_to_append(JOURNAL_NAME, durable=False) as journal:
                 journal.write(json_lines.encode(line))
                 size = journal.stamp().size
             index = folder.stamp(NAME)
