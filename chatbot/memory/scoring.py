@@ -52,8 +52,6 @@ _LEAST_NEAR, _AHEAD = 0.35, 0.05
 _NEEDED, _DOUBT = 0.46, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: near
 a logistic regression over the rows that answer questions about lives."""
-_CHANCE, _A_NEED = 0.3, 0.16
-"""The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
 OTHER = "other"
 """Key for all types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -215,11 +213,6 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
 def carried(best: float) -> float:
     """Return the share of the best evidence that a row of a prompt must have; it grows as the evidence weakens."""
     return min(1.0, _NEEDED / (best + _DOUBT))
-
-
-def by_chance(best: float, need: float) -> bool:
-    """Return whether the best evidence is too weak for a message with that score of the head `needs_memory`."""
-    return best < _CHANCE - _A_NEED * need
 
 
 def saturated(match: float) -> float:
