@@ -425,11 +425,11 @@ class Sync:
 
 
 def _quoted(line: Line) -> set[str]:
-    """Return the ids of the rows, sessions and entries that a line is about."""
+    """Return the ids of the rows, sessions, entries and attachments that a line is about."""
     if isinstance(line, RowLine):
         return {line.id, *(part["triple"].get("source", "") for part in line.parts if "triple" in part)}
     if isinstance(line, SessionLine):
-        return {line.id, *line.entries, *ID.findall(json.dumps(line.receipts))}
+        return {line.id, *line.entries, *line.files, *ID.findall(json.dumps(line.receipts))}
     return set()
 
 

@@ -473,6 +473,11 @@ async def test_what_a_machine_cannot_read_stops_no_sync_and_is_given_once_it_is_
     async with there.opened() as memory:
         session = await memory.load_session(session_id, any_agent=True)
         assert [await session.attachment(name) for name in names] == contents
+    async with here.opened() as memory:
+        await (await memory.load_session(session_id, any_agent=True)).drop_unnamed_attachments()
+    await _both(pair)
+    texts = _texts(place)
+    assert not [name for name in names if f'"{name}": "' in texts]
 
 
 async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_read(tmp_path: Path) -> None:
