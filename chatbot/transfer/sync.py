@@ -421,7 +421,8 @@ class Sync:
             await put(lines)
         for name in stale:
             await asyncio.to_thread(self.place.drop, name)
-        self.known.own = {*(ours - {*stale} if self.place.keeps or not files else ()), *files}
+        there = ours & (self.known.own | self.known.taken) - {*stale}  # not what could not be read
+        self.known.own = {*(there if self.place.keeps or not files else ()), *files}
 
 
 def _quoted(line: Line) -> set[str]:

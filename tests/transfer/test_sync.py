@@ -312,21 +312,25 @@ def _flipped(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [_cut, _flipped, lambda _: b""], ids=["cut", "flipped", "empty"])
 async def test_a_damaged_file_is_set_aside_with_its_reason_and_taken_once_it_is_whole(
-    pair: Pair, damage: Callable[[bytes], bytes]
+    pair: Pair, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
     here, there, place = pair
+    copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
+    shutil.copytree(here.folder, copy.folder)
     row_id = await _remembered(here, "Ada keeps bees")
     await here.sync(place)
     [path] = place.glob("*/*.gz")
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
-    [refused] = (await there.sync(place)).aside
-    assert refused.file == str(path.relative_to(place))
-    assert "not complete yet, or damaged" in refused.why
-    assert not await there.rows()
+    for machine in (there, copy):
+        [refused] = (await machine.sync(place)).aside
+        assert refused.file == str(path.relative_to(place))
+        assert "not complete yet, or damaged" in refused.why
+        assert not await machine.rows()
     path.write_bytes(whole)
-    await there.sync(place)
-    assert (await there.rows()).keys() == {row_id}
+    for machine in (there, copy):
+        await machine.sync(place)
+        assert (await machine.rows()).keys() == {row_id}
 
 
 HOSTILE = {
