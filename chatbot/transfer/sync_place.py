@@ -167,6 +167,8 @@ class FolderPlace(SyncPlace):
 class ArchivePlace(SyncPlace):
     """One file, a zip archive, that is written once and then only read. Its members are stored in order."""
 
+    keeps = True
+
     def __init__(self, file: BinaryIO, key: str, *, is_new: bool = False) -> None:
         """Open it. Raises `DamagedFile`."""
         self.key = key

@@ -153,6 +153,7 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
         with (tmp_path / "kept").open("w+b") as file:
             await backup(here.home, file, name="ada")
             await restore(file, "kept", copy.home)
+            assert (await restore(file, "kept", here.home)).memories == 0
     await used(here)
     await here.sync(over)
     await used(copy)
