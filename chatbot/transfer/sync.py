@@ -105,11 +105,9 @@ class Sync:
         self.state = await asyncio.to_thread(SyncState.read, self.storage.document)
         self.known = PlaceState() if self.is_own else deepcopy(self.state.places.get(self.place.key, PlaceState()))
         """Changed during the sync; saved only once the place has the content that it lists."""
-        taken = sorted(self.known.taken)
-        await unawaited(self.place.meet, Meeting(self.state.identity, self.state.machine, taken, is_trial=self.dry_run))
-        names = await unawaited(self.place.names)
+        names = await unawaited(self._arrive)
         await unawaited(self._meet, names)
-        await asyncio.to_thread(self._settle, names)
+        names = await unawaited(self._settle, names)
         barred = self.memory.tombstones.barred
         self._sessions = SessionUnion(
             self.storage, self.state, self.report, now=self.now, earlier=self._earlier, barred=barred
@@ -138,6 +136,12 @@ class Sync:
             self.state.places[self.place.key] = self.known
         if not self.dry_run and not self.is_trial:  # the content of a backup is known to have existed, too
             await self.storage.save(self.state)
+
+    def _arrive(self) -> list[str]:
+        """Introduce this machine to the place, and return the names of the files there."""
+        taken = sorted(self.known.taken)
+        self.place.meet(Meeting(self.state.identity, self.state.machine, taken, is_trial=self.dry_run))
+        return self.place.names()
 
     def _meet(self, names: Sequence[str]) -> None:
         """Check that the place is of this identity. A new identity joins it; a new place gets the first one."""
@@ -173,23 +177,30 @@ class Sync:
         if {*rows} - batch.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
             raise ConfigError(f"the target has data that {self.place.key} lacks: nothing was written. Use an empty one")
 
-    def _settle(self, names: Sequence[str]) -> None:
-        """Check which of our files are there. If one is lost, or a server took others, everything is given again.
+    def _settle(self, names: list[str]) -> list[str]:
+        """Check which of our files are there; if one is lost, everything is given again. Return all names.
 
-        Unknown ones are of a copy of this storage, or of a sync that was killed: they are read like those of others.
+        Unknown ones in a folder are of a copy of this storage, or of a killed sync: they are read like those of others.
+        A server must know a copy from its original: this machine takes a new name, but still cleans its former files.
         """
         state, known = self.state, self.known
-        self._ours = {name for name in names if name.startswith(f"{state.machine}/")}
+        self._ours = {name for name in names if name.startswith(f"{state.machine}/") or name in known.own}
         if self.dry_run or not self.gives:
-            return
+            return names
+        if self.takes and not self.place.keeps and self._ours - known.own:
+            state.machine, self.known = secrets.token_hex(6), PlaceState()
+            state.places = {key: PlaceState(own=each.own) for key, each in state.places.items()}
+            names, self._ours = self._arrive(), set()
+            return names
         moved = next((key for key, each in state.places.items() if self._ours and each.own >= self._ours), None)
         if moved and self.place.keeps and not known.own:  # a USB stick that has another path today
             self.known = known = state.places[self.place.key] = state.places.pop(moved)
         lost = known.own - self._ours
-        if not self.place.keeps and self._ours:  # a server names some of those that it took last
+        if not self.place.keeps and self._ours:  # the other side names some of those that it took last
             lost = self._ours - known.own
         if lost:
             self.known = PlaceState(taken=known.taken, own=known.own & self._ours)
+        return names
 
     def _read(self, names: Sequence[str]) -> Delivery:
         """Parse the files that were not taken in yet; a wrong one is reported, and left there."""

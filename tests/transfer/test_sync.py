@@ -132,7 +132,9 @@ async def test_mentions_and_confirmations_add_up_once_and_of_uses_the_larger_num
     assert (row.use_count, row.mention_count, row.confirmed_count) == (3, 5, 2)
 
 
-@pytest.mark.parametrize("way", ["a restored backup", "a copied folder", "a copied folder with a server"])
+@pytest.mark.parametrize(
+    "way", ["a restored backup", "a copied folder", "a copied folder with a server", "a copied folder that serves"]
+)
 async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair, tmp_path: Path, way: str) -> None:
     here, there, place = pair
     row_id = await _remembered(here, "Ada keeps bees")
@@ -146,7 +148,7 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
     await _both(pair)
     await used(here)
     copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
-    over = there if way.endswith("a server") else place
+    over = {"a copied folder with a server": there, "a copied folder that serves": copy}.get(way, place)
     if way.startswith("a copied folder"):
         shutil.copytree(here.folder, copy.folder)
     else:
@@ -155,14 +157,32 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
             await restore(file, "kept", copy.home)
             assert (await restore(file, "kept", here.home)).memories == 0
     await used(here)
-    await here.sync(over)
     await used(copy)
-    await copy.sync(over)
-    for machine in (here, copy) if over is there else (here, there, copy):
-        await machine.sync(over)
-    assert await copy.digest() == await there.digest()
+    for machine in (here, copy, here, there, copy):
+        if machine is not over:
+            await machine.sync(over)
+    assert await here.digest() == await copy.digest() == await there.digest()
     row = (await copy.rows())[row_id]
     assert (row.use_count, row.mention_count) == (3, 4)
+
+
+async def test_an_older_copy_of_a_machine_learns_from_a_server_what_it_knew(pair: Pair, tmp_path: Path) -> None:
+    here, there, place = pair
+    purged = await _remembered(here, "Ada keeps bees")
+    await here.sync(place)
+    await here.sync(there)
+    shutil.copytree(here.folder, tmp_path / "older")
+    kept = await _remembered(here, "Bo keeps goats")
+    async with here.opened() as memory:
+        await memory.memory("chat").purge(purged)
+    await here.sync(there)
+    here.folder.rename(tmp_path / "lost")
+    (tmp_path / "older").rename(here.folder)
+    await here.sync(there)
+    assert (await here.rows()).keys() == (await there.rows()).keys() == {kept}
+    assert "keeps bees" in _texts(place)
+    await here.sync(place)
+    assert "keeps bees" not in _texts(place)
 
 
 async def test_what_one_side_superseded_or_forgot_is_so_on_both(pair: Pair) -> None:
