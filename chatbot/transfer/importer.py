@@ -308,7 +308,8 @@ class Importer:
                 continue
             known.add(said)
             why = "its sensitivity is unknown" if fact.sensitivity == "unknown" else ""
-            if self._is_barred(list(marks_of_fact(replace(fact, namespace=self.memory.caller.namespace)))):
+            became = replace(fact, namespace=self.memory.caller.namespace)
+            if self._is_barred([*marks_of_fact(fact), *marks_of_fact(became)]):
                 why = PURGED
             try:
                 if not why and not self.dry_run:

@@ -215,6 +215,8 @@ async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_impor
         assert await alice.list_sessions() == []
         assert await alice.memory().every(ask=SENSITIVITIES, statuses=STATUSES) == []
         assert await alice.memory().query_facts(ask=SENSITIVITIES) == []
+        await imported(memory, path)  # nor as the owner's
+        assert await memory.memory().query_facts(ask=SENSITIVITIES, subject="Anna") == []
     assert files_with(tmp_path / "memory", CANARY) == files_with(tmp_path / "cache", CANARY) == []
     assert (len(await bob.list_sessions()), len(await bob.memory().every(ask=SENSITIVITIES))) == (1, 3)
 
