@@ -161,12 +161,13 @@ class _Part:
         self.lines = defaultdict[str, list[Any]](list)
         self.broken = 0
         try:
-            is_later = fields["format"] > VERSION
-            self.record = parse_record(fields) if kind == SESSION and not is_later else None
+            if fields["format"] > VERSION:
+                raise LaterFormat("it was written by a later release: upgrade chatbot to read it")
+            self.record = parse_record(fields) if kind == SESSION else None
+        except LaterFormat:
+            raise
         except (KeyError, ValueError, TypeError) as error:
             raise DamagedFile(f"a part of the bundle cannot be parsed: {error!r}") from error
-        if is_later:
-            raise LaterFormat("it was written by a later release: upgrade chatbot to read it")
 
     def add(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Parse a line. Lines that a session needs must be valid; other invalid lines are counted."""

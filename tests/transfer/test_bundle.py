@@ -148,6 +148,7 @@ def _with_file(name: str) -> Callable[[list[Line]], Sequence[Line | str]]:
         (lambda lines: [*lines[:-1], *lines], DamagedFile, "ends early"),
         (lambda lines: [*lines[:-1], {"kind": "end", "sha256": "0" * 64}], DamagedFile, "SHA-256"),
         (lambda lines: [lines[0] | {"format": 3}, *lines[1:]], LaterFormat, "later release"),
+        (lambda lines: [lines[0] | {"version": 99}, *lines[1:]], LaterFormat, "later release"),
         (lambda lines: [lines[0] | {"format": "1"}, *lines[1:]], DamagedFile, "cannot be parsed"),
         (lambda lines: [lines[0] | {"id": "../.."}, *lines[1:]], DamagedFile, "cannot be parsed"),
         (lambda lines: [lines[0], "nonsense", *lines[1:]], DamagedFile, "cannot be parsed"),
