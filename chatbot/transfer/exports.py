@@ -121,16 +121,17 @@ async def export_loose(memory: MemorySystem, project: str | None = None) -> Memo
 
 
 async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
-    """Return the current rows that match, with their facts; for all, a project or a session also facts without source.
+    """Return the current rows that match, with their facts; for all or a project also facts without source.
 
-    Rows are without the paths that they were imported from, which reveal the folders of this machine.
+    A session comes with all its facts, also those whose source is elsewhere. Rows are without the paths that they were
+    imported from, which reveal the folders of this machine.
     """
     rows = (await memories.every(ask=ask, **wanted))[::-1]
-    sources: set[str | None] = {row.id for row in rows}
     within: dict[str, Any] = {name: wanted.get(name) for name in ("project", "session_id")}
-    if not any(value for name, value in wanted.items() if name not in within):
-        sources.add(None)
     facts = (await memories.query_facts(ask=ask, limit=EVERY, **within))[::-1]
+    sources: set[str | None] = {row.id for row in rows}
+    if not any(value for name, value in wanted.items() if name not in within):
+        sources |= {fact.source for fact in facts} if within["session_id"] else {None}
     told = (replace(row, metadata={name: row.metadata[name] for name in row.metadata if name != KEY}) for row in rows)
     return MemoryExport(tuple(told), tuple(fact for fact in facts if fact.source in sources))
 

@@ -54,7 +54,8 @@ async def session(memory: MemorySystem) -> SessionHandle:
     await made.memory.remember("Sam likes tea", type="preference", tags=["drinks"])
     await made.memory.remember("a private matter", sensitivity="private")
     await made.memory.remember("a secret matter", sensitivity="secret")
-    await made.memory.store_fact("Sam", "likes", "tea")
+    loose = await memory.memory("chat").remember("Sam sings")  # the source of a fact need not be in its session
+    await made.memory.store_fact("Sam", "likes", "tea", source=loose.id)
     return made
 
 
@@ -93,7 +94,7 @@ async def test_a_session_comes_in_as_it_went_out_and_once(
     assert {row.title for row in rows} == {"Sam likes tea", "a private matter"}
     assert {row.source for row in rows} == {"import:bundle"}
     assert [fact.object for fact in await copy.memory.query_facts(subject="Sam")] == ["tea"]
-    for target, count in ((memory, 3), (other, 2)):
+    for target, count in ((memory, 4), (other, 2)):
         again = await imported(target, path)
         assert (again.sessions, again.memories, again.facts) == ([], 0, 0)
         assert len(await target.memory().every(ask=SENSITIVITIES)) == count
