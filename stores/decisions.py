@@ -49,6 +49,8 @@ from chatbot.stores.records import check_text, check_time
 from chatbot.stores.row_events import Event, Kind, Outcome, PriorState
 
 _REPEATED = "the same was remembered before"
+_OF_SESSION = frozenset({"project", "sensitivity"})
+"""Fields that a session sets in all of its rows, forgotten ones, too."""
 _UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})
 """Events whose outcome has no row, because they create no version."""
 _MERGED = having(FIELDS, MERGED)
@@ -154,7 +156,7 @@ def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
 def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     old = row_events.visible(event.ids[0], view, known)
     _check_change(old, view)
-    if old.status == "deleted" and event.fields.keys() != {"project"}:
+    if old.status == "deleted" and not event.fields.keys() <= _OF_SESSION:
         raise ConflictingChange(f"{old.id} was forgotten: restore it first")
     row_events.check_fields(event)
     wanted = dict(event.fields)
@@ -195,12 +197,11 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
 
 def _hidden(event: Event, new: Observation, old: Observation, twin: Observation, known: PriorState) -> list[Event]:
     """Return the events that hide `old`, whose new version repeats `twin`, and have it erased with `twin`."""
-    sources, guard = (*old.derived_from, twin.id), strictest([new, old, twin])
-    hidden = replace(old, derived_from=sources, sensitivity=guard.sensitivity, min_clearance=guard.min_clearance)
-    fields = {"derived_from": list(sources), "sensitivity": guard.sensitivity, "min_clearance": guard.min_clearance}
-    derived = structs.replace(event, fields=fields)
+    guard = strictest([new, old, twin])
+    strict: dict[str, Any] = {"sensitivity": guard.sensitivity, "min_clearance": guard.min_clearance}
+    derive = structs.replace(event, fields={"derived_from": [*old.derived_from, twin.id], **strict})
     hide = structs.replace(_alone(event, "delete", old.id), why=_REPEATED)
-    return [*_tightening(event, hidden, known, old), derived, hide]
+    return [*_tightening(event, row_events.applied(old, derive), known, old), derive, hide]
 
 
 def _check_update(old: Observation, new: Observation, view: View) -> None:

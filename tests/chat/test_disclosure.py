@@ -244,7 +244,10 @@ async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_pro
     chat = chat_of(model_of(ANYTHING), session)
     await chat.turn("My alpaca Rufus has a sore hoof.")
     await session.memory.remember("The vet of the alpacas is Dr Hale.", sensitivity="secret")
+    forgotten = (await session.memory.remember("The alpacas drink from the trough.")).id
+    await session.memory.forget(forgotten)
     await session.mark("private")
+    assert (await session.memory.row(forgotten, ask=SENSITIVITIES)).sensitivity == "private"
     await session.move("farm")
     await chat.turn("My alpaca Rufus eats only hay since Monday.")
     rows = await session.memory.every(ask=SENSITIVITIES)
