@@ -279,7 +279,8 @@ def _redact(text: str) -> tuple[str, tuple[str, ...]]:
     kinds: list[str] = []
     if "://" in text:
         text, count = _URL_PASSWORD.subn(r"\1:[redacted: url-password]", text)
-        kinds += ["url-password"] * bool(count)
+        if count:
+            kinds.append("url-password")
     for rule in candidates(text.lower()):
         if secrets := rule.find(text):
             kinds.append(rule.id)

@@ -20,7 +20,7 @@ from msgspec import to_builtins
 from platformdirs import user_config_path, user_data_path
 
 from chatbot.allowed import allow, is_allowed, needing_trust
-from chatbot.cli.output import check_can_ask, is_sure, say, say_json, tell, warn
+from chatbot.cli.output import check_can_ask, is_sure, say, tell, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.config import SECRET, Config
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml
@@ -232,10 +232,8 @@ def _tell_written(args: argparse.Namespace, path: Path, what: str) -> None:
     """Report the file, what overrides it, and whether the change needs trust."""
     settings = Settings.read(path)
     overridden = settings.source(*place_of(args.key)) if args.what == "set" else path
-    if args.json:
-        say_json({"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)})
-        return
-    say(f"{what} in {path}")
+    written = {"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)}
+    tell(args, written, f"{what} in {path}")
     if overridden != path:
         warn(f"{overridden} overrides it")
     if path == Path(FILE_NAME) and needing_trust(table := read_toml(path)) and not is_allowed(path, table):

@@ -440,7 +440,9 @@ async def telemetry(settings: TelemetrySettings, edit: str, *, network: bool) ->
         yield Finding(_SUBJECT, "bad", str(error), command_in(str(error), edit))
         return
     sent = f"spans and metrics go to {settings.endpoint}{', which accepts them' if network else ''}"
-    exports = [sent] * bool(settings.endpoint) + ["chatbot serve offers /metrics"] * settings.prometheus
+    exports = [sent] if settings.endpoint else []
+    if settings.prometheus:
+        exports.append("chatbot serve offers /metrics")
     if refused:
         yield Finding(_SUBJECT, "bad", without_secrets(f"{settings.endpoint} did not accept data: {refused}"), edit)
     else:

@@ -62,12 +62,12 @@ async def run(args: argparse.Namespace) -> None:
 async def _found(args: argparse.Namespace, *, can_ask: bool) -> list[ModelChoice]:
     is_allowed = args.yes or args.at or (can_ask and not args.model and is_yes(f"look for {_SCOPE}?"))
     if not is_allowed:
-        return _with_keys([])
+        return _with_keys({})
     with waiting("asking model servers"):
         servers = await asyncio.to_thread(find_servers, args.at)
     own = Settings.read(args.config).combined().providers
-    keyed = [provider for provider in SUGGESTED if key_place(provider, own)]
-    return [*_of_servers(servers), *_with_keys(keyed)]
+    places = {provider: key_place(provider, own) for provider in SUGGESTED}
+    return [*_of_servers(servers), *_with_keys(places)]
 
 
 def _of_servers(servers: Sequence[ModelServer]) -> list[ModelChoice]:
@@ -80,8 +80,8 @@ def _of_servers(servers: Sequence[ModelServer]) -> list[ModelChoice]:
     return found
 
 
-def _with_keys(providers: Sequence[str]) -> list[ModelChoice]:
-    found = [ModelChoice(described(SUGGESTED[each]), f"key in {key_place(each)}", {}) for each in providers]
+def _with_keys(places: Mapping[str, str]) -> list[ModelChoice]:
+    found = [ModelChoice(described(SUGGESTED[each]), f"key in {place}", {}) for each, place in places.items() if place]
     if SMOLLM2.folder() is not None:
         found.append(ModelChoice(TINY, "installed; tiny", {}))
     return found

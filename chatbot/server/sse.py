@@ -90,7 +90,7 @@ class EventStream(Response):
 
 
 class _Waiting:
-    """Events that were read and not sent yet; at most `_MOST_WAITING`."""
+    """Events that were read and not sent yet; beyond `_MOST_WAITING` bytes no more are read."""
 
     def __init__(self) -> None:
         self._events: list[bytes] = []

@@ -210,7 +210,9 @@ def test_a_trusted_file_stays_trusted_when_its_owner_changes_it() -> None:
     assert ok("ask", "hello") == "You said: hello\n"
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     ok("config", "set", "model.seed", "3")
-    assert "run chatbot config trust" in run("config", "set", "telemetry.endpoint", "http://127.0.0.1:9").stderr
+    for option in ((), ("--json",)):
+        done = run("config", "set", "telemetry.endpoint", "http://127.0.0.1:9", *option)
+        assert "run chatbot config trust" in done.stderr
 
 
 def test_an_alias_stands_for_a_model_wherever_one_is_named() -> None:
@@ -293,6 +295,12 @@ def test_a_server_on_this_machine_is_found_and_written_down(
     written = config()
     assert written["model"] == {"name": name}
     assert written["providers"] == {provider: {key: value.format(at=server) for key, value in table.items()}}
+
+
+def test_setup_says_that_a_key_is_in_the_configuration() -> None:
+    Path("own.toml").write_text('[providers.openai]\napi_key = "env:MY_KEY"\n', encoding="utf-8")
+    listed = from_json("setup", "--yes", "--config", "own.toml", MY_KEY=KEY)
+    assert "key in [providers.openai]" in [each["found"] for each in listed]
 
 
 def test_setup_writes_the_user_s_own_file_which_holds_beneath_one_that_is_found() -> None:

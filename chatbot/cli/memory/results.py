@@ -81,7 +81,8 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
             warn(result.warning)
         warn_redacted(result.redacted)
     if result is None:
-        show_changed(run, f"{'un' * bool(given.get('undo'))}{operation.gives}", list(given.values()))
+        undone = "un" if given.get("undo") else ""
+        show_changed(run, f"{undone}{operation.gives}", list(given.values()))
     elif run.args.json or isinstance(result, dict):
         say_json(as_json(result))
     elif isinstance(result, ListPage):
