@@ -17,7 +17,7 @@ from chatbot.server.page.settings import choices_of, choose, menus_for, request_
 from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, SessionId, base, fragment, goto, is_part
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.backend import is_blob_name
-from chatbot.stores.errors import ConflictingChange, InvalidValue, UnsafePath
+from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError, UnsafePath
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
@@ -30,7 +30,7 @@ async def say_first(access: AccessHere, fields: Fields) -> Response:
     session = await access.new_session()
     try:
         await choose(access, session, fields)
-    except ChatbotError:  # such as a missing model
+    except (ChatbotError, StoreError):  # such as a missing model
         await access.forget_new(session)
         raise
     return await _said(access, session.id, text, files)

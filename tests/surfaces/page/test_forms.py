@@ -190,6 +190,11 @@ def test_a_message_with_a_file_names_it_and_an_edit_keeps_it(client: httpx.Clien
     assert client.post("/i/ada/say", data={"text": "x", "file:0:a": "https://example.test/a"}).status_code == 422
 
 
+def test_a_session_that_cannot_be_in_its_project_is_not_left(client: httpx.Client) -> None:
+    assert client.post("/i/ada/say", data={"text": "x", "project": "p" * 1_500}).status_code == 422
+    assert client.get("/v1/sessions").json()["data"] == []
+
+
 async def _derived() -> tuple[str, str]:
     """Something of Ada's, and what was made from it."""
     async with MemorySystem("identities/ada/memory") as memory:
