@@ -86,14 +86,14 @@ class _Derived(Shape):
 class _Session(_Derived):
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
-        """Override `Shape`."""
+        """Return the session that was made."""
         return cls.of((await context.session(made["id"])).record)
 
 
 class _Fact(_Derived):
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
-        """Override `Shape`."""
+        """Return the fact that was stated."""
         found = await context.memories.query_facts(ids=frozenset({made["id"]}), ask=SENSITIVITIES)
         if not found:
             raise UnknownObservation(f"no fact has the id {made['id']}")
@@ -103,7 +103,7 @@ class _Fact(_Derived):
 class _Task(_Derived):
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
-        """Override `Shape`."""
+        """Return the task that was added."""
         found = await context.memories.get([made["id"]], ask=SENSITIVITIES, count_use=False)
         if not found:
             raise UnknownObservation(f"no task has the id {made['id']}")
@@ -196,7 +196,7 @@ class StoredAlias(Shape):
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - the id is all there is
-        """Override `Shape`."""
+        """Return the id, which is all that is stored."""
         return cls(id=made["id"])
 
 
@@ -221,7 +221,7 @@ class AddResult(Shape):
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - nothing else is stored
-        """Override `Shape`."""
+        """Return the result without the reason, which is not stored."""
         redacted = [*filter(None, made["redacted"].split(","))]
         warning = ONLY_PROPOSED if made.get("proposed") else ""
         return cls(id=made["id"], outcome=made["outcome"], redacted=redacted, reason="", warning=warning)
@@ -274,7 +274,7 @@ class Version(Shape):
 
     @classmethod
     def of(cls, item: query.Version) -> Self:
-        """Override `Shape`."""
+        """Return a version with the changes of each event."""
         events = []
         for event, changed in item.steps():
             changes = {name: FieldChange(old=old, new=new) for name, (old, new) in changed.items()}
@@ -295,7 +295,7 @@ class Deletion(Shape):
 
     @classmethod
     def of(cls, item: Erasure) -> Self:
-        """Override `Shape`."""
+        """Return the counts of an erasure."""
         forks = list(item.forks)
         return cls(memories=len(item.observations), derived=item.derived, facts=len(item.facts), forks=forks)
 

@@ -119,7 +119,7 @@ class ImportResult(Shape):
 
     @classmethod
     def of(cls, item: ImportReport) -> Self:
-        """Override `Shape`."""
+        """Return the counts of an import."""
         return cls(memories=item.memories, facts=item.facts, already=item.already, skipped=len(item.skipped))
 
 
