@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from way import walked
 
-MODULES, CHANGES = 105, 2_380
+MODULES, CHANGES = 105, 2_375
 """Modules and changes of file of one `chatbot ask` today; lower them when it takes less. The goal: 2,500 changes."""
 
 

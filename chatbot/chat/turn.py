@@ -463,11 +463,29 @@ class Turn:
         answers = await self._publisher.publish(event, Step(EXCHANGE_STEP, keep))
         self.receipt.remembered = replace(event, answers=tuple(answers)).kept or self.receipt.remembered
 
-    def _notice_secrets(self, kinds: Sequence[str]) -> None:
-        """Report the secrets that were removed from the memory of this exchange."""
-        if kinds:
-            rest = "; the transcript keeps it" if self._transcript.is_kept else ""
-            self._notice(f"what looks like a secret ({', '.join(kinds)}) is left out of memory{rest}")
+    async def _title_by_model(self) -> None:
+        """Ask the model for a title if the settings say so; on failure, the one made by rule stays."""
+        wanted = self._rules.settings.title_by_model and self.receipt.finish == "stop"
+        if not wanted or not self._title.may_be_set(self._typed, by_model=True):
+            return
+        self._emit(Phase("looking for a title"))
+        try:
+            await self._title.set_by_model(self._typed, self._calls)
+        except (ModelError, BudgetExceeded, StoreError) as error:
+            self._notice(f"no model found a title for this session: {error}")
+
+    async def _close(self) -> None:
+        """Write the receipt, after the `error` entry of a turn that was stopped."""
+        self.receipt.seconds = time.monotonic() - self._started
+        if self.receipt.finish == "cancelled":
+            await self._transcript.write((ERROR, STOPPED))
+        if self._unremembered is not None:
+            self._notice(f"this exchange could not be remembered: {self._unremembered}")
+        if self._session is None:
+            return
+        ended = await self._transcript.write_parts(receipt=self.receipt.as_json())
+        if (error := ended.failed.get("receipt")) is not None:
+            self._notice(f"the receipt of this turn could not be saved: {error}")
 
     async def _fail(self, error: BaseException) -> None:
         """End a turn that failed or was stopped; if it is complete already, only its title is missing."""
@@ -480,28 +498,11 @@ class Turn:
             await self._transcript.write((ERROR, f"{self.receipt.error}{partial}"))
         await self._close()
 
-    async def _close(self) -> None:
-        self.receipt.seconds = time.monotonic() - self._started
-        if self.receipt.finish == "cancelled":
-            await self._transcript.write((ERROR, STOPPED))
-        if self._unremembered is not None:
-            self._notice(f"this exchange could not be remembered: {self._unremembered}")
-        if self._session is None:
-            return
-        ended = await self._transcript.write_parts(receipt=self.receipt.as_json())
-        if (error := ended.failed.get("receipt")) is not None:
-            self._notice(f"the receipt of this turn could not be saved: {error}")
-
-    async def _title_by_model(self) -> None:
-        """Ask the model for a title if the settings say so; on failure, the one made by rule stays."""
-        wanted = self._rules.settings.title_by_model and self.receipt.finish == "stop"
-        if not wanted or not self._title.may_be_set(self._typed, by_model=True):
-            return
-        self._emit(Phase("looking for a title"))
-        try:
-            await self._title.set_by_model(self._typed, self._calls)
-        except (ModelError, BudgetExceeded, StoreError) as error:
-            self._notice(f"no model found a title for this session: {error}")
+    def _notice_secrets(self, kinds: Sequence[str]) -> None:
+        """Report the secrets that were removed from the memory of this exchange."""
+        if kinds:
+            rest = "; the transcript keeps it" if self._transcript.is_kept else ""
+            self._notice(f"what looks like a secret ({', '.join(kinds)}) is left out of memory{rest}")
 
     def _notice(self, text: str) -> None:
         """Report a problem once, without paths; a guest is not told the reason, which is logged."""

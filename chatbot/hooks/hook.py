@@ -104,7 +104,7 @@ class PassiveHook(Hook):
 
 
 class InjectHook(PassiveHook):
-    """Puts the memories about a message into its prompt."""
+    """The place of the step that puts the memories about a message into its prompt."""
 
     topics = (PROMPT_SUBMIT,)
     priority = 50
@@ -112,7 +112,7 @@ class InjectHook(PassiveHook):
 
 
 class ExchangeHook(PassiveHook):
-    """Remembers each exchange, word for word: the user's words before the model is asked, the reply at the end."""
+    """The place of the step that remembers each exchange, and the switch that keeps the user's words before."""
 
     topics = (TURN_END,)
     priority = 50
