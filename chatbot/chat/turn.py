@@ -401,9 +401,8 @@ class Turn:
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
-        if self._memory is None or self._session is None or self._publisher.find(EXCHANGE_STEP) is None:
-            return
-        if self.receipt.remembered is not None:  # before the client ran its tools
+        was_before = self.receipt.remembered is not None  # the client ran its tools meanwhile
+        if self._memory is None or self._session is None or was_before or self._publisher.find(EXCHANGE_STEP) is None:
             return
         self._reply_before = await self._transcript.reply_before()
         await self._remember()
