@@ -75,7 +75,7 @@ class ScriptedModel(Model):
         return self._sees
 
     async def price(self) -> Price:
-        """Return a price of 0."""
+        """Return the constructor's price, by default 0."""
         return self._price
 
     async def stream(

@@ -228,7 +228,7 @@ def examine_events(pages: Iterable[bytes], *, verify: bool) -> list[Flaw]:
 
     flaw = _lines("memory", pages, understand, verify=verify)
     if flaw.state == "ok":
-        return [Flaw("memory", "ok", f"{added} memories added in total, all readable")] if added else []
+        return [Flaw("memory", "ok", f"{how_many(added, 'memory')} added in total, all readable")] if added else []
     return [flaw]
 
 
