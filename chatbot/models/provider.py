@@ -397,7 +397,8 @@ def key_place(provider: str, configured: Mapping[str, ProviderSettings] | None =
     """Return where the key of a provider comes from, in words; empty if there is none. Shows no key."""
     if configured and provider in configured and configured[provider].api_key:
         return f"[providers.{provider}]"
-    variable = next((each for each in variables_of(provider) if os.environ.get(each)), "")
+    variables = variables_of(provider) if provider in known_providers() else ()
+    variable = next((each for each in variables if os.environ.get(each)), "")
     return variable or stored_keys().get(provider, "")
 
 

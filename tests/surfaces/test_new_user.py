@@ -92,6 +92,7 @@ def test_a_stored_key_goes_to_its_providers_own_address_alone() -> None:
     assert Provider("openai/gpt-5-mini", elsewhere).key() == NO_KEY
     own = {"mybox": ProviderSettings(kind="openai", api_base="http://127.0.0.1:9/v1")}
     assert Provider("mybox/x", own).key() == NO_KEY
+    assert [each["provider"] for each in from_json("keys", "list", MYBOX_API_KEY=KEY)] == ["openai"]
     ok("keys", "set", "mybox", stdin=f"{KEY}-of-mybox\n")
     assert Provider("mybox/x", own).key() == f"{KEY}-of-mybox"
     assert Provider("mybox/x", {"mybox": ProviderSettings(kind="openai")}).key() == f"{KEY}-of-mybox"
