@@ -60,6 +60,7 @@ Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize"
 _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""
 _LARGEST_REPLY_SHARE = 2
+"""A prompt leaves the reply at most one in so many parts of the window."""
 
 
 class OwnBudget(Struct, frozen=True):

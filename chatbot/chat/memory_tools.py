@@ -287,7 +287,8 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return item.brief()
         case Person():
             facts = [f"{fact.subject} {fact.predicate} {fact.object}" for fact in item.facts[:_MOST_FACTS]]
-            return item.as_json() | {"facts": facts}
+            left_out = len(item.facts) - len(facts)
+            return item.as_json() | {"facts": facts} | ({"facts_left_out": left_out} if left_out else {})
         case ProfileLine():
             return _fields(item, "id", "key", "value", "valid_from", "valid_to", "said_at")
         case Triple():

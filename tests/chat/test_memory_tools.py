@@ -277,6 +277,14 @@ async def test_what_is_delicate_can_be_neither_read_nor_changed(
     assert _ids((await use("memory_search"))["hits"]) == [plain]
 
 
+async def test_an_answer_says_how_many_facts_of_a_person_it_leaves_out(use: Use, session: SessionHandle) -> None:
+    await session.memory.remember("Kim came by", people=["Kim"])
+    for number in range(21):
+        await session.memory.store_fact("Kim", "has", f"cat {number}")
+    [kim] = (await use("memory_people", query="kim"))["people"]
+    assert (len(kim["facts"]), kim["facts_left_out"]) == (20, 1)
+
+
 async def test_a_history_tells_nothing_of_versions_that_are_delicate(use: Use, session: SessionHandle) -> None:
     before = (await session.memory.remember("once", sensitivity="private")).id
     plain = (await session.memory.remember("then", supersedes=before)).id
