@@ -187,7 +187,7 @@ class Setup(Struct, frozen=True):
         return None
 
     def observation_store(self) -> str:
-        """Return the same. Raises `ConfigError` if there is none."""
+        """Return `observations`. Raises `ConfigError` if there is none."""
         if (name := self.observations) is not None:
             return name
         stores = ", ".join(f'"{name}"' for name in (*self.agent_settings.memory, "observations"))

@@ -81,7 +81,7 @@ class Transaction:
                 self._end()
 
     def abort(self) -> None:
-        """Undo everything."""
+        """Undo everything; a part of another transaction is undone with that one."""
         if self._outer is None and self._pool_exit is not None:
             try:
                 self._roll_back()
