@@ -155,9 +155,12 @@ class Folder:
             os.close(self._lock.descriptor)
         os.close(self._descriptor)
 
-    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Read the file from `start` to `end`, or to its end. Raises `FileNotFoundError`."""
-        with self._file(name, os.O_RDONLY) as file:
+    def read(self, name: str, start: int = 0, end: int | None = None, *, may_be_linked: bool = False) -> bytes:
+        """Read the file from `start` to `end`, or to its end. Raises `FileNotFoundError`.
+
+        With `may_be_linked` hard links are read as well: only for content that is not trusted anyway.
+        """
+        with self._file(name, os.O_RDONLY, may_be_linked=may_be_linked) as file:
             return read_between(file.descriptor, start, end, name)
 
     def chunks_backwards(self, name: str, size: int) -> Iterator[bytes]:
@@ -295,9 +298,9 @@ class Folder:
             file.write(missing)
 
     @contextmanager
-    def _file(self, name: str, flags: int) -> Iterator[OpenFile]:
+    def _file(self, name: str, flags: int, *, may_be_linked: bool = False) -> Iterator[OpenFile]:
         with self._naming(name):
-            file = self._open(name, flags)
+            file = self._open(name, flags, may_be_linked=may_be_linked)
             try:
                 yield file
             finally:
@@ -312,9 +315,9 @@ class Folder:
                 error.filename = name  # a failed write does not report it
             raise
 
-    def _open(self, name: str, flags: int) -> OpenFile:
+    def _open(self, name: str, flags: int, *, may_be_linked: bool = False) -> OpenFile:
         descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
-        return OpenFile(name, descriptor, checked_status(descriptor, self.path / name))
+        return OpenFile(name, descriptor, checked_status(descriptor, self.path / name, may_be_linked=may_be_linked))
 
     def _named(self, name: str) -> os.stat_result | None:
         with suppress(FileNotFoundError):
@@ -348,7 +351,7 @@ class OpenFile(NamedTuple):
         return Stamp.of(os.fstat(self.descriptor))
 
 
-def checked_status(descriptor: int, path: Path) -> os.stat_result:
+def checked_status(descriptor: int, path: Path, *, may_be_linked: bool = False) -> os.stat_result:
     """Return the status of an open file. Raises `UnsafePath`, and closes it, if it is no file or has other names.
 
     Another name could be anywhere, as a symbolic link could lead anywhere.
@@ -356,7 +359,7 @@ def checked_status(descriptor: int, path: Path) -> os.stat_result:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         what = "not a regular file"
-    elif status.st_nlink > 1:
+    elif status.st_nlink > 1 and not may_be_linked:
         what = "a hard link, whose other name could be anywhere: put a copy in its place"
     else:
         return status

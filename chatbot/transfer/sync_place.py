@@ -142,12 +142,12 @@ class FolderPlace(SyncPlace):
         return sorted(str(path) for path in found if not any(part.startswith(".") for part in path.parts))
 
     def read(self, name: str) -> bytes:
-        """Read a file that is no link, and not too large."""
+        """Read a file that is no symbolic link, and not too large."""
         path = self.folder / name
         with opened(path.parent) as folder:
             if (stamp := folder.stamp(path.name)) and stamp.size > _LARGEST_FILE:
                 raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB")
-            return folder.read(path.name)
+            return folder.read(path.name, may_be_linked=True)  # backups of a place may be hard links
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a file; not durably, because not every drive reports that."""

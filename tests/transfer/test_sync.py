@@ -550,6 +550,7 @@ async def test_a_file_that_was_lost_is_given_again_but_none_on_a_stick_that_is_f
     for path in place.glob("*/*.gz"):
         path.unlink()
     await here.sync(place)
+    shutil.copytree(place, tmp_path / "snapshot", copy_function=os.link)
     await there.sync(place)
     assert (await there.rows()).keys() == {row_id}
     moved = place.rename(tmp_path / "elsewhere")
