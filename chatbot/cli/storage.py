@@ -152,7 +152,7 @@ async def run_restore(args: argparse.Namespace) -> Exit:
 def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
     """Yield the setup of an identity, which is created with this `identity.toml` if it does not exist.
 
-    If an error occurs, what was created is deleted again.
+    If the backup is wrong, what was created is deleted again; after a full disk, say, the restore can be continued.
     """
     check_name(name)
     settings = Settings.read(config)
@@ -164,8 +164,8 @@ def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
             opened.replace(FILE_NAME, text.encode())
     try:
         yield Setup.resolve(Options(identity=name, settings=settings))
-    except (ChatbotError, StoreError):
-        if is_new:
+    except (ChatbotError, StoreError) as error:
+        if is_new and not isinstance(error, OSError):
             rmtree(folder)
         raise
 

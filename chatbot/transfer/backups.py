@@ -148,7 +148,8 @@ async def restore(
                 raise ConfigError(f"the target holds more than {key}: its digest is {digest}, and not {head.digest}")
         except (ConfigError, StoreError) as error:
             if any(taken.values()):
-                error.args = (f"{error}. {counted(taken)} had been written: repeat the command to continue",)
+                again = ": repeat the command to continue" if isinstance(error, OSError) else ""
+                error.args = (f"{error}. {counted(taken)} had been written{again}",)
             raise
     return RestoreReport(taken["sessions"], taken["memories"], taken["calls"], digest, head.left_out)
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import resource
 import socket
 import subprocess
 import sys
@@ -53,6 +54,21 @@ def test_a_restored_identity_is_identical() -> None:
     assert Path("identities/copy/identity.toml").read_text() == 'persona = "You are Ada."\n'
     for command in (("memory", "profile"), ("sessions", "list"), ("usage", "--json"), ("memory", "list")):
         assert ok(*command, "-i", "copy") == ok(*command, "-i", "ada")
+
+
+def test_a_restore_that_a_full_disk_broke_off_is_continued() -> None:
+    Path("bees.txt").write_text("bees " * 20_000)
+    assert run("ask", "--new", "--attach", "bees.txt", "What is this?").returncode == 0
+    ok("backup", "ada.chatbot")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, limits[1]))
+    try:
+        told = run("restore", "ada.chatbot", "--as", "copy").stderr
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "had been written: repeat the command to continue" in told
+    assert Path("identities/copy/memory/observations.jsonl").exists()
+    assert f"digest {_digest()}" in ok("restore", "ada.chatbot", "--as", "copy")
 
 
 def test_an_identity_without_settings_is_restored_under_any_name() -> None:
