@@ -157,8 +157,8 @@ def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
     check_name(name)
     settings = Settings.read(config)
     folder = identities_in(settings, settings.combined()) / name
-    is_new = not os.path.lexists(folder)
-    if not (folder / FILE_NAME).exists():
+    is_new, has_settings = not os.path.lexists(folder), (folder / FILE_NAME).exists()
+    if not has_settings:
         make_folder(folder)
         with locked(folder) as opened:
             opened.replace(FILE_NAME, text.encode())
@@ -167,6 +167,8 @@ def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
     except (ChatbotError, StoreError) as error:
         if is_new and not isinstance(error, OSError):
             rmtree(folder)
+        elif not has_settings:
+            (folder / FILE_NAME).unlink()
         raise
 
 

@@ -81,8 +81,11 @@ def test_an_identity_without_settings_is_restored_under_any_name() -> None:
 def test_a_backup_is_not_overwritten_and_a_full_identity_not_restored_into() -> None:
     ok("backup", "ada.chatbot")
     assert "already exists" in run("backup", "ada.chatbot").stderr
-    ok("memory", "add", "Something else", "-i", "bo")
-    assert "which was never synced with this one" in run("restore", "ada.chatbot", "--as", "bo").stderr
+    Path("identities/ada").rename("identities/old")
+    for name in ("bo", "ada"):
+        ok("memory", "add", "Something else", "-i", name)
+        assert "which was never synced with this one" in run("restore", "ada.chatbot", "--as", name).stderr
+    assert not Path("identities/ada/identity.toml").exists(), "no settings are left of what was not restored"
 
 
 @pytest.mark.parametrize("at", [40, -30, -3])
