@@ -411,11 +411,13 @@ class Sync:
         files: set[str] = set()
 
         async def put(lines: list[str]) -> None:
-            if not files and not self._is_forgotten:
-                await self.storage.save(self.state)
             data = await asyncio.to_thread(packed, FileHead(state.identity, state.machine), lines)
             number = len(ours) + len(files) + 1
             name = f"{state.machine}/{number:06}-{sha256(data).hexdigest()[:32]}.gz"
+            if not self.place.keeps:  # noted before, or a sync that is broken off would leave a file that nobody knows
+                state.places.setdefault(self.place.key, PlaceState()).own.add(name)
+            if not self._is_forgotten and not (files and self.place.keeps):
+                await self.storage.save(state)
             files.add(name)
             await unawaited(self.place.write, name, data)
 

@@ -18,15 +18,15 @@ from chatbot.chat.ledger import parse_call
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import CHOICES
-from chatbot.stores.errors import StoreError, UnsafePath
+from chatbot.stores.errors import StoreError, StoreFailed, UnsafePath
 from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
-from chatbot.transfer.sync_place import NAME, FolderPlace, sealed
+from chatbot.transfer.sync_place import NAME, FolderPlace, ServerAnswer, sealed
 from tests.clock import Clock
 from tests.disk import ENDLESS, Put
 from tests.effort import by_day, rounds
 from tests.postgres import address
-from tests.transfer.sync_world import STORES, Machine, World
+from tests.transfer.sync_world import STORES, Beside, Machine, World
 
 Pair = tuple[Machine, Machine, Path]
 
@@ -183,6 +183,27 @@ async def test_an_older_copy_of_a_machine_learns_from_a_server_what_it_knew(pair
     assert "keeps bees" in _texts(place)
     await here.sync(place)
     assert "keeps bees" not in _texts(place)
+
+
+async def test_a_machine_keeps_its_name_if_a_sync_with_a_server_breaks_off(pair: Pair) -> None:
+    class BrokenOff(Beside):
+        def _answer(self, body: dict[str, Any]) -> ServerAnswer:
+            said = super()._answer(body)
+            if body["files"]:
+                raise StoreFailed("the line went dead")
+            return said
+
+    here, there, place = pair
+    await _remembered(here, "Ada keeps bees")
+    await here.sync(place)
+    await here.sync(there)
+    await _remembered(here, "Bo keeps goats")
+    async with here.opened() as memory:
+        with pytest.raises(StoreFailed, match="the line went dead"):
+            await sync(memory, BrokenOff(there), now=here.now)
+    await here.sync(there)
+    await here.sync(place)
+    assert len({path.parent for path in place.glob("*/*.gz")}) == 1
 
 
 async def test_what_one_side_superseded_or_forgot_is_so_on_both(pair: Pair) -> None:
