@@ -49,8 +49,6 @@ from chatbot.stores.records import check_text, check_time
 from chatbot.stores.row_events import Event, Kind, Outcome, PriorState
 
 _REPEATED = "the same was remembered before"
-_OF_SESSION = frozenset({"project", "sensitivity"})
-"""Fields that a session sets in all of its rows, forgotten ones, too."""
 _UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})
 """Events whose outcome has no row, because they create no version."""
 _MERGED = having(FIELDS, MERGED)
@@ -156,7 +154,7 @@ def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
 def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     old = row_events.visible(event.ids[0], view, known)
     _check_change(old, view)
-    if old.status == "deleted" and not event.fields.keys() <= _OF_SESSION:
+    if old.status == "deleted" and not event.fields.keys() <= {"project", "sensitivity"}:  # a session sets these
         raise ConflictingChange(f"{old.id} was forgotten: restore it first")
     row_events.check_fields(event)
     wanted = dict(event.fields)
@@ -179,8 +177,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     _check_writable(new, view)
     _check_update(old, new, view)
     if new.assistant_text and not old.assistant_text and (twin := _twin(new, view, known)) is not None:
-        added = structs.replace(event, row=new, fields={})
-        kept = [*_mentioned(added, new, twin, view, known), *_hidden(event, new, old, twin, known)]
+        kept = [*_mentioned(event, new, twin, view, known), *_hidden(event, new, old, twin, known)]
         return kept, Outcome("exact_dup", twin.id, _REPEATED)
     before, after = old.as_json(), new.as_json()
     derived = {"hash", "token_count"} - wanted.keys()
@@ -216,8 +213,7 @@ def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event]
     new = row_events.visible(event.by, view, known)
     old = row_events.visible(event.ids[0], view, known)
     _check_replaced(old, view)
-    kept = _superseding(event, old, new, known)
-    return [kept], Outcome("updated", event.ids[0])
+    return [_superseding(event, old, new, known)], Outcome("updated", event.ids[0])
 
 
 def _compressing(event: Event, row: Observation, view: View, known: PriorState) -> Event:
