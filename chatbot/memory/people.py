@@ -314,10 +314,11 @@ class Tasks(MemoryWrites):
         """Return the tasks of these statuses, by priority, then by due date, then oldest first."""
         bound = self.scope
         metadata = {"kind": KIND} if scope is None else {"kind": KIND, "scope": scope}
-        found: list[Task] = []
+        rows: list[Observation] = []
         for status in statuses:
             wanted = Filter(metadata=metadata | {"status": status}, project=project)
-            found += map(task_of, await bound.rows(wanted, view=bound.view(ask), ascending=True))
+            rows += await bound.rows(wanted, view=bound.view(ask))
+        found = [task_of(row) for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
         if surface is not None:
             found = [task for task in found if task.surface == surface]
         priorities = _WORDS["priority"]

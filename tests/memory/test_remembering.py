@@ -430,6 +430,9 @@ async def test_tasks_are_sorted_ticked_off_and_surface(memories: Memory) -> None
     await memories.update_task(high.id, status="completed", note="done")
     assert [task.id for task in await memories.tasks(statuses=["completed"])] == [high.id]
     assert (await memories.update_task(soon.id, due="")).due == ""
+    await memories.update_task(low.id, status="in_progress")
+    await memories.add_task("low, too", priority="low")
+    assert [task.title for task in await memories.tasks()][-2:] == ["low", "low, too"]
     note = await memories.remember("no task")
     for wrong in (UNKNOWN, note.id):
         with pytest.raises(UnknownObservation):
