@@ -183,15 +183,16 @@ async def run_sync(args: argparse.Namespace) -> Exit:
     if not places:
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
     reports = []
-    async with setup.open_memory(observations=setup.observation_store()) as memory:
-        for text in places:
-            place = await asyncio.to_thread(_place, text, setup, memory, asks=args.passphrase)
-            with progress(f"syncing with {text}", waits=True) as told:
-                reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=told))
-    if args.json:
-        say_json(reports)
-    else:
-        for report in reports:
+    try:
+        async with setup.open_memory(observations=setup.observation_store()) as memory:
+            for text in places:
+                place = await asyncio.to_thread(_place, text, setup, memory, asks=args.passphrase)
+                with progress(f"syncing with {text}", waits=True) as told:
+                    reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=told))
+    finally:  # a failure hides nothing of what was done before
+        if args.json and reports:
+            say_json(reports)
+        for report in () if args.json else reports:
             _show_sync(report, is_sealed=args.passphrase)
     return Exit.FAILED if any(report.aside for report in reports) else Exit.OK
 

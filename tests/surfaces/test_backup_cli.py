@@ -148,6 +148,17 @@ def test_two_identities_sync_through_the_places_of_the_configuration(monkeypatch
     assert ok("sync", "--dry-run", "-i", "bo") == "would give 1 change of memory\n"
     ok("sync", "-i", "bo")
     assert ok("sync", "place") == "took 1 change of memory\n"
+    ok("memory", "add", "Ada keeps hens")
+    Path("config.toml").write_text(CONFIG.replace('["place"]', '["place", "nowhere"]'))
+    done = run("sync")
+    assert (done.returncode != 0, done.stdout) == (True, "gave 1 change of memory\n"), "it was done before the failure"
+
+
+def test_an_import_that_fails_says_what_was_imported_before() -> None:
+    ok("memory", "export", "--output", "bees.jsonl")
+    done = run("sessions", "import", "bees.jsonl", "missing.jsonl", "-i", "bo")
+    assert done.returncode != 0
+    assert "bees.jsonl: " in done.stdout
 
 
 def _first_bytes(listener: socket.socket) -> bytes:

@@ -95,7 +95,7 @@ def test_facts_are_kept_when_asked_for_and_the_bill_says_what_it_took() -> None:
     _configure(REPLIES["valid"])
     done = json.loads(command.run("memory", "extract", "-", "--add", "--json", stdin=b"Sam moved to Porto.").stdout)
     assert [fact["outcome"] for fact in done["facts"]] == ["added", "added"]
-    assert done["calls"] == 1
+    assert (done["calls"], done["cost_usd"], done["calls_of_unknown_cost"]) == (1, 0, 0)
     listed = json.loads(command.run("memory", "list", "--json").stdout)
     assert {row["title"] for row in listed} == {"Sam lives in Porto", "Sam's locker has the number 4711"}
     assert {row.get("visibility", "private") for row in listed} == {"private"}

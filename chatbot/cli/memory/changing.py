@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from chatbot.chat.calls import Calls
-from chatbot.chat.ledger import Ledger, cost_text
+from chatbot.chat.ledger import Ledger, bill_of, cost_text
 from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.memory.results import show, show_changed
@@ -245,9 +245,10 @@ async def _kept(run: VerbRun, calls: Calls, extracted: FactList) -> Sequence[Fac
 
 
 def _show_facts(run: VerbRun, facts: Sequence[dict[str, Any]], dropped: Sequence[dict[str, str]], calls: Calls) -> None:
-    cost_usd = sum(call.usage.cost_usd or 0 for call in calls.made)
+    bill = bill_of(calls.made)
     if run.args.json:
-        say_json({"facts": facts, "dropped": dropped, "calls": len(calls.made), "cost_usd": cost_usd})
+        cost = {"cost_usd": bill.cost_usd, "calls_of_unknown_cost": bill.calls_of_unknown_cost}
+        say_json({"facts": facts, "dropped": dropped, "calls": bill.calls, **cost})
         return
     for each in dropped:
         warn(f"left out ({each['reason']}): {each['content']}")
@@ -255,7 +256,8 @@ def _show_facts(run: VerbRun, facts: Sequence[dict[str, Any]], dropped: Sequence
         say_table(("type", "became", "subject", "fact"), map(_row, facts))
     else:
         say("the model found no facts")
-    say(f"{len(calls.made)} model calls · {cost_text(cost_usd)}")
+    cost_known = not bill.calls_of_unknown_cost
+    say(f"{how_many(bill.calls, 'model call')} · {cost_text(bill.cost_usd, is_known=cost_known)}")
 
 
 def _row(fact: dict[str, Any]) -> list[str]:

@@ -58,26 +58,27 @@ async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
     setup, args, beside = run.setup, run.args, run.setup.settings.plugins_beside
     reports = []
-    for path in args.paths:
-        with progress(f"importing {path.name}") as told:
-            importer = Importer(
-                run.system,
-                agent=setup.agent,
-                agents={name: agent.memory for name, agent in setup.config.agents.items()},
-                sensitivity=args.sensitivity,
-                trust=args.trust,
-                include_purged=args.include_purged,
-                remembers=setup.observations is not None,
-                gate=exchange_gate(setup.config, setup.agent, beside=beside) if args.exchanges else None,
-                dry_run=args.dry_run,
-                progress=told,
-            )
-            reports.append(await importer.run(open_source(path.expanduser())))
-    if args.json:
-        say_json(reports)
-        return
-    for report in reports:
-        _say_report(report)
+    try:
+        for path in args.paths:
+            with progress(f"importing {path.name}") as told:
+                importer = Importer(
+                    run.system,
+                    agent=setup.agent,
+                    agents={name: agent.memory for name, agent in setup.config.agents.items()},
+                    sensitivity=args.sensitivity,
+                    trust=args.trust,
+                    include_purged=args.include_purged,
+                    remembers=setup.observations is not None,
+                    gate=exchange_gate(setup.config, setup.agent, beside=beside) if args.exchanges else None,
+                    dry_run=args.dry_run,
+                    progress=told,
+                )
+                reports.append(await importer.run(open_source(path.expanduser())))
+    finally:  # a failure hides nothing of what was done before
+        if args.json and reports:
+            say_json(reports)
+        for report in () if args.json else reports:
+            _say_report(report)
 
 
 async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
