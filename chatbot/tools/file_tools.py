@@ -120,17 +120,20 @@ class WorkFolder:
         self, text: Annotated[str, Field(min_length=1, max_length=200)], folder: FolderPath = ""
     ) -> dict[str, Any]:
         """Find lines that contain a text, whatever the case."""
-        found = await asyncio.to_thread(self._search, text, folder)
-        return _answer(lines=found[:_MOST_FOUND], **_left_out(len(found) - _MOST_FOUND))
+        found, files = await asyncio.to_thread(self._search, text, folder)
+        cut = {"searched": f"only the first {files:,} files"} if files == MOST_FILES else {}
+        return _answer(lines=found[:_MOST_FOUND], **_left_out(len(found) - _MOST_FOUND), **cut)
 
     async def files_write(self, path: FilePath, text: str) -> dict[str, Any]:
         """Write a text file, in place of one of that name."""
         was_there = await asyncio.to_thread(self.write, path, text)
         return _answer(path=path, outcome="replaced" if was_there else "created", characters=len(text))
 
-    def _search(self, text: str, folder: str) -> list[str]:
-        wanted, found = text.casefold(), list[str]()
+    def _search(self, text: str, folder: str) -> tuple[list[str], int]:
+        """Return the lines that hold a text, and how many files were searched."""
+        wanted, found, files = text.casefold(), list[str](), 0
         for path in self.files(folder):
+            files += 1
             try:
                 lines = self.read(path).splitlines()
             except ToolError:  # it is no text, or too large
@@ -139,7 +142,7 @@ class WorkFolder:
             found += [f"{path}:{at}: {redact(line)[0][:_LONGEST_LINE]}" for at, line in hits]
             if len(found) > _MOST_FOUND:
                 break
-        return found
+        return found, files
 
     def _split(self, path: str) -> tuple[list[str], str]:
         parts = _parts(path)

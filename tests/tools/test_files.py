@@ -56,6 +56,13 @@ async def test_files_are_listed_read_searched_and_written(root: Path) -> None:
     assert not list(root.rglob("*.tmp"))
 
 
+async def test_a_search_says_so_if_it_stops_before_the_last_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatbot.tools.file_tools.MOST_FILES", 1)
+    assert (await _use(root, "files_search", text="tea"))["searched"] == "only the first 1 files"
+    monkeypatch.setattr("chatbot.tools.file_tools.MOST_FILES", 2)
+    assert "searched" not in await _use(root, "files_search", text="tea")
+
+
 @pytest.mark.parametrize(
     "path",
     [
