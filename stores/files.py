@@ -156,10 +156,7 @@ class Folder:
         os.close(self._descriptor)
 
     def read(self, name: str, start: int = 0, end: int | None = None, *, may_be_linked: bool = False) -> bytes:
-        """Read the file from `start` to `end`, or to its end. Raises `FileNotFoundError`.
-
-        With `may_be_linked` hard links are read as well: only for content that is not trusted anyway.
-        """
+        """Read the file from `start` to `end`, a hard link only if it `may_be_linked`. Raises `FileNotFoundError`."""
         with self._file(name, os.O_RDONLY, may_be_linked=may_be_linked) as file:
             return read_between(file.descriptor, start, end, name)
 
