@@ -98,9 +98,9 @@ def offered(context: ToolContext) -> list[Tool]:
 
 _EFFECTS = {
     "reads": Effect(reads_only=True, destroys=False, repeats_safely=True, reaches_out=False),
-    "adds": Effect(destroys=False, reaches_out=False),
-    "changes": Effect(repeats_safely=True, reaches_out=False),
-    "destroys": Effect(repeats_safely=True, reaches_out=False),
+    "adds": Effect(reads_only=False, destroys=False, reaches_out=False),
+    "changes": Effect(reads_only=False, repeats_safely=True, reaches_out=False),
+    "destroys": Effect(reads_only=False, repeats_safely=True, reaches_out=False),
 }
 
 
@@ -162,7 +162,7 @@ class OperationTool(Tool):
 class OtherTools(Tool):
     """One tool to call all that have no schema in prompts: a schema each would take most of a small window."""
 
-    effect = Effect(reaches_out=False)
+    effect = Effect(reads_only=False, reaches_out=False)
 
     def __init__(self, tools: Sequence[OperationTool]) -> None:
         self._tools = {tool.spec.name: tool for tool in tools}

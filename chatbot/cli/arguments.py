@@ -78,10 +78,11 @@ def _first_word(argv: Sequence[str]) -> int:
 
 
 def _action_in(words: Sequence[str] | None) -> str | None:
-    """Return the action behind the first word; None if there is none, or help is asked for."""
+    """Return the action behind the first word; None if there is none, or options before it may have other values."""
     behind = (words or ())[1:]
     first = _first_word(behind)
-    return None if {"-h", "--help"} & {*behind[:first]} or first == len(behind) else behind[first]
+    is_plain = all(each in _WITH_VALUE or not each.startswith("-") for each in behind[:first])
+    return behind[first] if is_plain and first < len(behind) else None
 
 
 _DEFAULTS = {

@@ -309,7 +309,7 @@ def _listed(tool: Tool, operation: Operation) -> types.Tool:
         input_schema=tool.spec.parameters,
         output_schema=answer_schema(operation),
         annotations=types.ToolAnnotations(
-            read_only_hint=effect.reads_only,
+            read_only_hint=bool(effect.reads_only),
             destructive_hint=effect.destroys,
             idempotent_hint=effect.repeats_safely,
             open_world_hint=effect.reaches_out,

@@ -42,7 +42,7 @@ _MOST_LISTED = 500
 _MOST_FOUND = 50
 _LONGEST_LINE = 300
 _READS = Effect(reads_only=True, destroys=False, repeats_safely=True, reaches_out=False)
-_WRITES = Effect(destroys=True, repeats_safely=True, reaches_out=False)
+_WRITES = Effect(reads_only=False, repeats_safely=True, reaches_out=False)
 
 FilePath = Annotated[str, Field(description="path within the folder", min_length=1, max_length=1_000)]
 FolderPath = Annotated[str, Field(description="folder within it; empty: all of it", max_length=1_000)]

@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 class Effect(Struct, frozen=True):
     """Effect of a call, in the terms of the Model Context Protocol. The defaults assume the worst."""
 
-    reads_only: bool = False
-    """Changes nothing."""
+    reads_only: bool | None = None
+    """Changes nothing; None if that is not declared."""
     destroys: bool = True
     """May change or delete existing data, not only add."""
     repeats_safely: bool = False
@@ -41,8 +41,8 @@ class Effect(Struct, frozen=True):
 
     @property
     def writes(self) -> bool | None:
-        """Return whether a tool declares that it changes something; None if it declares nothing."""
-        return None if self == Effect() else not self.reads_only
+        """Return whether a tool declares that it changes something; None if it declares neither."""
+        return None if self.reads_only is None else not self.reads_only
 
 
 class Tool(ABC):

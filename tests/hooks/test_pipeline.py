@@ -126,7 +126,7 @@ async def run_tests() -> str:
 
 TOOLS = (
     FunctionTool(read_file, Effect(reads_only=True)),
-    FunctionTool(write_file, Effect(reaches_out=False)),
+    FunctionTool(write_file, Effect(reads_only=False)),
     FunctionTool(run_tests),
 )
 

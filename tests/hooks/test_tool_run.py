@@ -28,7 +28,8 @@ def ran(
 
 
 @pytest.mark.parametrize(
-    ("effect", "writes"), [(Effect(), None), (Effect(reads_only=True), False), (Effect(destroys=False), True)]
+    ("effect", "writes"),
+    [(Effect(destroys=False), None), (Effect(reads_only=True), False), (Effect(reads_only=False), True)],
 )
 def test_a_run_changed_something_if_its_tool_declares_it_and_it_worked(effect: Effect, *, writes: bool | None) -> None:
     assert effect.writes is writes

@@ -10,6 +10,7 @@ open a session: that of another user is treated as missing.
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ _ID_LENGTH = 32
 _LONGEST_RUN = 64
 """Number of the user's last messages by which a session is recognized."""
 _MOST_COMPARED = 8
+_HEADING = re.compile(r"\s*#+ ")
 NEW = "new"
 """Value that begins a new session."""
 
@@ -128,7 +130,7 @@ class Ask:
         the conversation is remembered already.
         """
         said = [each.content for each in self.said if each.content]
-        if len(said) != 1 or not said[0].lstrip().startswith("#"):
+        if len(said) != 1 or not _HEADING.match(said[0]):
             return False
         return 0 <= said[0].find("<chat_history>") < said[0].rfind("</chat_history>")
 
@@ -325,7 +327,7 @@ async def _from(
     if not kept or _digest_of(kept[-1][1]) != run[-1].user:
         return None
     reply = kept[-1][2]
-    if answered is not None and not (answered and reply and (answered in reply or reply in answered)):
+    if answered is not None and not {*answered.split("\n\n")} & {*reply.split("\n\n")} - {""}:
         return None
     return await access.fork(session.id, at=sum(size for size, *_ in kept))
 

@@ -96,7 +96,7 @@ def _function_name(name: str) -> str:
 
 
 def _id_in(value: object) -> object:
-    return value.get("id", value) if isinstance(value, dict) else value
+    return value["id"] if isinstance(value, dict) and isinstance(value.get("id"), str) else value
 
 
 def _stops(value: object) -> object:
@@ -113,6 +113,12 @@ Penalty = Annotated[Number, Field(ge=-2, le=2)]
 FunctionName = Annotated[
     str, WithJsonSchema({"type": "string", "pattern": _NAME.pattern}), AfterValidator(_function_name)
 ]
+
+
+class Conversation(Lenient):
+    """The conversation of a response, by its id."""
+
+    id: str
 
 
 class TextPart(Lenient):
@@ -314,7 +320,7 @@ class Asking(IdentityRequest):
     session_id: str | None = None
     """Answer in this session: its memory and transcript replace all messages before the last; `new` begins a session.
     The header `X-Chatbot-Session` does the same."""
-    conversation: Annotated[str | None, BeforeValidator(_id_in)] = None
+    conversation: Annotated[str | None, BeforeValidator(_id_in, str | Conversation | None)] = None
     """The same as `session_id`, also as `{"id": …}`."""
     previous_response_id: str | None = None
     """Continue after that response: in its session, or in a fork if the session has continued since."""

@@ -55,7 +55,8 @@ class RemoteTool(Tool):
             clean(said)[:LONGEST_DESCRIPTION],
             {"properties": {}, **_described(listed.input_schema, clean), "type": "object"},
         )
-        self.effect = _effect_of(listed)  # as the server declares it: a label of what is remembered, never a consent
+        if listed.annotations is not None:  # a label of what is remembered, never a consent
+            self.effect = Effect(reads_only=listed.annotations.read_only_hint)
         self.asks_first = not _is_trusted(listed, settings)
         self.timeout_s = settings.timeout_s + settings.start_timeout_s + 1  # the server's own limits come first
 
@@ -96,18 +97,6 @@ def _offered_name(server: str, name: str, clean: Clean) -> str:
         return wanted
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{wanted[: _LONGEST_NAME - 9]}_{digest}"
-
-
-def _effect_of(listed: Listed) -> Effect:
-    said = listed.annotations
-    if said is None:
-        return Effect()
-    return Effect(
-        reads_only=said.read_only_hint is True,
-        destroys=said.destructive_hint is not False,
-        repeats_safely=said.idempotent_hint is True,
-        reaches_out=said.open_world_hint is not False,
-    )
 
 
 def _is_trusted(listed: Listed, settings: McpServerSettings) -> bool:
