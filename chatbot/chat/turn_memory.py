@@ -55,7 +55,7 @@ _ANYONE = Disclosure()
 _CLASSES: tuple[Sensitivity, ...] = ("public", "private", "secret")
 """Sensitivities that may be asked for."""
 _NEEDLESS = -1.5
-"""Score of the head `needs_memory` below which memory is not searched: no evidence is strong enough there."""
+"""Score of the head `needs_memory` below which memory is not searched, although a row could be strong enough."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists besides the chosen ones."""
 
@@ -236,7 +236,7 @@ class TurnMemory:
         """Return the judgement of a message, made once; None without a judge."""
         text, meaning = without_blocks(text), self._memory.scope.meaning
         if meaning is not None and text != self._judgement[0]:
-            self._judgement = text, (await meaning.judge([text]))[0]
+            self._judgement = text, (await meaning.judge([text], sentences=True))[0]
         return None if meaning is None else self._judgement[1]
 
     async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:

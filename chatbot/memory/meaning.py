@@ -156,13 +156,14 @@ class Meaning(AsyncResource):
         made = await self._made(texts, self._asked)
         return [made.get(text, []) for text in texts]
 
-    async def judge(self, texts: Sequence[str]) -> list[Judgement | None]:
+    async def judge(self, texts: Sequence[str], *, sentences: bool = False) -> list[Judgement | None]:
         """Judge each text; None for one without words, and for all if nothing can judge now.
 
-        A text states something if it does as a whole, or more likely than not one of its few sentences, for a statement
-        is often made by the way in a request.
+        With `sentences` a text also states something if one of its few sentences does, more likely than not: a
+        statement is often made by the way in a request.
         """
-        parts = {text: found if len(found := _sentences(text)) <= _MOST_JUDGED else [] for text in texts}
+        parts = {text: _sentences(text) if sentences else [] for text in texts}
+        parts = {text: found if len(found) <= _MOST_JUDGED else [] for text, found in parts.items()}
         every = [*texts, *(part for found in parts.values() for part in found)]
         made = await self._made(every, lambda asked: self._in_batches(asked, self._judged))
         return [_stating(made.get(text), [made.get(part) for part in parts[text]]) for text in texts]

@@ -140,7 +140,7 @@ class StandingQuestions(Profiles):
     async def _stated(self, rows: Sequence[Observation]) -> list[Observation]:
         """Return the rows that are judged to state something, or all without a judge."""
         meaning = self.scope.meaning
-        judged = await meaning.judge([row.headline for row in rows]) if meaning is not None else ()
+        judged = await meaning.judge([row.headline for row in rows], sentences=True) if meaning is not None else ()
         return [row for row, found in zip_longest(rows, judged) if found is None or found.states_something]
 
     def _is_said(self, row: Observation) -> bool:

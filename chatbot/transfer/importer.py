@@ -186,7 +186,9 @@ class Importer:
         exchanges = [each for each in exchanges_in(entries) if each.last > beyond]
         meaning = self.memory.memory(self.agent).scope.meaning
         texts = [without_blocks(each.text) for each in exchanges]
-        judgements: Sequence[Judgement | None] = await meaning.judge(texts) if meaning else [None] * len(texts)
+        judgements: Sequence[Judgement | None] = (
+            await meaning.judge(texts, sentences=True) if meaning else [None] * len(texts)
+        )
         items = [
             MemoryItem(f"{key}#{each.number}", replace(draft, visibility=visibility))
             for each, judged in zip(exchanges, judgements, strict=True)

@@ -314,7 +314,7 @@ async def _from(
     """Return the session if it ends with the run, or a fork up to the end of the run; None if neither can be.
 
     If other sessions have the run, too, `answered` is the last reply as the client sent it: then a fork is returned,
-    only of a session with that reply.
+    only of a session with that reply, of which a client may leave out the beginning.
     """
     session = await access.session(record.id)
     noted, known = _noted(record)
@@ -327,7 +327,7 @@ async def _from(
     if not kept or _digest_of(kept[-1][1]) != run[-1].user:
         return None
     reply = kept[-1][2]
-    if answered is not None and not {*answered.split("\n\n")} & {*reply.split("\n\n")} - {""}:
+    if answered is not None and not (answered and reply and (answered.endswith(reply) or reply.endswith(answered))):
         return None
     return await access.fork(session.id, at=sum(size for size, *_ in kept))
 
