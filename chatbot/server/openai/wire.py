@@ -115,7 +115,7 @@ FunctionName = Annotated[
 ]
 
 
-class Conversation(Lenient):
+class ConversationId(Lenient):
     """The conversation of a response, by its id."""
 
     id: str
@@ -320,7 +320,7 @@ class Asking(IdentityRequest):
     session_id: str | None = None
     """Answer in this session: its memory and transcript replace all messages before the last; `new` begins a session.
     The header `X-Chatbot-Session` does the same."""
-    conversation: Annotated[str | None, BeforeValidator(_id_in, str | Conversation | None)] = None
+    conversation: Annotated[str | None, BeforeValidator(_id_in, str | ConversationId | None)] = None
     """The same as `session_id`, also as `{"id": …}`."""
     previous_response_id: str | None = None
     """Continue after that response: in its session, or in a fork if the session has continued since."""
