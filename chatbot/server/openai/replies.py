@@ -67,7 +67,7 @@ class PendingReply:
         told: Callable[[AsyncGenerator[Delta, None]], AsyncGenerator[bytes, None]],
         failed: Callable[[Problem], bytes],
     ) -> sse.EventStream:
-        """Yield the reply as events: `told` makes them from its deltas, `failed` from an error midway.
+        """Return the reply as events: `told` makes them from its deltas, `failed` from an error midway.
 
         An error before the first delta is raised, as it has an HTTP status.
         """
