@@ -275,10 +275,11 @@ class Meaning(AsyncResource):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_GAPS_S):
                         await self.embed_missing(most=_GAPS)
-            new = [text for text in texts if text not in self._asked_before]
-            made = await self._in_batches(new, self._embedded)
-            vectors = self._asked_before | dict(zip(new, made, strict=True))
-            self._asked_before = dict([*vectors.items()][-_MOST_ASKED:])
+            known = self._asked_before  # other questions may replace it meanwhile
+            new = [text for text in texts if text not in known]
+            made = dict(zip(new, await self._in_batches(new, self._embedded), strict=True))
+            self._asked_before = dict([*(self._asked_before | made).items()][-_MOST_ASKED:])
+            vectors = known | made
             return [vectors[text] for text in texts]
         finally:
             self._asking -= 1

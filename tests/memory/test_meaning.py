@@ -166,6 +166,21 @@ async def test_several_texts_are_one_call_and_the_best_of_them_counts(store: Obs
         assert await similar(meaning, OWNER, ["", "  "]) == {}
 
 
+async def test_a_question_asked_before_is_known_though_many_others_are_asked_meanwhile(store: ObservationStore) -> None:
+    embedder = LetterEmbedder()
+    async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store) as meaning:
+        await meaning.questions_of(["a"])
+        slow = embedder.gate = asyncio.Event()
+        embedder.asked.clear()
+        both = asyncio.create_task(meaning.questions_of(["a", "b"]))
+        await embedder.asked.wait()
+        embedder.gate = asyncio.Event()
+        embedder.gate.set()
+        await meaning.questions_of([f"c{number}" for number in range(64)])
+        slow.set()
+        assert len(await both) == 2
+
+
 async def test_what_is_delicate_is_not_sent_away(store: ObservationStore) -> None:
     rows = [note(0, "open"), note(1, "shy", sensitivity="private"), note(2, "hidden", sensitivity="secret")]
     rows.append(note(3, "unknown", sensitivity="unknown"))
