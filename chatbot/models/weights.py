@@ -239,9 +239,12 @@ def _folder() -> Path:
 
 def _install(arguments: list[str], name: str) -> None:
     for command in _installers():
-        done = subprocess.run(  # noqa: S603 - our own arguments
-            [*command, *arguments], capture_output=True, text=True, timeout=_LIMIT_S, check=False
-        )
+        try:
+            done = subprocess.run(  # noqa: S603 - our own arguments
+                [*command, *arguments], capture_output=True, text=True, timeout=_LIMIT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise MissingModel(f"the weights of {name} could not be fetched within {_LIMIT_S:g} s") from None
         if done.returncode == 0:
             return
         raise MissingModel(f"the weights of {name} could not be fetched: {_last_line(done.stderr)}")
