@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -334,9 +334,10 @@ class MemorySystem(SessionOpening):
         with self._opening_stores:
             stores = list(self._stores.values())
             self._stores.clear()
-        for store in stores:
-            await store.aclose()
-        await self._catalog.aclose()
+        async with AsyncExitStack() as closing:  # one that fails leaves no other open
+            closing.push_async_callback(self._catalog.aclose)
+            for store in stores:
+                closing.push_async_callback(store.aclose)
 
 
 def is_same(left: TranscriptEntry, right: TranscriptEntry) -> bool:
