@@ -295,13 +295,14 @@ class _Sizes:
             for system, loop in list(self.open.items()):
                 try:
                     stats = asyncio.run_coroutine_threadsafe(_stats(system), loop).result(_PATIENCE_S)
+                    sizes = system.backend.sizes()
                 except Exception as error:  # noqa: BLE001 - a plug-in, or a loop that has ended: the others still count
                     logger.info("one memory could not be measured: %s", type(error).__name__)
                     continue
                 if stats is not None:
                     rows.update(stats.by_status)
                     taken.update({"observations": stats.journal_bytes or 0, "cache": stats.cache_bytes or 0})
-                taken.update(system.backend.sizes())
+                taken.update(sizes)
             self._rows, self._bytes = rows, taken
 
 

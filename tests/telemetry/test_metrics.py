@@ -96,6 +96,15 @@ async def test_sizes_are_those_of_the_files_and_of_the_gate(watched: Watched, ta
     assert value_in(text, "chatbot_memory_storage_bytes", {"chatbot_part": "sessions"}) == kept
 
 
+async def test_a_memory_that_cannot_be_measured_hides_no_other(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()) as (broken, _), talking(ScriptedModel(), identity="eve") as (_, session):
+        await session.memory.remember("tea")
+        assert broken.memory.home is not None
+        (broken.memory.home / "sessions" / "endless").symlink_to("x" * 300)
+        text = await asyncio.to_thread(watched.text)
+    assert value_in(text, "chatbot_memory_rows", {"chatbot_status": "active"}) == 1
+
+
 async def test_what_maintenance_does_is_counted_unless_it_is_dry(watched: Watched, talking: Talking) -> None:
     settings = '[maintenance]\ncompression_min_age_days = 0\nrules = [{types = ["note"], max_rows = 2}]\n'
     async with talking(ScriptedModel(), settings) as (runtime, session):
