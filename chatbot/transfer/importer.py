@@ -28,6 +28,7 @@ from typing import Any
 from msgspec import structs
 
 from chatbot.embedding import Judgement
+from chatbot.errors import SessionError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.episode import EXCHANGE, exchange_draft, exchanges_in
 from chatbot.memory.erasure import FROM, HASH, KEY, Mark, marks_of, marks_of_fact
@@ -138,7 +139,7 @@ class Importer:
                 if self.progress:
                     self.progress(done, total)
             await self._flush()
-        except StoreError as error:
+        except (SessionError, StoreError) as error:
             if not self.dry_run and (told := self._report.told()):
                 error.args = (f"{error}. {told} had been imported: import it again to continue",)
             raise
