@@ -121,7 +121,8 @@ def _exports(path: Path, *, is_zip: bool) -> list[_Member]:
 def _notes(path: Path) -> Items:
     """Yield the notes of a file, or of all files in a folder, where links and hidden folders are not followed."""
     is_folder = path.is_dir()
-    for file in _markdown_files(path) if is_folder else [path]:
+    unread: list[OSError] = []
+    for file in _markdown_files(path, unread) if is_folder else [path]:
         name = _as_text(file.relative_to(path if is_folder else path.parent))
         try:
             if is_folder and file.is_symlink():
@@ -133,6 +134,8 @@ def _notes(path: Path) -> Items:
                 yield from formats.read_markdown(decoded(file.read_bytes(), name), where)
         except (StoreError, OSError) as error:
             yield Skip(name, str(error))
+    for failed in unread:
+        yield Skip(_as_text(Path(failed.filename).relative_to(path)), f"cannot be read: {failed.strerror}")
 
 
 def _as_text(path: Path) -> str:
@@ -154,9 +157,10 @@ def _recognised(text: str, path: Path) -> str:
     raise InvalidValue(f"{path} is neither a bundle, an export of ChatGPT or Claude, nor Markdown")
 
 
-def _markdown_files(root: Path) -> Iterator[Path]:
+def _markdown_files(root: Path, unread: list[OSError]) -> Iterator[Path]:
+    """Yield the Markdown files below a folder; `unread` gets the error of each folder that cannot be read."""
     found = 0
-    for folder, folders, names in os.walk(root):
+    for folder, folders, names in os.walk(root, onerror=unread.append):
         if len(Path(folder).relative_to(root).parts) > MOST_LEVELS:
             raise InvalidValue(f"{root} has over {MOST_LEVELS} levels of folders: check that it is the right folder")
         folders[:] = sorted(name for name in folders if not name.startswith("."))

@@ -1,6 +1,7 @@
 """Files from elsewhere, as they are written and as they are not: parsers give values, or say what is wrong."""
 
 import json
+import os
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -274,3 +275,15 @@ def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
     items = list(open_source(folder).items())
     assert [item.draft.narrative for item in items if isinstance(item, MemoryItem)] == ["@../secret.txt says more"]
     assert {item.what for item in items if isinstance(item, Skip)} == {"link.md", "binary.md"}
+
+
+def test_a_folder_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "good.md").write_text("said", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(20):  # until the path is longer than the system allows
+        Path("d" * 250).mkdir()
+        os.chdir("d" * 250)
+    [good, skipped] = open_source(tmp_path).items()
+    assert isinstance(good, MemoryItem)
+    assert isinstance(skipped, Skip)
+    assert skipped.why == "cannot be read: File name too long"
