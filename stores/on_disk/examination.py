@@ -54,9 +54,9 @@ def exposed(paths: Iterable[Path]) -> Iterator[Flaw]:
 
 def unwritable(path: Path) -> OSError | None:
     """Return why nothing can be written below `path`, tried in the nearest folder that exists; leaves no trace."""
-    folder = next(each for each in (path, *path.absolute().parents) if each.exists())
-    before = folder.stat()
     try:
+        folder = next(each for each in (path, *path.absolute().parents) if each.exists())
+        before = folder.stat()
         Path(tempfile.mkdtemp(prefix=".doctor-", suffix=".tmp", dir=folder)).rmdir()
         os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
     except OSError as error:

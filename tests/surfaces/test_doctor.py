@@ -436,6 +436,7 @@ def test_a_plug_in_store_is_opened_and_asked(store: str, state: str, words: str,
 
 CANNOT_WORK = [
     ('[memory.observations]\ncache = "/proc/nope"', "places", "/proc/nope is not writable"),
+    (f'[memory.observations]\ncache = "/{"x" * 300}"', "places", "(File name too long)"),
     ('identities = "/proc/nope"', "places", "/proc/nope/ada/memory is not writable"),
     ('[embedding]\nmodel = "openai/text-embedding-3-small"', "embedder", "or set OPENAI_API_KEY"),
     ('[embedding]\nmodel = "nosuch"', "embedder", "no provider is known"),
