@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
-from chatbot.errors import SessionNotFound
+from chatbot.errors import SessionExpired, SessionNotFound
 from chatbot.memory.erasure import Target, erase, erasure
 from chatbot.memory.session_catalog import SessionFilter
 from chatbot.memory.system import MemorySystem
@@ -74,16 +74,17 @@ async def projects_in(memory: MemorySystem) -> list[Project]:
 async def rename_project(memory: MemorySystem, name: str, new: str) -> ProjectContent:
     """Move everything of a project to a new or existing one; an empty name takes it out of projects.
 
-    Can be repeated after a kill midway. Raises `UnknownProject` for an empty project.
+    Expired sessions stay. Can be repeated after a kill midway. Raises `UnknownProject` for an empty project.
     """
     new = memory.caller.narrowed(project=new).project or ""
-    moved = 0
-    records = await sessions_of(memory, name)
-    for record in records:
-        moved += await (await memory.load_session(record.id, any_agent=True)).move(new)
+    moved = sessions = 0
+    for record in await sessions_of(memory, name):
+        with suppress(SessionExpired, SessionNotFound):
+            moved += await (await memory.load_session(record.id, any_agent=True)).move(new)
+            sessions += 1
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         moved += await memory.memory().move(new, project=name)
-    return _checked(name, ProjectContent(moved, len(records)))
+    return _checked(name, ProjectContent(moved, sessions))
 
 
 async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = False) -> ProjectContent:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -18,6 +19,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import AccessDenied, UnknownProject
 from chatbot.tools import Toolbox
+from tests.clock import Clock
 from tests.command import run
 from tests.postgres import address
 from tests.servers.http_server import serving
@@ -116,6 +118,20 @@ async def test_a_project_is_moved_renamed_exported_and_erased(memory: MemorySyst
     assert [each.id for each in await memory.list_sessions()] == [none.id]
     with pytest.raises(UnknownProject, match="nothing belongs"):
         await erase_project(memory, "home")
+
+
+async def test_a_project_is_renamed_although_one_of_its_sessions_has_expired(memory_home: Path) -> None:
+    clock = Clock()
+    async with MemorySystem(memory_home, ttl=timedelta(days=10), clock=clock) as memory:
+        await _session(memory, "house")
+        clock.move(days=11)
+        kept = [await _session(memory, "house") for _ in range(2)]
+        await kept[0].memory.remember(BOILER)
+        moved = await rename_project(memory, "house", "home")
+        assert (moved.sessions, moved.memories) == (2, 1)
+        assert {each.project for each in await memory.list_sessions()} == {"home"}
+        with pytest.raises(UnknownProject):
+            await rename_project(memory, "house", "home")
 
 
 async def test_what_another_process_moves_or_marks_is_so_in_the_next_turn(memory: MemorySystem) -> None:
