@@ -18,6 +18,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from chatbot.attachments import DOCX, ODT, Link, extract, is_image, named, readable, split, with_links
 from chatbot.attachments.read import LARGEST, Upload, media_type, read
+from chatbot.chat.attached import inlined
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.governor import FILE, TOKEN
@@ -264,6 +265,15 @@ def test_a_long_document_of_any_script_is_cut_at_the_same_number_of_characters()
     found = read(Upload("long.docx", docx("<w:p/><w:p><w:r><w:t>" + "щ" * extract.LONGEST_TEXT + "</w:t></w:r></w:p>")))
     assert found.is_cut
     assert found.text == "щ" * (extract.LONGEST_TEXT - 1)
+
+
+async def test_a_model_is_told_what_was_left_out_of_the_file_of_a_client() -> None:
+    data = base64.b64encode(f"The key is {KEY}".encode().ljust(extract.LONGEST_TEXT + 1, b".")).decode()
+    file = File("long.txt", f"data:text/plain;base64,{data}")
+    [shown, _] = await inlined([Message("user", "Read it", parts=("Read it", file))])
+    head = shown.content[:400]
+    assert "The file is too long: these are only its first" in head
+    assert "What looks like a secret was taken out: " in head
 
 
 def _encrypted() -> bytes:
