@@ -54,14 +54,13 @@ def own_file(path: Path | None) -> Path:
 def place_of(key: str) -> Place:
     """Split a dotted key such as `providers."my.box".api_base`. Raises `ConfigError`."""
     try:
-        table = tomllib.loads(f"{key} = 0")
+        value: Any = tomllib.loads(f"{key} = 0")
+        place: list[str] = []
+        while isinstance(value, dict):
+            [(part, value)] = value.items()
+            place.append(part)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{key!r:.80} is not a setting: write it like model.name") from error
-    place = []
-    value: Any = table
-    while isinstance(value, dict):
-        [(part, value)] = value.items()
-        place.append(part)
     return tuple(place)
 
 
@@ -91,7 +90,7 @@ def unset(path: Path, key: str) -> str:
     document, place = _document(path), place_of(key)
     table: Any = document
     for part in place[:-1]:
-        table = table.get(part, {})
+        table = table.get(part) if isinstance(table, dict) else None
     if not isinstance(table, dict) or place[-1] not in table:
         raise ConfigError(f"{path} does not set {key}: nothing was changed", at=path)
     del table[place[-1]]
@@ -104,7 +103,9 @@ def replace_text(path: Path, text: str) -> str:
     The file keeps its mode; if it contains a key, from then on only its owner may read it.
     """
     path = path.resolve() if path.is_symlink() else path
-    trusted = path.is_file() and is_allowed(path, read_toml(path))
+    trusted = False
+    with suppress(ConfigError):  # a file that cannot be read is not trusted, but may be replaced
+        trusted = path.is_file() and is_allowed(path, read_toml(path))
     check(path, text)
     write_atomically(path, text, is_secret=Settings(path, tomllib.loads(text)).holds_key)
     if trusted:

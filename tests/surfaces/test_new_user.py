@@ -163,6 +163,7 @@ def test_a_setting_is_set_with_comments_kept_and_nothing_invalid_is_written() ->
         ("model.temperature", "9"),
         ("agents.chat.memory", '["nowhere"]'),
         ("a b", "1"),
+        ("#x", "1"),
     ):
         done = run("config", "set", key, value)
         assert (done.returncode, path.read_bytes()) == (3, before), key
@@ -170,7 +171,8 @@ def test_a_setting_is_set_with_comments_kept_and_nothing_invalid_is_written() ->
     assert ok("ask", "hello") == "You said: hello\n"
     ok("config", "unset", "model.max_output_tokens")
     assert config()["model"] == {"name": "scripted"}
-    assert run("config", "unset", "model.seed").returncode == 3
+    for key in ("model.seed", "model.name.first.second"):
+        assert run("config", "unset", key).returncode == 3
     assert "CHATBOT_MODEL__NAME overrides it" in run("config", "set", "model.name", "x", CHATBOT_MODEL__NAME="y").stderr
 
 
@@ -183,7 +185,7 @@ if grep -q many "$1"; then sed -i 's/"many"/7/' "$1"; else sed -i 's/^seed.*/see
 def test_an_edited_file_that_is_invalid_is_offered_again_and_comments_are_kept() -> None:
     ok("config", "set", "model.seed", "1")
     path, editor = Path.home() / CONFIG, Path("editor")
-    path.write_text("# mine\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    path.write_text("# mine\n" + path.read_text(encoding="utf-8").replace("seed = 1", "seed = 1 1"), encoding="utf-8")
     before = path.read_text(encoding="utf-8")
     editor.write_text(EDITOR, encoding="utf-8")
     editor.chmod(0o700)
@@ -195,7 +197,7 @@ def test_an_edited_file_that_is_invalid_is_offered_again_and_comments_are_kept()
         assert "changed in" in terminal.ended()
     finally:
         terminal.close()
-    assert path.read_text(encoding="utf-8") == before.replace("seed = 1", "seed = 7 # why")
+    assert path.read_text(encoding="utf-8") == before.replace("seed = 1 1", "seed = 7 # why")
 
 
 def test_memories_stay_where_they_are_when_the_first_setting_is_set() -> None:
@@ -244,6 +246,8 @@ def test_a_persona_is_chosen_and_own_ones_are_files() -> None:
     assert "You are a pirate. Arr." in ok("prompt", "--dry-run", "hello")
     assert "Clearance of the user" in (Path.home() / ".local/share/chatbot/identities/sam/identity.toml").read_text()
     fails(3, "did you mean 'pirate'", "personas", "use", "pirat")
+    own.write_text("Speaks at length.\n\n" + "Arr. " * 20_000, encoding="utf-8")
+    fails(3, "pirate.md is longer than 100,000 characters", "personas", "use", "pirate")
 
 
 class _Server(BaseHTTPRequestHandler):
