@@ -30,7 +30,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import MaintenanceReport
 from chatbot.memory.scope import utc_now
 from chatbot.options import Options, Setup, identities_in
-from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.errors import InvalidValue, StoreBusy, StoreError, StoreFailed
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
@@ -165,7 +165,7 @@ def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
     try:
         yield Setup.resolve(Options(identity=name, settings=settings))
     except (ChatbotError, StoreError) as error:
-        if is_new and not isinstance(error, OSError):
+        if is_new and not isinstance(error, StoreBusy | StoreFailed):
             rmtree(folder)
         elif not has_settings:
             (folder / FILE_NAME).unlink()

@@ -20,7 +20,7 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.redaction import without_secrets
-from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy, StoreError
+from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy, StoreError, StoreFailed
 from chatbot.stores.home import Home
 from chatbot.stores.query import Progress
 from chatbot.stores.records import format_time, parse_time
@@ -148,7 +148,7 @@ async def restore(
                 raise ConfigError(f"the target holds more than {key}: its digest is {digest}, and not {head.digest}")
         except (ConfigError, StoreError) as error:
             if any(taken.values()):
-                again = ": repeat the command to continue" if isinstance(error, OSError) else ""
+                again = ": repeat the command to continue" if isinstance(error, StoreBusy | StoreFailed) else ""
                 error.args = (f"{error}. {counted(taken)} had been written{again}",)
             raise
     return RestoreReport(taken["sessions"], taken["memories"], taken["calls"], digest, head.left_out)

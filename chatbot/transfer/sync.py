@@ -185,11 +185,14 @@ class Sync:
         """
         state, known = self.state, self.known
         self._ours = {name for name in names if name.startswith(f"{state.machine}/") or name in known.own}
+        self._former = {name for name in names if name.partition("/")[0] in state.former}
         if self.dry_run or not self.gives:
             return names
-        if self.takes and not self.place.keeps and self._ours - known.own:
+        everywhere = known.own.union(*(each.own for each in state.places.values()))  # a server may have two addresses
+        if self.takes and not self.place.keeps and self._ours - everywhere:
+            state.former.append(state.machine)
             state.machine, self.known = secrets.token_hex(6), PlaceState()
-            state.places = {key: PlaceState(own=each.own) for key, each in state.places.items()}
+            state.places = {key: PlaceState(own=each.own, at=each.at) for key, each in state.places.items()}
             names, self._ours = self._arrive(), set()
             return names
         moved = next((key for key, each in state.places.items() if self._ours and each.own >= self._ours), None)
@@ -330,7 +333,7 @@ class Sync:
         cut = chain.from_iterable(each["cut"] for each in self.state.sessions.values())
         gone = {*self.known.new([*journal.erased, *self.state.erased, *cut], "cleared ")}
         names, left = list[str](), list[Line]()
-        for name in sorted(self._ours) if gone and self.place.keeps and not self.dry_run else ():
+        for name in sorted(self._ours | self._former) if gone and self.place.keeps and not self.dry_run else ():
             try:
                 lines = [*self._lines(name)]
             except _WRONG:

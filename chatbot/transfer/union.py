@@ -410,6 +410,8 @@ class SyncState:
 
     identity: str = ""
     machine: str = ""
+    former: list[str] = field(default_factory=list)
+    """Earlier names of this machine: of its files in folders, which it still cleans."""
     sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
     erased: list[str] = field(default_factory=list)
     """The sessions and facts that are gone on all machines."""

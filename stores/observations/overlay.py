@@ -10,7 +10,7 @@ from typing import NamedTuple
 from chatbot.stores.text.analysis import VERSION
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, length_to_byte
 
-FORMAT = f"5.{VERSION}"
+FORMAT = f"6.{VERSION}"
 """Version of the files of the index and of the analysis: an index of another version is rebuilt."""
 FLUSH_ROWS = 512
 """Number of rows in memory that are worth a segment."""

@@ -173,6 +173,7 @@ async def test_an_older_copy_of_a_machine_learns_from_a_server_what_it_knew(pair
     await here.sync(there)
     shutil.copytree(here.folder, tmp_path / "older")
     kept = await _remembered(here, "Bo keeps goats")
+    await here.sync(place)
     async with here.opened() as memory:
         await memory.memory("chat").purge(purged)
     await here.sync(there)
@@ -183,9 +184,13 @@ async def test_an_older_copy_of_a_machine_learns_from_a_server_what_it_knew(pair
     assert "keeps bees" in _texts(place)
     await here.sync(place)
     assert "keeps bees" not in _texts(place)
+    async with here.opened() as memory:
+        await memory.memory("chat").purge(kept)
+    await here.sync(place)
+    assert "keeps goats" not in _texts(place)  # which a file with its former name had
 
 
-async def test_a_machine_keeps_its_name_if_a_sync_with_a_server_breaks_off(pair: Pair) -> None:
+async def test_a_machine_keeps_its_name_if_a_sync_with_a_server_breaks_off_or_has_another_address(pair: Pair) -> None:
     class BrokenOff(Beside):
         def _answer(self, body: dict[str, Any]) -> ServerAnswer:
             said = super()._answer(body)
@@ -201,6 +206,12 @@ async def test_a_machine_keeps_its_name_if_a_sync_with_a_server_breaks_off(pair:
     async with here.opened() as memory:
         with pytest.raises(StoreFailed, match="the line went dead"):
             await sync(memory, BrokenOff(there), now=here.now)
+    await here.sync(there)
+    elsewhere = Beside(there)
+    elsewhere.key += "/"
+    async with here.opened() as memory:
+        await sync(memory, elsewhere, now=here.now)
+    await _remembered(here, "Cy keeps wasps")
     await here.sync(there)
     await here.sync(place)
     assert len({path.parent for path in place.glob("*/*.gz")}) == 1
