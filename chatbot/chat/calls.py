@@ -342,8 +342,8 @@ class Reply:
 
     @property
     def written(self) -> str:
-        """All that the model wrote, the arguments of tool calls included."""
-        return self.text + "".join(arguments for _, _, arguments in self._calls.values())
+        """All that the model wrote, its thoughts and the arguments of tool calls included."""
+        return self.reasoning + self.text + "".join(arguments for _, _, arguments in self._calls.values())
 
     def calls(self) -> list[ToolCall]:
         """Return the tool calls, in their order."""

@@ -119,7 +119,7 @@ class StreamedReply:
     def __init__(self, *, is_detailed: bool = False) -> None:
         self._is_detailed = is_detailed
         self.written = ""
-        """All that the model wrote, the arguments of tool calls included."""
+        """All that the model wrote, its thoughts and the arguments of tool calls included."""
         self.model = ""
         """The model that answered, as the provider names it."""
         self.reason: FinishReason = "stop"
@@ -134,8 +134,10 @@ class StreamedReply:
         for choice in chunk.choices[:1]:
             if choice.finish_reason:
                 self.reason = _REASONS.get(choice.finish_reason, "stop")
-            if self._is_detailed and (thought := getattr(choice.delta, "reasoning_content", None)):
-                deltas.append(ReasoningDelta(thought))
+            if thought := getattr(choice.delta, "reasoning_content", None):
+                self.written += thought
+                if self._is_detailed:
+                    deltas.append(ReasoningDelta(thought))
             if text := choice.delta.content:
                 self.written += text
                 deltas.append(TextDelta(text, _logprobs(choice) if self._is_detailed else ()))

@@ -15,7 +15,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import SessionHandle
-from chatbot.messages import Delta, Message, TextDelta, ToolCall
+from chatbot.messages import Delta, Message, ReasoningDelta, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.model import JsonMode
 from tests.patience import PATIENCE_S
@@ -110,6 +110,14 @@ async def test_a_call_that_fails_before_its_first_word_costs_nothing_and_a_later
     with pytest.raises(ProviderFailed):
         await text_of(calls)
     assert await billed(memory_home) == {"answer": 1}
+
+
+async def test_the_thoughts_of_a_reply_that_breaks_off_are_billed(memory_home: Path) -> None:
+    model = ScriptedModel([[ReasoningDelta("Alpacas, perhaps"), ProviderFailed("it broke off")]])
+    calls = calls_of(model, memory_home)
+    with pytest.raises(ProviderFailed):
+        await text_of(calls)
+    assert calls.made[0].usage.output_tokens > await model.count_tokens([Message("assistant", "")])
 
 
 async def test_the_arguments_of_tool_calls_count_where_the_provider_reports_nothing(memory_home: Path) -> None:
