@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,11 @@ def parsed_key(text: str) -> str:
 
 def store_key(provider: str, key: str) -> str:
     """Store a key in place of any former one and return its place, as in `stored_keys`."""
-    keyring = _keyring()
     entry: dict[str, Any] = {"key": key}
-    if keyring is not None:
-        keyring.set_password(SERVICE, provider, key)
-        entry = {_KEYRING: True}
+    with _keyring() as keyring:
+        if keyring is not None:
+            keyring.set_password(SERVICE, provider, key)
+            entry = {_KEYRING: True}
     _change(lambda known: known | {provider: entry})
     return stored_keys()[provider]
 
@@ -93,9 +93,9 @@ def remove_key(provider: str) -> bool:
     entry = _read().get(provider)
     if entry is None:
         return False
-    keyring = _keyring()
-    if _KEYRING in entry and keyring is not None and keyring.get_password(SERVICE, provider) is not None:
-        keyring.delete_password(SERVICE, provider)
+    with _keyring() as keyring:
+        if _KEYRING in entry and keyring is not None and keyring.get_password(SERVICE, provider) is not None:
+            keyring.delete_password(SERVICE, provider)
     _change(lambda known: {name: each for name, each in known.items() if name != provider})
     return True
 
@@ -113,22 +113,27 @@ _read_from_keyring: dict[str, str] = {}
 
 def _from_keyring(provider: str) -> str:
     if provider not in _read_from_keyring:
-        keyring = _keyring()
-        found = keyring.get_password(SERVICE, provider) if keyring is not None else None
+        with _keyring() as keyring:
+            found = keyring.get_password(SERVICE, provider) if keyring is not None else None
         if not found:
             raise KeyRefused(f"the key of {provider} is not in the keyring: run `chatbot keys set {provider}`")
         _read_from_keyring[provider] = found
     return _read_from_keyring[provider]
 
 
-def _keyring() -> Any:
-    """Return the system's keyring; None without one, or without the package `keyring`."""
+@contextmanager
+def _keyring() -> Iterator[Any]:
+    """Use the system's keyring; None without one, or without the package `keyring`. Its errors become `KeyRefused`."""
     if find_spec("keyring") is None:
-        return None
-    import keyring
+        yield None
+        return
+    import keyring.errors
 
-    backend = keyring.get_keyring()
-    return None if type(backend).__module__ in {"keyring.backends.fail", "keyring.backends.null"} else backend
+    try:
+        backend = keyring.get_keyring()
+        yield None if type(backend).__module__ in {"keyring.backends.fail", "keyring.backends.null"} else backend
+    except keyring.errors.KeyringError as error:
+        raise KeyRefused(f"the system's keyring cannot be used: {error}: unlock it") from error
 
 
 def _file() -> Path:

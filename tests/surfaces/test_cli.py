@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 
@@ -161,7 +161,7 @@ def test_a_configuration_that_gets_a_key_is_readable_by_its_owner_alone() -> Non
 
 
 def test_keys_that_are_set_at_once_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "_keyring", lambda: None)
+    monkeypatch.setattr(keys, "_keyring", nullcontext)
     stale, both = keys._read, Barrier(2)
 
     def read() -> keys.Entries:

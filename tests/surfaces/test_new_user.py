@@ -12,9 +12,10 @@ from typing import ClassVar
 import pytest
 from keyring.backend import KeyringBackend
 from keyring.backends import fail
+from keyring.errors import KeyringLocked
 
 from chatbot.config import ProviderSettings
-from chatbot.errors import RateLimited
+from chatbot.errors import KeyRefused, RateLimited
 from chatbot.memory import SessionFilter
 from chatbot.models import ScriptedModel
 from chatbot.models.catalog import find_servers
@@ -82,6 +83,26 @@ def test_a_key_is_stored_in_the_keyring_where_there_is_one(monkeypatch: pytest.M
     ok("keys", "remove", "openai")
     assert _Keyring.kept == {}
     assert Provider("openai/gpt-5-mini").key() == NO_KEY
+
+
+class _LockedKeyring(_Keyring):
+    def get_password(self, service: str, username: str) -> str | None:
+        raise KeyringLocked("nobody unlocked it")
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        raise KeyringLocked("nobody unlocked it")
+
+
+def test_a_locked_keyring_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyring.get_keyring", _Keyring)
+    ok("keys", "set", "openai", stdin=f"{KEY}\n")
+    monkeypatch.setattr("keyring.get_keyring", _LockedKeyring)
+    monkeypatch.setattr("chatbot.models.provider._read_from_keyring", {})
+    with pytest.raises(KeyRefused, match="nobody unlocked it"):
+        Provider("openai/gpt-5-mini").key()
+    for command in (("set", "mistral"), ("remove", "openai")):
+        assert "nobody unlocked it" in run("keys", *command, stdin=f"{KEY}\n").stderr
+    assert Provider("mistral/mistral-small-latest").key() == NO_KEY
 
 
 def test_a_stored_key_goes_to_its_providers_own_address_alone() -> None:
