@@ -27,6 +27,7 @@ from chatbot.models.call import (
 from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.model import JsonMode, Model, Price, estimate
 from chatbot.models.provider import NO_CREDIT, Provider
+from chatbot.providers import model_table
 
 _USUAL_WINDOW = 8192
 _CUTTING = frozenset({"ollama", "ollama_chat"})
@@ -83,7 +84,8 @@ class LiteLLMModel(LiteLLMClient, Model):
         if own[0] is not None and own[1] is not None:
             return Price(own[0] / 1e6, own[1] / 1e6)
         info = await self._info()
-        known = (info.get("input_cost_per_token"), info.get("output_cost_per_token"))
+        listed = model_table().get(info.get("key", ""), info)  # LiteLLM says 0 for a price that its table lacks
+        known = (listed.get("input_cost_per_token"), listed.get("output_cost_per_token"))
         return None if known[0] is None or known[1] is None else Price(float(known[0]), float(known[1]))
 
     async def sees_images(self) -> bool:
@@ -216,18 +218,18 @@ class LiteLLMModel(LiteLLMClient, Model):
                 return float(billed)
             litellm = await litellm_import.litellm()
             with suppress(Exception):  # a model that the table does not hold raises a bare Exception
-                return float(
-                    sum(litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=reported))
-                )
+                costs = litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=reported)
+                if cost := float(sum(costs)):  # else the price may be unknown
+                    return cost
         read, written, price = int(reported.prompt_tokens), int(reported.completion_tokens or 0), await self.price()
         return None if price is None else price.cost(read, written)
 
     async def _info(self) -> dict[str, Any]:
-        """Look the model up in LiteLLM, in a thread because it queries some local servers."""
+        """Look the model up in LiteLLM, in a thread because it queries some local servers; again if it is not found."""
         if self._known is None:
             litellm = await litellm_import.litellm()
             try:
                 self._known = dict(await asyncio.to_thread(litellm.get_model_info, self.provider.priced_as))
             except Exception:  # noqa: BLE001 - LiteLLM raises a bare Exception for an unknown model
-                self._known = {}
+                return {}
         return self._known
