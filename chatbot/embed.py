@@ -226,7 +226,7 @@ class AgentMemory(Memory, AsyncResource):
 
     async def session(self, key: str | None = None, *, title: str = "") -> SessionHandle:
         """Return your session of that `key`, created if there is none; without a key a new one."""
-        stores = self._setup.agent_settings.memory if self.system.home else (IN_MEMORY,)
+        stores = self._setup.agent_settings.memory if self.system.where else (IN_MEMORY,)
         if key is None:
             return await self.system.create_session(stores, self._setup.agent, title=title)
         return await self.system.keyed_session(key, stores, self._setup.agent, title=title)

@@ -43,6 +43,11 @@ async def test_what_was_recorded_is_recalled_by_another_process_of_the_same_user
         assert "Anna lives in Lisbon" in context.text
         assert context.receipt["injected"] == [recorded.exchange]
         assert [row.id for row in context.memories] == [recorded.exchange]
+        session = await memory.session("thread-7")
+        await memory.record(user="Is she well?", assistant="Yes.", session=session)
+    async with open_memory(place, user=ada) as memory:
+        kept = await (await memory.session("thread-7")).transcript_read_all()
+        assert [entry.content for entry in kept] == ["Is she well?", "Yes."]
     async with open_memory(place, user=bob) as memory:
         assert not (await memory.context("Where does my sister live?")).text
     assert {path.name for path in Path.home().rglob("*.jsonl")} | {path.name for path in tmp_path.iterdir()} == (
