@@ -101,7 +101,7 @@ class RunningTurn:
 
     async def _run(self, chat: Chat, saying: Saying) -> None:
         try:
-            receipt = await chat.turn(
+            self._receipt = await chat.turn(
                 saying.text,
                 self._feed.add,
                 attachments=saying.attachments,
@@ -109,8 +109,7 @@ class RunningTurn:
                 client=saying.client,
             )
             if self._then is not None:
-                await self._then(self._feed.items)
-            self._receipt = receipt
+                await self._follow(self._then)
         except (ChatbotError, StoreError) as error:
             self._error = error
         except Exception as error:  # plug-ins may raise anything; the waiting caller gets the error
@@ -118,6 +117,12 @@ class RunningTurn:
             self._error = error
         finally:
             self._feed.end()
+
+    async def _follow(self, then: Then) -> None:
+        try:
+            await then(self._feed.items)
+        except StoreError:  # the reply is stored, so its caller gets it
+            logger.exception("what follows a turn could not be stored")
 
 
 class KeptTurn:

@@ -11,7 +11,9 @@ import pytest
 
 from chatbot.chat.memory_block import system_notice
 from chatbot.errors import ProviderFailed
+from chatbot.memory import SessionHandle
 from chatbot.messages import ToolCall
+from chatbot.stores.errors import StoreFailed
 from tests.effort import NIGHTLY
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, Served
@@ -271,6 +273,17 @@ def test_a_first_request_that_fails_leaves_no_session(http: Serve) -> None:
         assert _sessions(client) == []
         answer = _chat(client, _user("hi"))
         assert [each["id"] for each in _sessions(client)] == [answer["session_id"]]
+
+
+def test_a_reply_whose_conversation_cannot_be_noted_is_given_and_stays(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreFailed("the disk is full")
+
+    monkeypatch.setattr(SessionHandle, "note_history", fail)
+    answer = _chat(client, _user("hi"))
+    assert [each["id"] for each in _sessions(client)] == [answer["session_id"]]
 
 
 def test_users_of_one_token_never_meet_whatever_they_send(served: Served, client: httpx.Client) -> None:
