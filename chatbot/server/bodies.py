@@ -46,12 +46,15 @@ class Bodies:
         if taken is None or scope["type"] != "http":
             return await self._app(scope, receive, send)
         body = await self._read(scope, receive, taken)
+        if body is None:
+            return None
         if isinstance(body, Problem):
             return await body.response()(scope, receive, send)
         scope["state"]["body"] = body
         return await self._app(scope, replaying(body, receive), send)
 
-    async def _read(self, scope: Scope, receive: Receive, taken: str) -> bytes | Problem:
+    async def _read(self, scope: Scope, receive: Receive, taken: str) -> bytes | Problem | None:  # noqa: PLR0911 - one for each fault
+        """Return the whole body, or why it is refused; None if the client left before its end."""
         headers = Headers(scope=scope)
         takes_files = _WITH_FILES.fullmatch(scope["path"]) is not None
         most = self._most_bytes + (self._attached_bytes if takes_files else 0)
@@ -70,6 +73,8 @@ class Bodies:
                         return self._too_large(takes_files=takes_files)
                     if not message.get("more_body"):
                         break
+                else:
+                    return None
         except TimeoutError:
             return _last(408, "request_timeout", f"the request did not arrive within {timeout_s:g} s")
         if len(body) > self._most_bytes and len(_FILE.sub(b"", body)) > self._most_bytes:
