@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, TypeVar
@@ -25,7 +26,7 @@ from chatbot.stores.plugins import open_place
 logger = logging.getLogger(__name__)
 
 MOST = 200
-"""Requests stored in a document."""
+"""Completed requests stored of a caller."""
 _KNOWN_FOR = timedelta(days=1)
 
 
@@ -96,7 +97,7 @@ class Requests:
             since = self._clock() - _KNOWN_FOR
             known = {key: each for key, each in _parsed(data, document.name).items() if each.at > since}
             results.append(change(known))
-            return msgspec.json.encode(dict(list(known.items())[-MOST:]))
+            return msgspec.json.encode(_without_surplus(known))
 
         document.change(changed)
         return results[-1]
@@ -105,6 +106,17 @@ class Requests:
 def is_success(status: int) -> bool:
     """Return True for the status of a successful request."""
     return 200 <= status < 300
+
+
+def _without_surplus(known: _Known) -> _Known:
+    """Return the latest completed requests of each caller, and all that are running or were interrupted."""
+    stored: Counter[str] = Counter()
+    kept: _Known = {}
+    for key, each in reversed(known.items()):
+        stored[each.caller] += each.status is not None
+        if each.status is None or stored[each.caller] <= MOST:
+            kept[key] = each
+    return dict(reversed(kept.items()))
 
 
 def _parsed(data: bytes | None, name: str) -> _Known:

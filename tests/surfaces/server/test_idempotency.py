@@ -217,11 +217,17 @@ def test_records_of_requests_are_bounded_expire_and_survive_damage(
     monkeypatch.setattr(earlier_requests, "MOST", 20)
     now = [utc_now()]
     requests = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
+    requests.begin("a/me", "running", "r")
+    requests.begin("a/me", "done", "r")
+    requests.end("a/me", "done", 200)
+    requests.begin("me", "running", "r")
     for n in range(100):
         assert requests.begin("me", str(n), "r") is None
         requests.end("me", str(n), 200, {"id": str(n)})
     [file] = (tmp_path / "s").glob("requests-*")
-    assert len(json.loads(file.read_bytes())) == 20
+    assert len(json.loads(file.read_bytes())) == 20 + 3
+    assert requests.begin("a/me", "done", "r") is not None
+    assert all(requests.begin(caller, "running", "r") is not None for caller in ("me", "a/me"))
     other = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
     known = other.begin("me", "99", "r")
     assert known is not None
