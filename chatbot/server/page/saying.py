@@ -90,7 +90,8 @@ async def choose_reply(access: AccessHere, session_id: SessionId, fields: Fields
         raise ConflictingChange("a reply is being written: stop it first")
     number = fields.get("reply", "")
     chat = await access.chat(session_id)
-    await chat.choose_reply(parse_time(fields.get("at", "")), int(number) if number.isdecimal() else 0)
+    is_number = number.isdecimal() and len(number) < 8
+    await chat.choose_reply(parse_time(fields.get("at", "")), int(number) if is_number else 0)
     return _to(access, session_id)
 
 
@@ -106,8 +107,10 @@ async def edit(access: AccessHere, session_id: SessionId, fields: Fields) -> Res
         fork = await _fork(access, session_id, fields, keep_message=False)
         return await _said(access, fork, text)
     await access.stop(session_id)
+    client = await request_of(access, session_id)  # it raises, so before the message is taken back
     await (await access.chat(session_id)).take_back(to_ask_again=True)
-    return await _said(access, session_id, text)
+    await access.begin_turn(session_id, text, client=client)
+    return _to(access, session_id)
 
 
 @router.post("/c/{session_id}/fork")

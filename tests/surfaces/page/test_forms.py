@@ -1,6 +1,7 @@
 """Forms of the page, sent as a browser sends them, without a browser."""
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from chatbot.memory import MemorySystem
+from chatbot.memory.scope import CHOICES
 from chatbot.server.page import settings
 from chatbot.stores.errors import StoreFailed
 from tests.servers.http_server import Served, serving
@@ -188,6 +190,25 @@ def test_a_message_with_a_file_names_it_and_an_edit_keeps_it(client: httpx.Clien
     assert "<bdi>notes.txt</bdi>" in shown
     assert client.post("/i/ada/say", data={"text": " "}).status_code == 422
     assert client.post("/i/ada/say", data={"text": "x", "file:0:a": "https://example.test/a"}).status_code == 422
+
+
+def test_an_edit_that_cannot_be_answered_leaves_the_message_as_it_was(client: httpx.Client) -> None:
+    page = client.post("/i/ada/say", data={"text": "The old text"})
+    after_the_turn(client, page)
+    session = str(page.url).rpartition("/")[2]
+    messages = client.get(f"/v1/sessions/{session}/messages").json()
+    asyncio.run(_choose(session, "no-such-provider/model"))
+    edited = {"at": messages["data"][0]["at"], "text": "The new text"}
+    assert client.post(f"/i/ada/c/{session}/edit", data=edited).is_error
+    assert client.get(f"/v1/sessions/{session}/messages").json() == messages
+    chosen = {"at": messages["data"][0]["at"], "reply": "1" * 5_000}
+    assert client.post(f"/i/ada/c/{session}/choose", data=chosen).status_code == 422
+
+
+async def _choose(session_id: str, model: str) -> None:
+    async with MemorySystem("identities/ada/memory") as memory:
+        session = await memory.load_session(session_id, any_agent=True)
+        await session.kv_set(CHOICES, json.dumps({"model": model}))
 
 
 def test_a_session_that_cannot_be_in_its_project_is_not_left(client: httpx.Client) -> None:
