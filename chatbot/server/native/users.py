@@ -70,7 +70,9 @@ class AccountReport(Shape):
     day_tokens: int
     """Maximum tokens a day; 0: no limit."""
     spent_usd: float
-    """US dollars spent today."""
+    """Known US dollars today."""
+    calls_of_unknown_cost: int
+    """Calls of models that have no known price."""
     spent_tokens: int
     """Tokens used today."""
     resets_at: datetime
@@ -84,6 +86,7 @@ class AccountReport(Shape):
             day_usd=quota.day_usd,
             day_tokens=quota.day_tokens,
             spent_usd=spent.cost_usd,
+            calls_of_unknown_cost=spent.calls_of_unknown_cost,
             spent_tokens=spent.tokens,
             resets_at=item.resets_at,
         )

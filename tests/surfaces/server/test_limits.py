@@ -22,7 +22,7 @@ from chatbot.models import ScriptedModel
 from chatbot.server.callers import Accounts, Grant, ServerCaller
 from chatbot.stores.access import GUEST_RIGHTS, Right
 from tests.patience import PATIENCE_S
-from tests.servers.http_server import Serve, Served, wait_until
+from tests.servers.http_server import Serve, Served, serving, wait_until
 
 
 def _raw(served: Served, *sent: bytes) -> list[bytes]:
@@ -104,6 +104,17 @@ def test_a_client_that_sends_its_body_too_slowly_is_told_so(small: Served) -> No
     started = time.monotonic()
     assert b"408 " in _raw(small, head)[0].split(b"\r\n")[0]
     assert time.monotonic() - started < PATIENCE_S / 2
+
+
+def test_half_a_message_of_a_client_that_left_is_not_answered() -> None:
+    form = b"POST /i/ada/say HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    form += b"Content-Length: 999999\r\n\r\ntext=" + b"half+a+message+" * 10_000  # more than is read at once
+    with serving() as served, socket.create_connection(served.address, timeout=PATIENCE_S) as connection:
+        connection.sendall(form)
+        connection.shutdown(socket.SHUT_WR)
+        assert _rest(connection) == b""
+    with serving() as served, served.client() as client:
+        assert client.get("/v1/sessions").json()["data"] == []
 
 
 def test_a_client_that_never_says_what_it_wants_is_left_also_after_an_answer(small: Served) -> None:
@@ -201,6 +212,7 @@ def test_a_token_beyond_its_quota_is_told_when_it_is_free_again(served: Served) 
         assert usage["user"] is None
         assert usage["token"]["day_tokens"] == 200
         assert 0 < usage["token"]["spent_tokens"] <= 200
+        assert usage["token"]["calls_of_unknown_cost"] == 0
     asked: Any = [{"role": "user", "content": "Which star is that? " * 50}]
     official = openai.OpenAI(base_url=f"{served.url}/v1", api_key=text)
     with official, pytest.raises(openai.RateLimitError, match="free again at"):
@@ -218,7 +230,7 @@ def test_each_user_has_a_quota_and_one_of_their_own_beats_it(served: Served) -> 
         assert _ask(client, "bob").status_code == 200
         assert _ask(client).status_code == 200
         given = client.put("/v1/users/quota?user=alice", json={"day_tokens": 5000}).json()
-        assert given["day_tokens"] == 5000
+        assert (given["day_tokens"], given["spent_usd"], given["calls_of_unknown_cost"]) == (5000, 0, 0)
         assert _ask(client, "alice").status_code == 200
         assert client.get("/v1/usage", headers={"X-Chatbot-User": "alice"}).json()["user"]["day_tokens"] == 5000
         assert client.delete("/v1/users/quota?user=alice").json()["day_tokens"] == 150
