@@ -97,9 +97,8 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     for each in window.get("cut", ()):
         say_marked(f"cut to fit: {each['what']} · {each['kept']:,} of {each['tokens']:,} tokens")
     bill = bill_of(calls_in([receipt]))
-    cost = cost_text(bill.cost_usd, is_known=not bill.calls_of_unknown_cost)
     calls = how_many(bill.calls, "model call") if bill.calls else "no billed model call"
-    say(f"{calls} · {cost} · {receipt.get('seconds', 0)} s")
+    say(f"{calls} · {_cost(bill)} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {printable(notice)}")
 
@@ -213,18 +212,24 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     elif not bill.calls:
         say("No model calls yet")
     else:
-        cost = {day: each.cost_usd for day, each in days.items()}
-        tokens = {day: each.tokens for day, each in days.items()}
-        say("\n".join([*_over_days(cost, "cost", cost_text), *_over_days(tokens, "tokens", "{:,}".format), ""]))
+        cost = _over_days(days, "cost", lambda bill: bill.cost_usd, _cost)
+        tokens = _over_days(days, "tokens", lambda bill: bill.tokens, lambda bill: f"{bill.tokens:,}")
+        say("\n".join([*cost, *tokens, ""]))
         show_bill(bill)
 
 
-def _over_days(days: Mapping[date, float], title: str, written: Callable[[float], str]) -> list[str]:
+def _over_days(
+    days: Mapping[date, Bill], title: str, figure: Callable[[Bill], float], written: Callable[[Bill], str]
+) -> list[str]:
     """Return the sum of a figure as a line; no line if it is 0."""
-    if not any(days.values()):
+    if not any(map(figure, days.values())):
         return []
-    most = max(days, key=days.__getitem__)
-    return [f"{title} in {len(days)} days: {written(sum(days.values()))}, most on {most}: {written(days[most])}"]
+    most = max(days, key=lambda day: figure(days[day]))
+    return [f"{title} in {len(days)} days: {written(merged(days.values()))}, most on {most}: {written(days[most])}"]
+
+
+def _cost(bill: Bill) -> str:
+    return cost_text(bill.cost_usd, is_known=not bill.calls_of_unknown_cost)
 
 
 def show_bill(bill: Bill) -> None:
@@ -234,6 +239,5 @@ def show_bill(bill: Bill) -> None:
 
 
 def _row(name: str, bill: Bill) -> list[str]:
-    cost = cost_text(bill.cost_usd, is_known=not bill.calls_of_unknown_cost)
     figures = (bill.calls, bill.input_tokens, bill.cached_tokens, bill.output_tokens)
-    return [name, *(f"{figure:,}" for figure in figures), cost]
+    return [name, *(f"{figure:,}" for figure in figures), _cost(bill)]

@@ -12,6 +12,9 @@ from threading import Barrier, BrokenBarrierError
 
 import pytest
 
+from chatbot.chat.ledger import NAME, Call, Ledger
+from chatbot.memory.scope import utc_now
+from chatbot.messages import Usage
 from chatbot.models import provider as keys
 from tests.command import fails, from_json, ok, project, run
 from tests.patience import PATIENCE_S
@@ -66,6 +69,10 @@ def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
     spent = from_json("usage", "--days", "2")
     assert (len(spent["days"]), spent["days"][-1]["calls"], spent["calls"]) == (2, 2, 2)
     assert run("usage", "--days", "0").returncode == 2
+    [bill] = Path("identities").rglob(NAME)
+    for cost in (0.5, None):
+        Ledger(bill.parent).adding(Call(utc_now(), "", "chat", "a-model", Usage(1, 1, cost_usd=cost), 1.0))()
+    assert re.search(r"cost in 30 days: \$0\.5000\+\?, most on [\d-]+: \$0\.5000\+\?", ok("usage"))
 
 
 def test_a_budget_refuses_before_anything_is_spent() -> None:
