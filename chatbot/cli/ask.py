@@ -74,6 +74,8 @@ def _read_stdin() -> str:
         text.encode()
     except UnicodeError as error:
         place = getattr(error, "start", 0)
+        if isinstance(error, UnicodeDecodeError):  # it counts bytes
+            place = len(error.object[:place].decode(errors="replace"))
         raise InvalidValue(
             f"standard input is not valid UTF-8 (character {place + 1}): convert it first, e.g. with iconv"
         ) from error

@@ -16,6 +16,7 @@ from chatbot.chat.ledger import NAME, Call, Ledger
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models import provider as keys
+from tests import process
 from tests.command import fails, from_json, ok, project, run
 from tests.patience import PATIENCE_S
 from tests.surfaces.test_repl import ENDLESS
@@ -44,6 +45,8 @@ def test_a_question_is_an_argument_a_pipe_or_both() -> None:
         == "You said: about this:\n\npiped\n"
     )
     assert ok("ask", "--no-stream", "whole") == "You said: whole\n"
+    bad = process.run("ask", "-", stdin=b"\xc3\xa9\xff", PYTHONIOENCODING="utf-8:strict")
+    assert "not valid UTF-8 (character 2)" in bad.stderr
 
 
 def test_asking_begins_a_session_unless_told_to_go_on() -> None:
