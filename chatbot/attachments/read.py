@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
@@ -35,6 +36,8 @@ _WALL_S = 2.0 * extract.LONGEST_S
 """Seconds that reading a document may take, on a busy machine too."""
 _READERS = threading.BoundedSemaphore(2)
 """Maximum readers at a time: each may take a gigabyte, and many people may send documents at once."""
+_THREADS = ThreadPoolExecutor(thread_name_prefix="read attachments")
+"""Threads that wait for readers: those of `asyncio.to_thread` serve the stores."""
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """Environment variables that a reader gets; others, such as keys, are withheld."""
 _DOCUMENTS = (PDF, DOCX, ODT)
@@ -110,7 +113,8 @@ async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:
     """Read the files to attach to one message. Raises `InvalidValue`, naming the file."""
     if len(uploads) > MOST:
         raise InvalidValue(f"{len(uploads)} files are too many for one message: attach at most {MOST}")
-    return [await asyncio.to_thread(read, upload) for upload in uploads]
+    loop = asyncio.get_running_loop()
+    return [await loop.run_in_executor(_THREADS, read, upload) for upload in uploads]
 
 
 def read(upload: Upload) -> Attachment:

@@ -1,12 +1,12 @@
 """Files and pictures of a message: read, redacted, kept once, named in the transcript, and shown to the model."""
 
+import asyncio
 import base64
 import json
 import struct
 import subprocess
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import BytesIO
 from itertools import chain
@@ -17,7 +17,7 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from chatbot.attachments import DOCX, ODT, Link, extract, is_image, named, readable, split, with_links
-from chatbot.attachments.read import LARGEST, Upload, media_type, read
+from chatbot.attachments.read import LARGEST, Upload, media_type, read, read_all
 from chatbot.chat.attached import inlined
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.chat.events import Notice, TurnEvent
@@ -371,7 +371,7 @@ async def test_only_the_user_names_attachments(memory: MemorySystem) -> None:
     assert [message.source for message in model.prompts[1] if message.source] == ["one.txt"]
 
 
-def test_few_documents_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_documents_are_read_at_a_time_while_other_work_gets_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     inside, seen, may_end = threading.Semaphore(0), list[int](), threading.Event()
 
     def extracted(_: bytes, __: str) -> subprocess.CompletedProcess[bytes]:
@@ -381,11 +381,14 @@ def test_few_documents_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
         return subprocess.CompletedProcess([], 0, b"text")
 
     monkeypatch.setattr("chatbot.attachments.read._extracted", extracted)
-    with ThreadPoolExecutor(4) as pool:
-        done = [pool.submit(read, Upload("a.pdf", b"%PDF-1.4")) for _ in range(4)]
-        for _ in range(2):
-            assert inside.acquire(timeout=PATIENCE_S)
-        assert not inside.acquire(timeout=0.05)
+    tasks = [asyncio.create_task(read_all([Upload("a.pdf", b"%PDF-1.4")])) for _ in range(40)]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            for _ in range(2):
+                assert await asyncio.to_thread(inside.acquire, timeout=PATIENCE_S)
+            assert not await asyncio.to_thread(inside.acquire, timeout=0.05)
+    finally:
         may_end.set()
-        assert [each.result().text for each in done] == ["text"] * 4
-    assert len(seen) == 4
+        found = await asyncio.gather(*tasks)
+    assert [each.text for [each] in found] == ["text"] * 40
+    assert len(seen) == 40
