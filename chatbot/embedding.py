@@ -21,6 +21,18 @@ class EmbeddingResult(Struct, frozen=True):
     vectors: list[Vector]
     usage: Usage
 
+    @staticmethod
+    def joined(parts: Sequence[EmbeddingResult]) -> EmbeddingResult:
+        """Return the results of several calls as one."""
+        costs = [part.usage.cost_usd for part in parts]
+        known = [cost for cost in costs if cost is not None]
+        usage = Usage(
+            sum(part.usage.input_tokens for part in parts),
+            cost_usd=sum(known) if len(known) == len(costs) else None,
+            estimated=any(part.usage.estimated for part in parts),
+        )
+        return EmbeddingResult([vector for part in parts for vector in part.vectors], usage)
+
 
 class Judgement(Struct, frozen=True):
     """The judgement of a text by heads that were trained on labelled lines. See `training/README.md`."""
@@ -70,6 +82,11 @@ class Embedder(AsyncResource):
 
         A text that is longer than the model's window is cut, if the model can do that.
         """
+
+    async def embed_all(self, texts: Sequence[str]) -> EmbeddingResult:
+        """Return the vectors of any number of texts, in calls of `batch`, between which others are served."""
+        starts = range(0, len(texts), self.batch)
+        return EmbeddingResult.joined([await self.embed(texts[start : start + self.batch]) for start in starts])
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
         """Return the vectors to search with, one or more for each text, in their order, and the usage to be billed.

@@ -77,7 +77,7 @@ class MemorySystem(SessionOpening):
         if self._embedder is None:
             raise UnsupportedOperation("this identity has no embedding model: see model in [embedding]")
         begun = time.monotonic()
-        found = await self._embedder.embed(texts)
+        found = await self._embedder.embed_all(texts)
         if self._options.bill is not None:
             await self._options.bill(self._embedder.name, found.usage, time.monotonic() - begun)
         return self._embedder.name, found

@@ -81,14 +81,8 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Embed the texts in calls of `batch`, each tried three times."""
-        vectors: list[Vector] = []
-        usages: list[Usage] = []
-        for start in range(0, len(texts), self.batch):
-            batch = texts[start : start + self.batch]
-            answer = await self._patiently(batch)
-            vectors += answer.vectors
-            usages.append(answer.usage)
-        return EmbeddingResult(vectors, _sum(usages))
+        starts = range(0, len(texts), self.batch)
+        return EmbeddingResult.joined([await self._patiently(texts[start : start + self.batch]) for start in starts])
 
     async def _patiently(self, texts: Sequence[str]) -> EmbeddingResult:
         tried = 0
@@ -157,13 +151,3 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
             )
             return float(sum(costs))
         return None
-
-
-def _sum(usages: Sequence[Usage]) -> Usage:
-    costs = [usage.cost_usd for usage in usages]
-    known = [cost for cost in costs if cost is not None]
-    return Usage(
-        sum(usage.input_tokens for usage in usages),
-        cost_usd=sum(known) if len(known) == len(costs) else None,
-        estimated=any(usage.estimated for usage in usages),
-    )

@@ -113,7 +113,7 @@ class Embeddings(Lenient):
     model: str
     """The encoder: vectors of different ones cannot be compared."""
     usage: dict[str, int]
-    """Tokens that were read."""
+    """Tokens that the encoder counted; of `local/auto` only those of English texts."""
 
 
 @router.post(
