@@ -23,7 +23,7 @@ from chatbot.errors import (
     UnknownModel,
 )
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
-from chatbot.models import Price, open_model
+from chatbot.models import Price, litellm_import, open_model
 from chatbot.models.call import TRANSIENT
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.provider import Provider
@@ -381,3 +381,11 @@ async def test_a_known_model_without_a_price_in_the_table_has_no_known_cost(open
     settings = ModelSettings(name="fireworks_ai/accounts/fireworks/routers/auto")
     model = LiteLLMModel(settings, {"fireworks_ai": providers_at(openai_url)["openai"]})
     assert end_of(await reply_of(model)).usage.cost_usd is None
+
+
+async def test_a_model_that_was_not_found_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = (await litellm_import.litellm()).model_cost
+    model = LiteLLMModel(ModelSettings(name="openai/heard-of-later"))
+    assert await model.context_window() == 8192
+    monkeypatch.setitem(table, "openai/heard-of-later", table["gpt-4o-mini"])
+    assert await model.context_window() == 128_000
