@@ -198,6 +198,9 @@ class Sync:
         moved = next((key for key, each in state.places.items() if self._ours and each.own >= self._ours), None)
         if moved and self.place.keeps and not known.own:  # a USB stick that has another path today
             self.known = known = state.places[self.place.key] = state.places.pop(moved)
+        if moved and not self.place.keeps and not known.own >= self._ours:  # a server that has another address today
+            self.known = known = state.places[self.place.key] = deepcopy(state.places[moved])
+            names = self._arrive()
         lost = known.own - self._ours
         if not self.place.keeps and self._ours:  # the other side names some of those that it took last
             lost = self._ours - known.own
@@ -333,7 +336,8 @@ class Sync:
         cut = chain.from_iterable(each["cut"] for each in self.state.sessions.values())
         gone = {*self.known.new([*journal.erased, *self.state.erased, *cut], "cleared ")}
         names, left = list[str](), list[Line]()
-        for name in sorted(self._ours | self._former) if gone and self.place.keeps and not self.dry_run else ():
+        ours = sorted(self._ours | (self._former & self.known.taken))
+        for name in ours if gone and self.place.keeps and not self.dry_run else ():
             try:
                 lines = [*self._lines(name)]
             except _WRONG:

@@ -209,10 +209,11 @@ async def test_a_machine_keeps_its_name_if_a_sync_with_a_server_breaks_off_or_ha
     await here.sync(there)
     elsewhere = Beside(there)
     elsewhere.key += "/"
-    async with here.opened() as memory:
-        await sync(memory, elsewhere, now=here.now)
     await _remembered(here, "Cy keeps wasps")
-    await here.sync(there)
+    async with here.opened() as memory:
+        assert (await sync(memory, elsewhere, now=here.now)).given["memories"] == 1
+    await _remembered(here, "Di keeps ants")
+    assert (await here.sync(there)).given["memories"] == 1
     await here.sync(place)
     assert len({path.parent for path in place.glob("*/*.gz")}) == 1
 
