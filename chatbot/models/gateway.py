@@ -27,7 +27,6 @@ from chatbot.models.call import (
 from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.model import JsonMode, Model, Price, estimate
 from chatbot.models.provider import NO_CREDIT, Provider
-from chatbot.providers import model_table
 
 _USUAL_WINDOW = 8192
 _CUTTING = frozenset({"ollama", "ollama_chat"})
@@ -83,8 +82,8 @@ class LiteLLMModel(LiteLLMClient, Model):
         own = (self.provider.price.input_usd_per_million, self.provider.price.output_usd_per_million)
         if own[0] is not None and own[1] is not None:
             return Price(own[0] / 1e6, own[1] / 1e6)
-        info = await self._info()
-        listed = model_table().get(info.get("key", ""), info)  # LiteLLM says 0 for a price that its table lacks
+        info, table = await self._info(), (await litellm_import.litellm()).model_cost
+        listed = table.get(info.get("key"), info)  # LiteLLM says 0 for a price that its table lacks
         known = (listed.get("input_cost_per_token"), listed.get("output_cost_per_token"))
         return None if known[0] is None or known[1] is None else Price(float(known[0]), float(known[1]))
 
