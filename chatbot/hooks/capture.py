@@ -203,7 +203,7 @@ class ToolRun(Struct, frozen=True):
     output: str
     is_error: bool
     writes: bool | None
-    """Whether the tool declares that it changes something; None if it declares nothing."""
+    """As in the `ToolResult`."""
 
     @classmethod
     def of(cls, result: ToolResult) -> ToolRun:

@@ -51,7 +51,8 @@ class HookContext(Struct, frozen=True):
     """The identity's bill: a hook records its model calls here, with its own purpose."""
     clock: Callable[[], datetime]
     capabilities: dict[str, Any] = field(default_factory=dict)
-    """What hooks provide to each other, by name. Look it up when it is needed: hooks are made in any order."""
+    """Functions and values that hooks provide to each other, by name. Look one up only to use it: hooks are made in any
+    order."""
     publisher: Publisher = field(default_factory=Publisher)
     """The bus, to publish events: any object with a `topic`, a `session` and an `at`."""
 

@@ -41,7 +41,7 @@ class Effect(Struct, frozen=True):
 
     @property
     def writes(self) -> bool | None:
-        """Return whether a tool declares that it changes something; None if it declares neither."""
+        """Changes something: the opposite of `reads_only`; None if that is not declared."""
         return None if self.reads_only is None else not self.reads_only
 
 
@@ -85,7 +85,7 @@ class ToolResult(Struct, frozen=True):
     refusal: str = ""
     """How the user could allow the call, if nobody could be asked."""
     writes: bool | None = None
-    """Whether the tool declares that it changes something; None if it declares nothing."""
+    """True if it changed something, False if it only read; None if that is not known."""
 
 
 ToolSource = Callable[[], Awaitable[tuple[Sequence[Tool], Sequence[str]]]]

@@ -256,7 +256,7 @@ class Proxy:
         self.word, self.is_heard, self._is_mute = b"", False, False
         """The bytes at which it is cut, and whether the server still gets them."""
         self.is_told = True
-        """Whether the client sees that it is cut."""
+        """True if the client sees the cut."""
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
         self._open: list[socket.socket] = []
