@@ -107,19 +107,20 @@ async def inlined(messages: Sequence[Message]) -> list[Message]:
     """Return a client's messages with the texts of files in place of the files. Raises `InvalidValue`."""
     shown: list[Message] = []
     for message in messages:
-        if message.files:
-            found = await read_all([upload_of(each.name, each.url) for each in message.files])
-            shown += [
-                document(each.name, each.text, is_cut=each.is_cut, redacted=each.redacted)
-                for each in found
-                if each.text is not None
-            ]
-            pictures = [Image(_data_url(each.media, each.data)) for each in found if is_image(each.media)]
-            message = message.without_files()  # noqa: PLW2901
-            if pictures:
-                message = replace(message, parts=(*(message.parts or (message.content,)), *pictures))  # noqa: PLW2901
-        shown.append(message)
+        shown += await _inlined(message) if message.files else [message]
     return shown
+
+
+async def _inlined(message: Message) -> list[Message]:
+    found = await read_all([upload_of(each.name, each.url) for each in message.files])
+    documents = [
+        document(each.name, each.text, is_cut=each.is_cut, redacted=each.redacted)
+        for each in found
+        if each.text is not None
+    ]
+    pictures = [Image(_data_url(each.media, each.data)) for each in found if is_image(each.media)]
+    rest = message.without_files()
+    return [*documents, replace(rest, parts=(*(rest.parts or (rest.content,)), *pictures)) if pictures else rest]
 
 
 def _data_url(media: str, data: bytes) -> str:
