@@ -174,14 +174,15 @@ class TurnMemory:
         exclude = {*in_window, *await self._own_summaries(), *self.earlier.whole}
         most, kept = self._settings.recall_rows, self._session
         places = most if choose is None else 2 * most
+        need = None if judged is None else judged.scores["needs_memory"]
         recollection = Recollection()
-        if judged is None or judged.scores["needs_memory"] >= _NEEDLESS:
+        if need is None or need >= _NEEDLESS:
             recollection = await self._memory.recall(
                 said,
                 limit=places,
                 exclude=exclude,
                 ask=_CLASSES,
-                need=None if judged is None else judged.scores["needs_memory"],
+                need=need,
                 statements=judged is None or not judged.asks_the_bot,
             )
         sent = disclosure.sent
