@@ -364,9 +364,10 @@ _LEANING = 3.0
 
 def parted(text: str) -> tuple[str, list[str]]:
     """Return a message without its questions, and the questions, which end with a question mark."""
-    sentences = _sentences(text)
-    questions = [each for each in sentences if each.endswith(("?", "？"))]
-    return " ".join(each for each in sentences if each not in questions), questions
+    said, questions = list[str](), list[str]()
+    for each in _sentences(text):
+        (questions if each.endswith(("?", "？")) else said).append(each)
+    return " ".join(said), questions
 
 
 def _sentences(text: str) -> list[str]:
