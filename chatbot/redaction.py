@@ -14,7 +14,7 @@ import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -304,6 +304,7 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
     if not _may_hold_any("\n".join(texts_in(value))):
         return value, ()
     kinds: list[str] = []
+    kinds_named = cache(_kinds_named)  # for this value only: it holds secrets
 
     def clean(part: Any, names: tuple[str, ...] = ()) -> Any:
         if isinstance(part, Mapping):
@@ -314,7 +315,7 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
             part, found = redact(part)
             kinds.extend(found)
         for name in dict.fromkeys(names) if isinstance(part, str | int | float) else ():
-            if found := _kinds_named(name, str(part)):
+            if found := kinds_named(name, str(part)):
                 kinds.extend(found)
                 return f"[redacted: {', '.join(found)}]"
         return part
@@ -322,7 +323,6 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
     return clean(value), tuple(dict.fromkeys(kinds))
 
 
-@lru_cache(maxsize=1024)
 def _kinds_named(name: str, text: str) -> tuple[str, ...]:
     return tuple(rule.id for rule in rules() if rule.id in _BY_NAME and rule.find(f"{name}: {text}"))
 
