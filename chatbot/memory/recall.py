@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from chatbot.memory.meaning import only_asks, parted, vectors_of
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, carried, outstanding, scored
+from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, carried, least_best, outstanding, scored
 from chatbot.stores.access import View
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
@@ -58,8 +58,6 @@ _APART, _CLEAR = 0.12, 0.35
 """Minimum lead of the best cosine over those of the ranks `_REST`, which show how similar rows are by chance. Checked
 if the best is below `_CLEAR` and only meaning found rows."""
 _REST = (5, 50)
-_CHANCE, _A_NEED = 0.3, 0.16
-"""The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -243,7 +241,7 @@ def judged(
     if need is None:
         is_chance = share > 0 and not (any(row.holds_words for row in rows) or _stands_out(rows))
     else:
-        is_chance, share = 0 < best < _CHANCE - _A_NEED * need, max(share, carried(best))
+        is_chance, share = 0 < best < least_best(need), max(share, carried(best))
     verdicts = []
     recalled = 0
     for row in rows:

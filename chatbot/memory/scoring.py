@@ -52,6 +52,8 @@ _LEAST_NEAR, _AHEAD = 0.35, 0.05
 _NEEDED, _DOUBT = 0.46, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: near
 a logistic regression over the rows that answer questions about lives."""
+_CHANCE, _A_NEED = 0.3, 0.16
+"""The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
 OTHER = "other"
 """Key for all types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -208,6 +210,11 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
         rows.append(RowScore(candidate, score, evidence, own, weighed, weights, dated, meaning))
     rows.sort(key=lambda each: (each.score, each.match.created_at, each.match.id), reverse=True)
     return rows
+
+
+def least_best(need: float) -> float:
+    """Return the evidence that the best row of a prompt must have; it falls with the score of `needs_memory`."""
+    return _CHANCE - _A_NEED * need
 
 
 def carried(best: float) -> float:
