@@ -20,7 +20,7 @@ from platformdirs import user_data_path
 
 from chatbot.errors import ConfigError
 from chatbot.providers import provider_of
-from chatbot.stores.errors import did_you_mean, nearest_of
+from chatbot.stores.errors import nearest_hint
 from chatbot.stores.files import locked, make_folder, opened
 
 NAME = "trusted.json"
@@ -268,16 +268,12 @@ def _hint(place: Place, value: Any) -> str:
     """Return the known name most similar to an unknown one, of a setting or a plug-in; empty if none is."""
     if isinstance(known := _form(place), _Among):
         unknown = (each for each in value if each not in known) if isinstance(value, list) else ()
-        return next(filter(None, (_near(str(each), known) for each in unknown)), "")
+        return next(filter(None, (nearest_hint(str(each), known) for each in unknown)), "")
     for depth, part in enumerate(place):
         known = _form(place[:depth])
         if isinstance(known, dict) and part not in known and "*" not in known:
-            return _near(part, known)
+            return nearest_hint(part, known)
     return ""
-
-
-def _near(name: str, known: Collection[str]) -> str:
-    return did_you_mean(name, known) if nearest_of(name, sorted(known)) else ""
 
 
 def _form(place: Place) -> Form | Forms | None:

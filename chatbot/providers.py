@@ -13,8 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from chatbot.stores.errors import nearest_of
-
 LOCAL = "local"
 SCRIPTED = "scripted"
 OURS = frozenset({LOCAL, SCRIPTED})
@@ -29,12 +27,6 @@ def known_providers() -> frozenset[str]:
     """Return the names of all providers: `local`, `scripted` and, if it is installed, LiteLLM's."""
     enum = _ENUM.search(_text("types/utils.py"))
     return OURS | {*_MEMBER.findall(enum["members"] if enum else ""), *openai_like()}
-
-
-def nearest_hint(name: str) -> str:
-    """Return the end of an error message about an unknown provider: the nearest known one, if any is near."""
-    near = nearest_of(name, sorted(known_providers()))
-    return f": did you mean {near!r}?" if near else ""
 
 
 def provider_of(model: str) -> str:

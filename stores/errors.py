@@ -27,7 +27,7 @@ StoreError
 A store raises nothing else on purpose. Every class is also the builtin that a Python programmer would catch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar, Self
 
 
@@ -156,13 +156,12 @@ class ClosedResource(StoreError, RuntimeError):
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of an error about an unknown word: the nearest known one, or all."""
     known = sorted(known)
-    if near := nearest_of(word, known):
-        return f": did you mean {near!r}?"
-    return f": choose from {', '.join(known)}" if known else ": none exist"
+    return nearest_hint(word, known) or (f": choose from {', '.join(known)}" if known else ": none exist")
 
 
-def nearest_of(word: str, known: Sequence[str]) -> str:
-    """Return the known word that is most like this one; empty if none is near."""
+def nearest_hint(word: str, known: Iterable[str]) -> str:
+    """Return the end of an error about an unknown word: the nearest known one; empty if none is near."""
     import difflib
 
-    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), "")
+    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f": did you mean {near[0]!r}?" if near else ""

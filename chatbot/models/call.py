@@ -26,9 +26,10 @@ from chatbot.errors import (
 )
 from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta
 from chatbot.models.litellm_import import closed
-from chatbot.providers import known_providers, nearest_hint
+from chatbot.providers import known_providers
 from chatbot.redaction import without_secrets
 from chatbot.stores.base import AsyncResource
+from chatbot.stores.errors import nearest_hint
 
 PATIENCE_S = 5.0
 """LiteLLM's own limit comes this much later than ours, so that ours applies first."""
@@ -226,7 +227,7 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> Mode
 def unknown_provider(model: str) -> UnknownModel:
     """Return the error for a name without a provider, or with one that LiteLLM does not know."""
     name, slash, _ = model.partition("/")
-    nearest = nearest_hint(name) if slash and name not in known_providers() else ""
+    nearest = nearest_hint(name, known_providers()) if slash and name not in known_providers() else ""
     return UnknownModel(
         f"no provider is known for the model {model!r}{nearest}: write provider/model as LiteLLM does, "
         "such as anthropic/…, openai/… or ollama_chat/…, or local/smollm2-135m"

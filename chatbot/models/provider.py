@@ -42,8 +42,8 @@ from chatbot.models.addresses import (
 )
 from chatbot.models.call import unknown_provider
 from chatbot.models.model import Disclosure
-from chatbot.providers import OURS, known_providers, nearest_hint, provider_of
-from chatbot.stores.errors import InvalidValue
+from chatbot.providers import OURS, known_providers, provider_of
+from chatbot.stores.errors import InvalidValue, nearest_hint
 from chatbot.stores.files import locked, make_folder, opened
 
 NAME = "keys.json"
@@ -418,7 +418,7 @@ def check_takes_key(name: str, own: Mapping[str, ProviderSettings]) -> None:
     if name in OURS:
         raise ConfigError(f"{name} runs on this machine and takes no key")
     if name not in known_providers() and name not in own:
-        raise ConfigError(f"no provider is called {name!r}{nearest_hint(name)}")
+        raise ConfigError(f"no provider is called {name!r}{nearest_hint(name, known_providers())}")
 
 
 def check_providers(configured: Mapping[str, ProviderSettings]) -> None:
@@ -437,9 +437,9 @@ def _wrong(name: str, settings: ProviderSettings, known: frozenset[str]) -> str:
             return f"{name} is a provider of LiteLLM and cannot stand for {settings.kind!r}: choose another name"
     elif not settings.kind:
         return (
-            f"no provider is called {name!r}{nearest_hint(name)}; "
+            f"no provider is called {name!r}{nearest_hint(name, known)}; "
             'a name of your own needs kind, such as "openai", and usually api_base'
         )
     elif settings.kind not in known - OURS:
-        return f"kind = {settings.kind!r} is not a provider{nearest_hint(settings.kind)}"
+        return f"kind = {settings.kind!r} is not a provider{nearest_hint(settings.kind, known)}"
     return ""
