@@ -162,11 +162,10 @@ class Meaning(AsyncResource):
         With `sentences` a text also states something if one of its few sentences does, more likely than not: a
         statement is often made by the way in a request.
         """
-        parts = {text: _sentences(text) if sentences else [] for text in texts}
-        parts = {text: found if len(found) <= _MOST_JUDGED else [] for text, found in parts.items()}
+        parts = {text: found for text in texts if sentences and len(found := _sentences(text)) <= _MOST_JUDGED}
         every = [*texts, *(part for found in parts.values() for part in found)]
         made = await self._made(every, lambda asked: self._in_batches(asked, self._judged))
-        return [_stating(made.get(text), [made.get(part) for part in parts[text]]) for text in texts]
+        return [_stating(made.get(text), [made.get(part) for part in parts.get(text, ())]) for text in texts]
 
     async def _judged(self, texts: Sequence[str]) -> list[Judgement | None]:
         judged: list[Judgement | None] = [*await self._embedder.judge(texts)]
