@@ -10,7 +10,7 @@ It is shown while the answer is unchanged, and never in a prompt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import zip_longest
 from typing import Any
@@ -106,9 +106,9 @@ class StandingQuestions(Profiles):
             )
             hits = (await recollected(scope, moment, Filter(types=_TYPES))).hits
             rows = [hit.observation for hit in hits if hit.observation and self._is_said(hit.observation)]
-            rows = (rows if asked.pinned else await self._stated(rows))[:_MOST]
-            rows.sort(key=lambda row: (row.created_at, row.id), reverse=True)
             answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
+        stated = await self._stated([row for each in answers if not each.pinned for row in each.rows])
+        answers = [replace(each, rows=_best(each, stated)) for each in answers]
         made = await self._sentences(ask) if any(each.model for each in answers) and not pinned else {}
         return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
 
@@ -137,11 +137,17 @@ class StandingQuestions(Profiles):
         own = (row for row in rows if row.principal == self.caller.principal and is_sentence(row))
         return {(str(row.metadata[LINE]), *map(str, row.metadata[_MADE_OF])): row.title for row in own}
 
-    async def _stated(self, rows: Sequence[Observation]) -> list[Observation]:
-        """Return the rows that are judged to state something, or all without a judge."""
+    async def _stated(self, rows: Sequence[Observation]) -> set[str]:
+        """Return the ids of the rows that are judged to state something, or of all without a judge."""
         meaning = self.scope.meaning
         judged = await meaning.judge([row.headline for row in rows], sentences=True) if meaning is not None else ()
-        return [row for row, found in zip_longest(rows, judged) if found is None or found.states_something]
+        return {row.id for row, found in zip_longest(rows, judged) if found is None or found.states_something}
 
     def _is_said(self, row: Observation) -> bool:
         return row.principal == self.caller.principal and (is_own(row) or row.source.startswith("import"))
+
+
+def _best(answer: StandingAnswer, stated: Collection[str]) -> list[Observation]:
+    """Return the best rows of an answer, newest first; if it is not pinned, only those that are `stated`."""
+    best = [row for row in answer.rows if answer.pinned or row.id in stated][:_MOST]
+    return sorted(best, key=lambda row: (row.created_at, row.id), reverse=True)
