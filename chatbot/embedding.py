@@ -85,8 +85,7 @@ class Embedder(AsyncResource):
 
     async def embed_all(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return the vectors of any number of texts, in calls of `batch`, between which others are served."""
-        starts = range(0, len(texts), self.batch)
-        return EmbeddingResult.joined([await self.embed(texts[start : start + self.batch]) for start in starts])
+        return await self._in_batches(texts, self.embed)
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
         """Return the vectors to search with, one or more for each text, in their order, and the usage to be billed.
@@ -111,6 +110,12 @@ class Embedder(AsyncResource):
     async def aclose(self) -> None:
         """Release connections and memory. May be called twice."""
         return
+
+    async def _in_batches(
+        self, texts: Sequence[str], embed: Callable[[Sequence[str]], Awaitable[EmbeddingResult]]
+    ) -> EmbeddingResult:
+        starts = range(0, len(texts), self.batch)
+        return EmbeddingResult.joined([await embed(texts[start : start + self.batch]) for start in starts])
 
 
 def _guarded(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

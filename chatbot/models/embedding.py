@@ -81,8 +81,7 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Embed the texts in calls of `batch`, each tried three times."""
-        starts = range(0, len(texts), self.batch)
-        return EmbeddingResult.joined([await self._patiently(texts[start : start + self.batch]) for start in starts])
+        return await self._in_batches(texts, self._patiently)
 
     async def _patiently(self, texts: Sequence[str]) -> EmbeddingResult:
         tried = 0
