@@ -59,7 +59,7 @@ _FEW = 10
 
 
 class Context(Struct, frozen=True):
-    """What an operation works on: the memory and the sessions that one caller sees."""
+    """Memory and sessions as one caller sees them: the first argument of each operation."""
 
     memories_of: Callable[[], memory.Memory]
     """Raises `UnsupportedOperation` if the agent keeps no memories."""
