@@ -175,6 +175,20 @@ def terminal_without(modes: int) -> Iterator[int | None]:
 
 
 @contextmanager
+def reporting(show: Callable[[T], None], *, as_json: bool) -> Iterator[list[T]]:
+    """Yield a list for reports, and print it at the end: a failure does not hide what was done before."""
+    reports: list[T] = []
+    try:
+        yield reports
+    finally:
+        if not as_json:
+            for report in reports:
+                show(report)
+        elif reports:
+            say_json(reports)
+
+
+@contextmanager
 def progress(title: str, *, waits: bool = False) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar, if standard error is a terminal.
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import printable, progress, say, say_json, say_table, tell, waiting, warn
+from chatbot.cli.output import printable, progress, reporting, say, say_json, say_table, tell, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
 from chatbot.config_layers import Settings
@@ -182,18 +182,16 @@ async def run_sync(args: argparse.Namespace) -> Exit:
     places = [args.place] if args.place else _listed(setup)
     if not places:
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
-    reports = []
-    try:
+
+    def show(report: SyncReport) -> None:
+        _show_sync(report, is_sealed=args.passphrase)
+
+    with reporting(show, as_json=args.json) as reports:
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             for text in places:
                 place = await asyncio.to_thread(_place, text, setup, memory, asks=args.passphrase)
                 with progress(f"syncing with {text}", waits=True) as told:
                     reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=told))
-    finally:  # a failure hides nothing of what was done before
-        if args.json and reports:
-            say_json(reports)
-        for report in () if args.json else reports:
-            _show_sync(report, is_sealed=args.passphrase)
     return Exit.FAILED if any(report.aside for report in reports) else Exit.OK
 
 

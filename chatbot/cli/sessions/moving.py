@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import printable, progress, say, say_json, warn
+from chatbot.cli.output import printable, progress, reporting, say, say_json, warn
 from chatbot.cli.verbs import chosen
 from chatbot.hooks.capture import exchange_gate
 from chatbot.memory import MemorySystem, SessionRecord
@@ -57,8 +57,7 @@ async def export(run: VerbRun) -> None:
 async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
     setup, args, beside = run.setup, run.args, run.setup.settings.plugins_beside
-    reports = []
-    try:
+    with reporting(_say_report, as_json=args.json) as reports:
         for path in args.paths:
             with progress(f"importing {path.name}") as told:
                 importer = Importer(
@@ -74,11 +73,6 @@ async def import_(run: VerbRun) -> None:
                     progress=told,
                 )
                 reports.append(await importer.run(open_source(path.expanduser())))
-    finally:  # a failure hides nothing of what was done before
-        if args.json and reports:
-            say_json(reports)
-        for report in () if args.json else reports:
-            _say_report(report)
 
 
 async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
