@@ -30,12 +30,12 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import MaintenanceReport
 from chatbot.memory.scope import utc_now
 from chatbot.options import Options, Setup, identities_in
-from chatbot.stores.errors import InvalidValue, StoreBusy, StoreError, StoreFailed
+from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
 from chatbot.stores.plugins import create_tables
-from chatbot.transfer.backups import RestoreReport, backup, copy_storage, restore, verified
+from chatbot.transfer.backups import INTERRUPTIONS, RestoreReport, backup, copy_storage, restore, verified
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, SyncReport, counted, sealed
 
@@ -165,7 +165,7 @@ def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
     try:
         yield Setup.resolve(Options(identity=name, settings=settings))
     except (ChatbotError, StoreError) as error:
-        if is_new and not isinstance(error, StoreBusy | StoreFailed):
+        if is_new and not isinstance(error, INTERRUPTIONS):
             rmtree(folder)
         elif not has_settings:
             (folder / FILE_NAME).unlink()

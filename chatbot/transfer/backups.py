@@ -32,6 +32,8 @@ from chatbot.transfer.untrusted import VERSION, is_named
 
 _HEAD = "backup.json"
 _ATTEMPTS = 5
+INTERRUPTIONS = (StoreBusy, StoreFailed)
+"""Errors after which a restore can be continued: the backup is good, but the storage failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ async def restore(
                 raise ConfigError(f"the target holds more than {key}: its digest is {digest}, and not {head.digest}")
         except (ConfigError, StoreError) as error:
             if any(taken.values()):
-                again = ": repeat the command to continue" if isinstance(error, StoreBusy | StoreFailed) else ""
+                again = ": repeat the command to continue" if isinstance(error, INTERRUPTIONS) else ""
                 error.args = (f"{error}. {counted(taken)} had been written{again}",)
             raise
     return RestoreReport(taken["sessions"], taken["memories"], taken["calls"], digest, head.left_out)
