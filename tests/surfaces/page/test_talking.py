@@ -110,10 +110,14 @@ def test_a_reply_that_ended_before_its_message_was_answered_is_announced(page: P
         key = route.request.headers.get("idempotency-key")
         route.fulfill(response=route.fetch() if key else page.request.get(session, headers={"HX-Boosted": "true"}))
 
-    page.context.route("**/say", answer_late)
+    for form in ("say", "retry"):
+        page.context.route(f"**/{form}", answer_late)
     for text in ("first", "second"):  # by the form that begins a session, and in one
         say(page, text)
         expect(page.get_by_role("status")).to_have_text("The reply is complete.")
+    page.get_by_role("button", name="Retry").last.click()
+    expect(page.get_by_text("2 of 2")).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text("The reply is complete.")
 
 
 def test_a_draft_is_there_again_after_leaving(page: Page) -> None:

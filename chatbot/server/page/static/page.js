@@ -11,7 +11,6 @@
   const hasKeys = () => matchMedia("(hover: hover)").matches;
   const tabs = new BroadcastChannel("chatbot");
   let follows = true;
-  let isAwaited = false;  // a message was sent by its form: the next page says how the reply ended, if it has
 
   function toggleTheme() {
     const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -289,7 +288,7 @@
   document.addEventListener("submit", (event) => {
     if (event.target.id !== "composer") return;
     if (event.target.hasAttribute("hx-post")) { event.preventDefault(); event.stopImmediatePropagation(); send(event.target); }
-    else if (at("text").value.trim() || hasFiles()) { pendingOf(at("text").value); localStorage.removeItem(draftName()); isAwaited = true; }
+    else if (at("text").value.trim() || hasFiles()) { pendingOf(at("text").value); localStorage.removeItem(draftName()); }
   }, true);
 
   const SHORTCUTS = {
@@ -351,12 +350,14 @@
     anchor = null;
   });
 
+  // Forms that have a message answered: the reply may have ended before the page that follows is there.
+  const ASKS = /\/(say|edit|retry)$/;
+
   // A page was exchanged for another: focus moves to its beginning, for keyboards and screen readers.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.target !== document.body) return;
     if (!arrive()) window.scrollTo(0, 0);
-    if (isAwaited && !at("live")) sayEnding();
-    isAwaited = false;
+    if (ASKS.test(event.detail.requestConfig?.path) && !at("live")) sayEnding();
     if (document.activeElement === document.body) {
       (document.querySelector("#edited, .chat #text") ?? at("main"))?.focus({ preventScroll: true });
     }
