@@ -1,6 +1,6 @@
 """Observers of these tests: the SDK itself, which keeps the spans; metrics are read as Prometheus reads them."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,13 +60,13 @@ class Watched:
 
     def value(self, sample: str, **labels: str) -> float:
         """The sum of all samples of that name that have these labels, dots written as underscores."""
-        return value_in(self.text(), sample, labels)
+        return value_in(self.text(), sample, **labels)
 
 
-def value_in(text: str, name: str, labels: Mapping[str, str]) -> float:
+def value_in(text: str, sample: str, **labels: str) -> float:
     """The sum of all samples of that name that have these labels."""
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    return sum(each.value for each in samples if each.name == sample and labels.items() <= each.labels.items())
 
 
 @pytest.fixture

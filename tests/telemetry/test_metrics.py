@@ -91,9 +91,9 @@ async def test_sizes_are_those_of_the_files_and_of_the_gate(watched: Watched, ta
     assert "chatbot_memory_rows{" in watched.text(), "the last numbers stand"
     assert stats.by_status == {"active": 3, "deleted": 1, "archived": 1}
     for status, rows in stats.by_status.items():
-        assert value_in(text, "chatbot_memory_rows", {"chatbot_status": status}) == rows
-    assert value_in(text, "chatbot_memory_storage_bytes", {"chatbot_part": "observations"}) == stats.journal_bytes
-    assert value_in(text, "chatbot_memory_storage_bytes", {"chatbot_part": "sessions"}) == kept
+        assert value_in(text, "chatbot_memory_rows", chatbot_status=status) == rows
+    assert value_in(text, "chatbot_memory_storage_bytes", chatbot_part="observations") == stats.journal_bytes
+    assert value_in(text, "chatbot_memory_storage_bytes", chatbot_part="sessions") == kept
 
 
 async def test_a_memory_that_cannot_be_measured_hides_no_other(watched: Watched, talking: Talking) -> None:
@@ -102,7 +102,7 @@ async def test_a_memory_that_cannot_be_measured_hides_no_other(watched: Watched,
         assert broken.memory.home is not None
         (broken.memory.home / "sessions" / "endless").symlink_to("x" * 300)
         text = await asyncio.to_thread(watched.text)
-    assert value_in(text, "chatbot_memory_rows", {"chatbot_status": "active"}) == 1
+    assert value_in(text, "chatbot_memory_rows", chatbot_status="active") == 1
 
 
 async def test_what_maintenance_does_is_counted_unless_it_is_dry(watched: Watched, talking: Talking) -> None:

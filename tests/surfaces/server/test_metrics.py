@@ -9,12 +9,12 @@ from uuid import uuid4
 import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
-from prometheus_client.parser import text_string_to_metric_families
 
 from chatbot.server.callers import Grant
 from tests.command import from_json, ok, run
 from tests.servers.http_server import Serve, Served
 from tests.surfaces.server.test_doors import ASKED, address, served_in
+from tests.telemetry.conftest import value_in
 
 CONFIG = "[telemetry]\nprometheus = true\n"
 
@@ -44,11 +44,6 @@ def _for_metrics(served: Served) -> str:
     return text
 
 
-def _value(text: str, name: str, **labels: str) -> float:
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
-
-
 def test_prometheus_reads_what_was_done_by_all_in_the_newer_format_as_well(served: Served) -> None:
     with served.client(_for_metrics(served)) as client:
         answer = client.get("/metrics")
@@ -56,10 +51,10 @@ def test_prometheus_reads_what_was_done_by_all_in_the_newer_format_as_well(serve
     assert answer.is_success
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert answer.headers["cache-control"] == "no-store"
-    assert _value(answer.text, "chatbot_turn_duration_seconds_count", chatbot_turn_finish="stop") == 2
-    assert _value(answer.text, "chatbot_memory_retrievals_total", chatbot_operation="search") == 2
-    assert _value(answer.text, "chatbot_memory_rows", chatbot_status="active") >= 2
-    assert _value(answer.text, "gen_ai_client_token_usage_sum", gen_ai_token_type="input") > 0
+    assert value_in(answer.text, "chatbot_turn_duration_seconds_count", chatbot_turn_finish="stop") == 2
+    assert value_in(answer.text, "chatbot_memory_retrievals_total", chatbot_operation="search") == 2
+    assert value_in(answer.text, "chatbot_memory_rows", chatbot_status="active") >= 2
+    assert value_in(answer.text, "gen_ai_client_token_usage_sum", gen_ai_token_type="input") > 0
     assert newer.headers["content-type"].startswith("application/openmetrics-text")
     assert "chatbot_turn_duration_seconds" in {family.name for family in openmetrics(newer.text)}  # type: ignore[no-untyped-call]
 
@@ -132,5 +127,5 @@ def test_the_owner_reads_it_where_there_are_no_tokens_and_two_servers_keep_their
             if not count:
                 _converse(client, "ada")
             told = client.get("/metrics").raise_for_status().text
-            assert _value(told, "chatbot_turn_duration_seconds_count") == 1 - count
+            assert value_in(told, "chatbot_turn_duration_seconds_count") == 1 - count
             assert client.post("/metrics", json={}).status_code == 405
