@@ -62,7 +62,7 @@ def _transcript(client: httpx.Client, session_id: str, **headers: str) -> list[t
 
 
 def _said(client: httpx.Client, session_id: str, user: str | None = None) -> list[str]:
-    """What the user said in a session."""
+    """The messages of the user in a session."""
     entries = _transcript(client, session_id, **({"X-Chatbot-User": user} if user else {}))
     return [text for role, text in entries if role == "user"]
 
