@@ -188,19 +188,19 @@ class Sync:
         self._former = {name for name in names if name.partition("/")[0] in state.former}
         if self.dry_run or not self.gives:
             return names
-        everywhere = known.own.union(*(each.own for each in state.places.values()))  # a server may have two addresses
-        if self.takes and not self.place.keeps and self._ours - everywhere:
+        kind = "/" if self.place.keeps else ("http://", "https://")
+        alike = {key: each.own for key, each in state.places.items() if key.startswith(kind)}
+        found = [key for key, own in alike.items() if self._ours and own >= self._ours]
+        if self.takes and len(found) == 1 and not known.own:  # a stick or server under another path or address today
+            state.places[self.place.key] = state.places.pop(found[0])
+            self.known = known = deepcopy(state.places[self.place.key])
+            names = self._arrive()
+        elif self.takes and not found and self._ours and not self.place.keeps:
             state.former.append(state.machine)
             state.machine, self.known = secrets.token_hex(6), PlaceState()
             state.places = {key: PlaceState(own=each.own, at=each.at) for key, each in state.places.items()}
             names, self._ours = self._arrive(), set()
             return names
-        moved = next((key for key, each in state.places.items() if self._ours and each.own >= self._ours), None)
-        if moved and self.place.keeps and not known.own:  # a USB stick that has another path today
-            self.known = known = state.places[self.place.key] = state.places.pop(moved)
-        if moved and not self.place.keeps and not known.own >= self._ours:  # a server that has another address today
-            self.known = known = state.places[self.place.key] = deepcopy(state.places[moved])
-            names = self._arrive()
         lost = known.own - self._ours
         if not self.place.keeps and self._ours:  # the other side names some of those that it took last
             lost = self._ours - known.own

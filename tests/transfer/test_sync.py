@@ -218,6 +218,25 @@ async def test_a_machine_keeps_its_name_if_a_sync_with_a_server_breaks_off_or_ha
     assert len({path.parent for path in place.glob("*/*.gz")}) == 1
 
 
+async def test_a_server_under_another_address_is_not_taken_for_a_folder_with_the_same_files(
+    pair: Pair, tmp_path: Path
+) -> None:
+    here, _, place = pair
+    server, other = (Machine(tmp_path / name, timedelta(0), here.clock) for name in ("server", "other"))
+    await _remembered(here, "Ada keeps bees")
+    await here.sync(place)
+    await here.sync(server)
+    await other.sync(place)
+    await _remembered(other, "Bo keeps goats")
+    await other.sync(place)
+    await here.sync(place)
+    elsewhere = Beside(server)
+    elsewhere.key += "/"
+    async with here.opened() as memory:
+        await sync(memory, elsewhere, now=here.now)
+    assert await server.rows() == await here.rows()
+
+
 async def test_what_one_side_superseded_or_forgot_is_so_on_both(pair: Pair) -> None:
     here, there, _ = pair
     old, idle = await _remembered(here, "Ada keeps bees"), await _remembered(here, "Bo keeps goats")
@@ -590,6 +609,24 @@ async def test_a_file_that_was_lost_is_given_again_but_none_on_a_stick_that_is_f
     report = await here.sync(moved)
     assert not any([*report.taken.values(), *report.given.values()])
     assert len({path.parent for path in moved.glob("*/*.gz")}) == 1
+
+
+async def test_a_sync_with_a_stick_that_is_found_elsewhere_and_is_full_leaves_nothing_out(
+    pair: Pair, tmp_path: Path
+) -> None:
+    class Full(FolderPlace):
+        def write(self, name: str, data: bytes) -> None:
+            raise StoreFailed(f"no space left for {name} of {len(data)} bytes")
+
+    here, there, place = pair
+    await _remembered(here, "Ada keeps bees")
+    await here.sync(place)
+    moved = place.rename(tmp_path / "elsewhere")
+    await _remembered(here, "Bo keeps goats")
+    async with here.opened() as memory:
+        with pytest.raises(StoreFailed, match="no space left"):
+            await sync(memory, Full(moved), now=here.now)
+    await _both((here, there, moved))
 
 
 async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: Path) -> None:
