@@ -333,11 +333,12 @@ class Sync:
 
         Sessions with a dropped line are given again.
         """
+        names, left = list[str](), list[Line]()
+        if self.dry_run or not self.place.keeps:
+            return names, left
         cut = chain.from_iterable(each["cut"] for each in self.state.sessions.values())
         gone = {*self.known.new([*journal.erased, *self.state.erased, *cut], "cleared ")}
-        names, left = list[str](), list[Line]()
-        ours = sorted(self._ours | (self._former & self.known.taken))
-        for name in ours if gone and self.place.keeps and not self.dry_run else ():
+        for name in sorted(self._ours | (self._former & self.known.taken)) if gone else ():
             try:
                 lines = [*self._lines(name)]
             except _WRONG:
