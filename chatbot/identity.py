@@ -74,11 +74,12 @@ def persona_folder() -> Path:
 def _read_persona(path: Path) -> Persona:
     try:
         with path.open(encoding="utf-8") as file:
-            head, _, text = (whole := file.read(_LARGEST_PERSONA + 1)).partition("\n\n")
+            whole = file.read(_LARGEST_PERSONA + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", at=path) from error
     if len(whole) > _LARGEST_PERSONA:
         raise ConfigError(f"{path} is longer than {_LARGEST_PERSONA:,} characters", at=path)
+    head, _, text = whole.partition("\n\n")
     if not text.strip():
         raise ConfigError(f"{path} has no persona: write a summary, an empty line, and the text", at=path)
     return Persona(path.stem, head.strip(), " ".join(text.split()), str(path))
