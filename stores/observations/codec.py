@@ -217,12 +217,12 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         super().__init__(index, _lk=False, codec=Codec(end - start), compound=False)
         self.pool = Postings()
         self._start, self._end = start, end
-        self._texts = np.full(end - start, UNKNOWN, "<i8")
+        self._versions = np.full(end - start, UNKNOWN, "<i8")
 
     def add_row(self, row: int, version: int, fields: Mapping[str, Counts]) -> None:
         """Add the searched text of a row, unless it was added before or is not one of these rows."""
-        if self._start <= row < self._end and self._texts[row - self._start] == UNKNOWN:
-            self._texts[row - self._start] = version
+        if self._start <= row < self._end and self._versions[row - self._start] == UNKNOWN:
+            self._versions[row - self._start] = version
             self.docnum = row - self._start
             self.add_document(**fields)
 
@@ -239,14 +239,14 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
     def add_segment(self, segment: Segment) -> None:
         """Add the rows of a segment that are still missing, as Whoosh's `add_reader` would one by one."""
         rows = np.arange(segment.start, segment.end) - self._start
-        inside = (rows >= 0) & (rows < len(self._texts))
-        free = self._texts[np.where(inside, rows, 0)] == UNKNOWN
+        inside = (rows >= 0) & (rows < len(self._versions))
+        free = self._versions[np.where(inside, rows, 0)] == UNKNOWN
         self.add_documents(segment, np.where(inside & free & (segment.versions != UNKNOWN), rows, -1))
 
     def add_documents(self, segment: Segment, places: Ints) -> None:
         """Add documents of a segment at their new `places`; those with a negative place are left out."""
         taken = np.flatnonzero(places >= 0)
-        self._texts[places[taken]] = segment.versions[taken]
+        self._versions[places[taken]] = segment.versions[taken]
         self.perdocwriter.codes[:, places[taken]] = segment.codes[:, taken]
         self.pool.extend(_part_of(segment, places))
 
@@ -256,7 +256,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         self._finalize_segment()
         self._finish()
         lengths = {f"codes{number}": codes for number, codes in enumerate(self.perdocwriter.codes) if codes.any()}
-        return SegmentDraft(self._start, self._end, {**self.fieldwriter.arrays, **lengths, "versions": self._texts})
+        return SegmentDraft(self._start, self._end, {**self.fieldwriter.arrays, **lengths, "versions": self._versions})
 
 
 def _part_of(segment: Segment, places: Ints) -> Part:
