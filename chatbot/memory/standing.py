@@ -107,7 +107,8 @@ class StandingQuestions(Profiles):
             hits = (await recollected(scope, moment, Filter(types=_TYPES))).hits
             rows = [hit.observation for hit in hits if hit.observation and self._is_said(hit.observation)]
             answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
-        stated = await self._stated([row for each in answers if not each.pinned for row in each.rows])
+        unpinned = [row for each in answers if not each.pinned for row in each.rows]
+        stated = await self._stated(unpinned) if unpinned else ()
         answers = [replace(each, rows=_best(each, stated)) for each in answers]
         made = await self._sentences(ask) if any(each.model for each in answers) and not pinned else {}
         return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
