@@ -188,8 +188,8 @@ class Sync:
         self._former = {name for name in names if name.partition("/")[0] in state.former}
         if self.dry_run or not self.gives:
             return names
-        kind = "/" if self.place.keeps else ("http://", "https://")
-        alike = {key: each.own for key, each in state.places.items() if key.startswith(kind)}
+        kinds = ("/",) if self.place.keeps else ("http://", "https://")
+        alike = {key: each.own for key, each in state.places.items() if key.startswith(kinds)}
         found = [key for key, own in alike.items() if self._ours and own >= self._ours]
         if self.takes and len(found) == 1 and not known.own:  # a stick or server under another path or address today
             state.places[self.place.key] = state.places.pop(found[0])
