@@ -26,7 +26,8 @@ from chatbot.stores.files import locked, make_folder, opened
 NAME = "trusted.json"
 _SHOWN = 4
 
-Place = tuple[str, ...]
+SettingPath = tuple[str, ...]
+"""Keys that lead to a setting, the outermost table first."""
 Form = Callable[[Any], bool]
 """Function that returns True for a harmless value."""
 Forms: TypeAlias = "dict[str, Form | Forms]"
@@ -242,7 +243,7 @@ def _place(path: Path) -> str:
     return str(path.parent.resolve() / path.name)
 
 
-def leaves(value: Any, name: str = "", place: Place = ()) -> Iterator[tuple[str, Place, Any]]:
+def leaves(value: Any, name: str = "", place: SettingPath = ()) -> Iterator[tuple[str, SettingPath, Any]]:
     """Yield every setting: its unique name, its place, and its value. Tables of a list share its place."""
     if isinstance(value, Mapping) and (value or not place):
         for key, each in value.items():
@@ -255,7 +256,7 @@ def leaves(value: Any, name: str = "", place: Place = ()) -> Iterator[tuple[str,
         yield name, place, value
 
 
-def _is_harmless(place: Place, value: Any, *, is_weakest: bool, providers: frozenset[str]) -> bool:
+def _is_harmless(place: SettingPath, value: Any, *, is_weakest: bool, providers: frozenset[str]) -> bool:
     form = _form(place)
     if form is None or isinstance(form, dict):
         return form is not None and value == {}  # an empty table
@@ -264,7 +265,7 @@ def _is_harmless(place: Place, value: Any, *, is_weakest: bool, providers: froze
     return form(value) and (is_weakest or form is not _nothing)
 
 
-def _hint(place: Place, value: Any) -> str:
+def _hint(place: SettingPath, value: Any) -> str:
     """Return the known name most similar to an unknown one, of a setting or a plug-in; empty if none is."""
     if isinstance(known := _form(place), _Among):
         unknown = (each for each in value if each not in known) if isinstance(value, list) else ()
@@ -276,7 +277,7 @@ def _hint(place: Place, value: Any) -> str:
     return ""
 
 
-def _form(place: Place) -> Form | Forms | None:
+def _form(place: SettingPath) -> Form | Forms | None:
     form: Form | Forms | None = HARMLESS
     for part in place:
         form = form.get(part, form.get("*")) if isinstance(form, dict) else None

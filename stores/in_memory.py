@@ -120,10 +120,10 @@ class MemoryLog(log.Log):
     def position(self) -> int:
         return self._read
 
-    def mark(self) -> log.Mark:
-        return log.Mark(1, self._read, "")
+    def mark(self) -> log.LogMark:
+        return log.LogMark(1, self._read, "")
 
-    def resume(self, mark: log.Mark) -> bool:  # noqa: ARG002 - no snapshot is made of it
+    def resume(self, mark: log.LogMark) -> bool:  # noqa: ARG002 - no snapshot is made of it
         return False
 
     def is_replaced(self) -> bool:
@@ -136,13 +136,13 @@ class MemoryLog(log.Log):
     def start_again(self) -> None:
         self._read = 0
 
-    def read_new(self) -> Iterator[tuple[log.Place, bytes]]:
+    def read_new(self) -> Iterator[tuple[log.LinePlace, bytes]]:
         while self._read < len(self._lines):
             line = self._lines[self._read]
             yield (self._read, len(line)), line
             self._read += 1
 
-    def event_at(self, place: log.Place) -> Event:
+    def event_at(self, place: log.LinePlace) -> Event:
         return parse_event(record_of(self._lines[place[0]]))
 
     @contextmanager
@@ -150,7 +150,7 @@ class MemoryLog(log.Log):
         with self._alone:
             yield self
 
-    def append(self, event: Event) -> log.Place:
+    def append(self, event: Event) -> log.LinePlace:
         self._lines.append(encode(event.as_json()))
         self._read = len(self._lines)
         return self._read - 1, len(self._lines[-1])
@@ -161,7 +161,7 @@ class MemoryLog(log.Log):
     def sync(self) -> None:
         """Do nothing: nothing is durable."""
 
-    def rewrite(self, change: log.Change, more: Iterable[Event] = ()) -> dict[int, log.Place]:
+    def rewrite(self, change: log.LineChange, more: Iterable[Event] = ()) -> dict[int, log.LinePlace]:
         found = [(number, change(line.rstrip(b"\n"), number)) for number, line in enumerate(self._lines)]
         left = [(number, line) for number, line in found if line is not None]
         self._lines = [line for _, line in left]

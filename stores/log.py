@@ -1,7 +1,7 @@
 """Contracts of an engine for observations: an ordered log of events, one line each, and a shelf for derived data.
 
 Everything else is built on it, once for all engines: the fold of events into a table, the gate, ranking, caches,
-erasure. A `Place` is the position of a line; places grow in the order of the lines. Erasure and compaction rewrite the
+erasure. A `LinePlace` is the position of a line; places grow in the order of the lines. Erasure and compaction rewrite the
 log: `is_replaced` reports it to everyone who read the old one, and all places are new.
 
 Text index, vectors and the table are pieces on a `Shelf` each: arrays with checksums, written whole and
@@ -30,11 +30,11 @@ from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.records import ID, parse_time
 from chatbot.stores.row_events import Event, parse_event
 
-Place = tuple[int, int]
+LinePlace = tuple[int, int]
 """Place of a line in the log: offset and length in bytes, or the numbers of another engine."""
 
 
-class Mark(Struct, frozen=True):
+class LogMark(Struct, frozen=True):
     """Position in a particular log: a cache keeps it to continue from there."""
 
     inode: int
@@ -44,14 +44,14 @@ class Mark(Struct, frozen=True):
     """Digest of the part before the position."""
 
 
-Change = Callable[[bytes, int], bytes | None]
+LineChange = Callable[[bytes, int], bytes | None]
 """Function from a line (without its end) and the first number of its place to its replacement; None removes it."""
 
 
 class Writing(Protocol):
     """Exclusive access to change the log. If a killed process left a torn line at its end, that line was ended."""
 
-    def append(self, event: Event) -> Place:
+    def append(self, event: Event) -> LinePlace:
         """Add the event's line and return its place. Everyone may read it now; it is durable after `sync`."""
 
     def release(self) -> None:
@@ -60,7 +60,7 @@ class Writing(Protocol):
     def sync(self) -> None:
         """Return once all lines are durable."""
 
-    def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
+    def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
         """Apply `change` to all lines, and add the lines of `more`; durable on return.
 
         All lines must have been read. No byte of removed lines is kept. Returns the new place of each remaining line by
@@ -84,11 +84,11 @@ class Log(ABC):
         """Number of bytes that were read, or written by this process."""
 
     @abstractmethod
-    def mark(self) -> Mark:
+    def mark(self) -> LogMark:
         """Return how far it was read."""
 
     @abstractmethod
-    def resume(self, mark: Mark) -> bool:
+    def resume(self, mark: LogMark) -> bool:
         """Continue at the mark if it is of this log; return whether it is."""
 
     @abstractmethod
@@ -104,14 +104,14 @@ class Log(ABC):
         """Forget what was read: the next `read_new` begins at the start of the current log."""
 
     @abstractmethod
-    def read_new(self) -> Iterator[tuple[Place, bytes]]:
+    def read_new(self) -> Iterator[tuple[LinePlace, bytes]]:
         """Yield the complete new lines with their places; each counts as read when the next one is requested."""
 
     @abstractmethod
-    def event_at(self, place: Place) -> Event:
+    def event_at(self, place: LinePlace) -> Event:
         """Return the event in the line at `place`. Raises a `StoreError` if the line is damaged."""
 
-    def fetch(self, places: Iterable[Place]) -> None:  # noqa: B027 - for remote logs
+    def fetch(self, places: Iterable[LinePlace]) -> None:  # noqa: B027 - for remote logs
         """Prefetch the events at these places."""
 
     @abstractmethod
@@ -202,10 +202,10 @@ _REPLACING = re.compile(rb'"(?:supersedes|forgets|compresses)"\s*:')
 _ADDING = re.compile(rb'\{"v":1,"event":"add","at":"[^"]*","row":\{"id":"([^"]*)"')
 
 
-def rewritten(data: bytes, change: Change) -> tuple[bytes, dict[int, Place]]:
+def rewritten(data: bytes, change: LineChange) -> tuple[bytes, dict[int, LinePlace]]:
     """Apply `change` to each line of `data`; return the new lines, and the new place of each by its old start."""
     lines: list[bytes] = []
-    moved: dict[int, Place] = {}
+    moved: dict[int, LinePlace] = {}
     begin = size = 0
     for old in data.split(b"\n")[:-1]:
         new = change(old, begin)
@@ -225,7 +225,7 @@ def erasing(
     why: str = "",
     facts: Collection[str] = (),
     before: Collection[str] = (),
-) -> Change:
+) -> LineChange:
     """Return a change that removes `facts`, and replaces the lines of the rows in `gone` by their ids.
 
     `gone` has the id of each row by the start of that line. An unreadable line is removed if it names one of them.
@@ -253,7 +253,7 @@ def erasing(
     return change
 
 
-def uncounted(change: Change) -> Change:
+def uncounted(change: LineChange) -> LineChange:
     """Extend a change to drop lines that only count: uses and strength are rewritten in few lines."""
 
     def without(line: bytes, begin: int) -> bytes | None:

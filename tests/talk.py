@@ -11,7 +11,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
-from chatbot.models.scripted import Reply
+from chatbot.models.scripted import ScriptedReply
 from chatbot.runtime import Runtime
 from chatbot.tools import Tool, Toolbox
 from tests.command import project
@@ -50,7 +50,7 @@ async def begun(runtime: Runtime) -> tuple[SessionHandle, Chat]:
 
 @asynccontextmanager
 async def talking(
-    *replies: Reply, model: ScriptedModel | None = None, **given: Any
+    *replies: ScriptedReply, model: ScriptedModel | None = None, **given: Any
 ) -> AsyncIterator[tuple[Runtime, SessionHandle, Chat]]:
     """Open a runtime, with a model of these replies, with a new session and its chat."""
     async with Runtime(model=model or ScriptedModel(replies), **given) as runtime:

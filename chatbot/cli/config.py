@@ -19,7 +19,7 @@ import tomlkit
 from msgspec import to_builtins
 from platformdirs import user_config_path, user_data_path
 
-from chatbot.allowed import allow, is_allowed, needing_trust
+from chatbot.allowed import SettingPath, allow, is_allowed, needing_trust
 from chatbot.cli.output import check_can_ask, is_sure, say, tell, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.config import SECRET, Config
@@ -30,7 +30,6 @@ from chatbot.options import Options, Setup
 from chatbot.stores.files import make_folder, opened
 from chatbot.stores.home import without_password
 
-Place = tuple[str, ...]
 _PRIVATE = 0o600
 _NEW = """\
 # Settings that are not set here have their default: chatbot config shows all of them.
@@ -51,7 +50,7 @@ def own_file(path: Path | None) -> Path:
     return file_in_force(path) if named else user_config_path("chatbot") / FILE_NAME
 
 
-def place_of(key: str) -> Place:
+def place_of(key: str) -> SettingPath:
     """Split a dotted key such as `providers."my.box".api_base`. Raises `ConfigError`."""
     try:
         value: Any = tomllib.loads(f"{key} = 0")
@@ -64,7 +63,7 @@ def place_of(key: str) -> Place:
     return tuple(place)
 
 
-def set_values(path: Path, values: Mapping[Place, Any]) -> str:
+def set_values(path: Path, values: Mapping[SettingPath, Any]) -> str:
     """Set values in the file, which is created if it is missing; return its new text. Raises `ConfigError`."""
     document = _document(path)
     for place, value in values.items():
@@ -167,7 +166,7 @@ def _document(path: Path) -> tomlkit.TOMLDocument:
         raise ConfigError(f"{path} cannot be changed: {error}", at=path) from error
 
 
-def _put(document: Any, place: Place, value: Any) -> None:
+def _put(document: Any, place: SettingPath, value: Any) -> None:
     table = document
     for depth, part in enumerate(place[:-1]):
         if not isinstance(table.get(part), Mapping):

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from chatbot.cli.config import Place, own_file, set_values
+from chatbot.allowed import SettingPath
+from chatbot.cli.config import own_file, set_values
 from chatbot.cli.models import cells, read_key
 from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
 from chatbot.config import ModelSettings, ProviderSettings
@@ -36,7 +37,7 @@ class ModelChoice:
 
     model: CatalogModel
     found: str
-    settings: dict[Place, Any]
+    settings: dict[SettingPath, Any]
 
 
 async def run(args: argparse.Namespace) -> None:
@@ -74,7 +75,7 @@ def _of_servers(servers: Sequence[ModelServer]) -> list[ModelChoice]:
     found = []
     for server in servers:
         place = ("providers", server.provider)
-        settings: dict[Place, Any] = {(*place, key): value for key, value in server.settings.items()}
+        settings: dict[SettingPath, Any] = {(*place, key): value for key, value in server.settings.items()}
         where = f"{server.title} at {server.api_base}"
         found += [ModelChoice(model, where, settings) for model in server.catalog()]
     return found

@@ -219,7 +219,7 @@ def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:
             raise ChangedMeanwhile(f"{row.id} was changed since it was read: nothing was deleted; read it again")
 
 
-async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> list[Mark]:
+async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> list[PurgeMark]:
     """Return the marks of all rows that are erased with these, visible or not: digests reveal nothing."""
     scope = replace(scope, caller=scope.caller.raised("read", clearance="full"), across=True, erasing=True)
     derived = await _derived(scope, list(ids), ())
@@ -284,7 +284,7 @@ async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> A
 
 FROM, KEY, HASH = IMPORTED, "imported_key", "imported_hash"
 """Metadata keys of an imported row: the format, its key there, and a hash of what it says there and who may see it."""
-Mark = tuple[str, ...]
+PurgeMark = tuple[str, ...]
 """Identity of something purged: a kind, and its values."""
 
 
@@ -296,7 +296,7 @@ def is_from(row: Observation, key: str) -> bool:
     return bool(key) and (key in {row.source, imported} or is_inside)
 
 
-def marks_of(row: Observation) -> Iterator[Mark]:
+def marks_of(row: Observation) -> Iterator[PurgeMark]:
     """Yield the marks by which an import recognizes the row: its id, its words, and its origin."""
     yield "id", row.id
     yield "words", row.namespace, row.hash
@@ -307,12 +307,12 @@ def marks_of(row: Observation) -> Iterator[Mark]:
             yield "from", kind, row.namespace, key
 
 
-def marks_of_fact(fact: Triple) -> Iterator[Mark]:
+def marks_of_fact(fact: Triple) -> Iterator[PurgeMark]:
     """Yield the marks by which an import recognizes the fact."""
     yield "fact", fact.namespace, fold(fact.subject), fold(fact.predicate), fold(fact.object)
 
 
-def marks_of_session(session_id: str, origin: str) -> Iterator[Mark]:
+def marks_of_session(session_id: str, origin: str) -> Iterator[PurgeMark]:
     """Yield the marks by which an import recognizes a session: its id, and its origin."""
     yield "session", session_id
     if origin:
@@ -322,7 +322,7 @@ def marks_of_session(session_id: str, origin: str) -> Iterator[Mark]:
             yield "session", key.partition(":")[0]
 
 
-def mark_of_deleted(session_id: str) -> Mark:
+def mark_of_deleted(session_id: str) -> PurgeMark:
     """Return the mark by which a sync recognizes a session that was deleted here, with its memories or without."""
     return "deleted", session_id
 
@@ -343,7 +343,7 @@ class Tombstones:
         self._digests: set[str] = set()
         self._read: backend.Mark | None = None
 
-    def add(self, marks: Iterable[Mark], at: datetime) -> None:
+    def add(self, marks: Iterable[PurgeMark], at: datetime) -> None:
         """Keep rows with these marks out of imports. Durable on return."""
         if new := list(dict.fromkeys(marks)):
             self._key = self._document.change(lambda key: key or secrets.token_bytes(_KEY_BYTES))
@@ -351,7 +351,7 @@ class Tombstones:
             lines = (digests[begin : begin + _IN_A_LINE] for begin in range(0, len(digests), _IN_A_LINE))
             self._lines.append([{"v": 1, "at": format_time(at), "digests": each} for each in lines])
 
-    def barred(self, marks: Collection[Mark]) -> bool:
+    def barred(self, marks: Collection[PurgeMark]) -> bool:
         """Return whether one of these marks was purged."""
         self._refresh()
         return bool(self._digests) and not self._digests.isdisjoint(map(self._digest, marks))
@@ -375,6 +375,6 @@ class Tombstones:
             self._digests = set()  # they are useless without it
             self._read = None
 
-    def _digest(self, mark: Mark) -> str:
+    def _digest(self, mark: PurgeMark) -> str:
         said = "\0".join(mark).encode(errors="surrogatepass")
         return blake2b(said, key=self._key, digest_size=16).hexdigest()

@@ -122,7 +122,7 @@ class Deed(Struct, frozen=True):
     by: str | None = None
 
 
-Change = tuple[Deed, Event]
+PlannedDeed = tuple[Deed, Event]
 
 
 def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Deed]:
@@ -381,7 +381,7 @@ class Run:
         parts = (part for rows in free for part in portions(rows, least=_LEAST))
         await self._do(self._merging(kind, part, what, why) for part in parts)
 
-    def _merging(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> Change:
+    def _merging(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> PlannedDeed:
         new_id = str(self._scope.environment.new_id())
         row = digest(rows, new_id=new_id, what=what, now=self._view.now)
         event = Event(kind="add", at=self._view.now, row=row, compresses=row.derived_from, who=WHO, why=why)
@@ -427,7 +427,7 @@ class Run:
         rows = await self._scope.rows(wanted, view=self._view) if ids else ()
         return {each for row in rows for each in row.derived_from if merged_into.get(each) != row.id}
 
-    async def _do(self, changes: Iterable[Change]) -> None:
+    async def _do(self, changes: Iterable[PlannedDeed]) -> None:
         """Make the changes that the store allows, or only report them in a dry run."""
         for some in _batches(changes):
             if self._is_late():
@@ -436,7 +436,7 @@ class Run:
             self.deeds += done
             self._gone.update(each for deed in done if deed.kind != "consolidate" for each in deed.ids)
 
-    async def _commit(self, changes: Sequence[Change]) -> list[Deed]:
+    async def _commit(self, changes: Sequence[PlannedDeed]) -> list[Deed]:
         outcomes = await self._scope.store.commit(self._view.asking_all(), [event for _, event in changes])
         done = []
         for (deed, _), outcome in zip(changes, outcomes, strict=True):
@@ -465,9 +465,9 @@ def _parts(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return (tuple(ids[begin : begin + MOST_AT_ONCE]) for begin in range(0, len(ids), MOST_AT_ONCE))
 
 
-def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
+def _batches(changes: Iterable[PlannedDeed]) -> Iterator[list[PlannedDeed]]:
     """Yield batches: each commit waits for the disk, and other writers wait for the commit."""
-    batch: list[Change] = []
+    batch: list[PlannedDeed] = []
     rows = 0
     for change in changes:
         batch.append(change)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatbot.config import StandingSettings
-    from chatbot.memory.erasure import Mark, Tombstones
+    from chatbot.memory.erasure import PurgeMark, Tombstones
     from chatbot.memory.meaning import Billing, Meaning
 
 CHOICES = "choices"
@@ -416,7 +416,7 @@ class Scope(Struct, frozen=True):
         return outcomes
 
 
-async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime) -> None:
+async def bar(tombstones: Tombstones | None, marks: Sequence[PurgeMark], at: datetime) -> None:
     """Keep rows with these marks out of imports. Durable on return; a full disk only warns, as erasing makes room."""
     try:
         if tombstones is not None and marks:

@@ -76,7 +76,6 @@ FAILURES = "hook_failures"
 _NOBODYS = "00000000-0000-7000-8000-000000000000"
 
 Wanted = Callable[[SessionRecord], bool]
-Change = Callable[[SessionRecord], SessionRecord]
 
 
 class SessionCatalog(Closable):
@@ -122,7 +121,7 @@ class SessionCatalog(Closable):
         """Return the wanted sessions, most recently used first; if `behind` is given, those after that session."""
         return await asyncio.to_thread(self.sessions.find, wanted, limit, behind=behind)
 
-    async def change(self, session_id: str, change: Change) -> SessionRecord:
+    async def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
         """Apply `change` to the current record of a session and return the result. Raises like `get`."""
         with _translated():
             return await asyncio.to_thread(self.sessions.change, session_id, change)

@@ -22,7 +22,7 @@ from chatbot.messages import (
 )
 from chatbot.models.model import Model, Price, estimate, estimate_text
 
-Reply = str | Exception | ToolCall | Sequence[Delta | ToolCall | Exception] | Callable[[], AsyncIterable[Delta]]
+ScriptedReply = str | Exception | ToolCall | Sequence[Delta | ToolCall | Exception] | Callable[[], AsyncIterable[Delta]]
 """A text, an error, a tool call, or the deltas one by one, or a function that streams them.
 
 Tool calls among deltas are streamed as models do: id and name first, the arguments in two pieces. An error among them
@@ -40,7 +40,7 @@ class ScriptedModel(Model):
 
     def __init__(
         self,
-        replies: Sequence[Reply] = (),
+        replies: Sequence[ScriptedReply] = (),
         *,
         window: int = 8192,
         price: Price | None = None,
@@ -108,7 +108,7 @@ class ScriptedModel(Model):
         usage = self._usage(estimate(messages, tools), estimate_text(written))
         yield Finished("tool_calls" if reason == "tool_calls" else "stop", usage, self.name)
 
-    def _next_reply(self, messages: Sequence[Message]) -> Reply:
+    def _next_reply(self, messages: Sequence[Message]) -> ScriptedReply:
         if not self._replies:
             return f"You said: {without_blocks(messages[-1].content) if messages else 'nothing'}"
         return self._replies[len(self.prompts) % len(self._replies)]
@@ -117,7 +117,7 @@ class ScriptedModel(Model):
         return Usage(read, written, cost_usd=self._price.cost(read, written))
 
 
-async def _deltas(reply: Reply) -> AsyncGenerator[Delta, None]:
+async def _deltas(reply: ScriptedReply) -> AsyncGenerator[Delta, None]:
     if isinstance(reply, Exception):
         raise reply
     if isinstance(reply, str):

@@ -31,7 +31,7 @@ from chatbot.embedding import Judgement
 from chatbot.errors import SessionError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.episode import EXCHANGE, exchange_draft, exchanges_in
-from chatbot.memory.erasure import FROM, HASH, KEY, Mark, marks_of, marks_of_fact
+from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_of_fact
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import CHOICES
@@ -364,7 +364,7 @@ class Importer:
                 known.words[row.agent_id, row.visibility, row.hash] = row.id
         return self._known
 
-    def _is_barred(self, marks: Collection[Mark]) -> bool:
+    def _is_barred(self, marks: Collection[PurgeMark]) -> bool:
         """Return True if an item with one of these marks was purged here and must stay out."""
         return not self.include_purged and self.memory.tombstones.barred(marks)
 
@@ -427,7 +427,7 @@ class Importer:
         id_ = known.words.setdefault((row.agent_id, row.visibility, row.hash), row.id)
         return AddResult("added" if id_ == row.id else "exact_dup", id_, redacted=redacted)
 
-    def _marks(self, memories: Memory, item: MemoryItem) -> list[Mark]:
+    def _marks(self, memories: Memory, item: MemoryItem) -> list[PurgeMark]:
         """Return the marks that a purge of this item would have left (see `chatbot.memory.erasure`)."""
         if self.include_purged or not self.memory.tombstones.any():
             return []

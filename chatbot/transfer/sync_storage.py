@@ -16,7 +16,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from chatbot.errors import ConfigError, without_folders
-from chatbot.memory.erasure import Mark, mark_of_deleted
+from chatbot.memory.erasure import PurgeMark, mark_of_deleted
 from chatbot.memory.scope import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Lines, Sessions
@@ -121,7 +121,7 @@ class SessionUnion:
     now: Callable[[], datetime]
     earlier: Callable[[str, str], Entries]
     """Returns the entries of a machine's session that the files of the place hold."""
-    barred: Callable[[Collection[Mark]], bool]
+    barred: Callable[[Collection[PurgeMark]], bool]
     """Return True if something with one of these marks was deleted here."""
 
     @property

@@ -29,7 +29,7 @@ from chatbot.stores.backend import Document
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, StoreError
 from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Writing
+from chatbot.stores.log import LineChange, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import ID, SessionRecord, TranscriptEntry, format_time, micros, parse_time
 from chatbot.stores.row_events import KINDS, Event, applied, implied, parse_event
@@ -277,7 +277,7 @@ def _is_of_erased(part: Event, erased: Collection[str]) -> bool:
     return part.triple is not None and part.triple.source in erased
 
 
-def _taking_out(rows: Collection[str]) -> Change:
+def _taking_out(rows: Collection[str]) -> LineChange:
     """Return a change that removes all events of these rows except those that added, used or counted them."""
     marks = {each.encode() for each in rows}
 

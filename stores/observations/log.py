@@ -16,7 +16,7 @@ from pathlib import Path
 from chatbot.stores import files
 from chatbot.stores.errors import InvalidValue, LaterFormat
 from chatbot.stores.json_lines import encode, is_blank, record_of
-from chatbot.stores.log import Change, Log, Mark, Place, Writing, rewritten
+from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, rewritten
 from chatbot.stores.row_events import Event, parse_event
 
 logger = logging.getLogger(__name__)
@@ -43,10 +43,10 @@ class FileLog(Log):
     def position(self) -> int:
         return self._position
 
-    def mark(self) -> Mark:
-        return Mark(self._inode, self._position, self._tail_digest())
+    def mark(self) -> LogMark:
+        return LogMark(self._inode, self._position, self._tail_digest())
 
-    def resume(self, mark: Mark) -> bool:
+    def resume(self, mark: LogMark) -> bool:
         if self._opened() is None or self._inode != mark.inode or self._size() < mark.size:
             return False
         self._position = mark.size
@@ -65,7 +65,7 @@ class FileLog(Log):
         self.close()
         self._position = 0
 
-    def read_new(self) -> Iterator[tuple[Place, bytes]]:
+    def read_new(self) -> Iterator[tuple[LinePlace, bytes]]:
         file = self._opened()
         if file is None or self._size() <= self._position:
             return
@@ -92,7 +92,7 @@ class FileLog(Log):
         ):
             yield FileWriting(self, folder, file)
 
-    def event_at(self, place: Place) -> Event:
+    def event_at(self, place: LinePlace) -> Event:
         file = self._opened()
         line = b"" if file is None else files.read_between(file, place[0], sum(place))
         return parse_event(record_of(line))
@@ -126,7 +126,7 @@ class FileLog(Log):
     def _size(self) -> int:
         return 0 if self._file is None else os.fstat(self._file).st_size
 
-    def grow(self, size: int) -> Place:
+    def grow(self, size: int) -> LinePlace:
         """Count a line that was added by this process as read; return its place."""
         place = (self._position, size - 1)
         self._position += size
@@ -151,7 +151,7 @@ class FileWriting:
         self._folder = folder
         self._file = file
 
-    def append(self, event: Event) -> Place:
+    def append(self, event: Event) -> LinePlace:
         line = encode(event.as_json())
         self._file.write(line)
         return self._log.grow(len(line))
@@ -162,7 +162,7 @@ class FileWriting:
     def sync(self) -> None:
         self._file.sync()
 
-    def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
+    def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
         kept, moved = rewritten(self._folder.read(NAME) if self._log.position else b"", change)
         data = b"".join([kept, *(encode(event.as_json()) for event in more)])
         self._folder.replace(NAME, data)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from chatbot.stores.access import Guard, View
 from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError
-from chatbot.stores.log import Log, Mark, Place, Shelf
+from chatbot.stores.log import LinePlace, Log, LogMark, Shelf
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations import search
 from chatbot.stores.observations.arrays import Arrays, Pieces, packed, put
@@ -40,12 +40,12 @@ NAME = "table"
 _LAYOUT = "table 4"
 
 
-def _snapshots(shelf: Shelf) -> Pieces[tuple[Table, Mark]]:
+def _snapshots(shelf: Shelf) -> Pieces[tuple[Table, LogMark]]:
     """Return the pieces of a shelf for the snapshot of a log."""
-    return Pieces(shelf, _LAYOUT, lambda _, arrays: (_table_of(arrays), Mark(*arrays.about["position"])))
+    return Pieces(shelf, _LAYOUT, lambda _, arrays: (_table_of(arrays), LogMark(*arrays.about["position"])))
 
 
-def dumped(table: Table, mark: Mark) -> tuple[bytes, str]:
+def dumped(table: Table, mark: LogMark) -> tuple[bytes, str]:
     """Return the table and its position in the journal as a file, and its digest."""
     about = {
         "columns": column_names(),
@@ -147,12 +147,12 @@ class Replica:
                 self._fold_safely(event, place)
         return False
 
-    def add(self, event: Event, place: Place) -> None:
+    def add(self, event: Event, place: LinePlace) -> None:
         """Apply an event that this process has written."""
         self.table.lines += 1
         self._fold(event, place)
 
-    def note_rewritten(self, moved: dict[int, Place], added: int) -> None:
+    def note_rewritten(self, moved: dict[int, LinePlace], added: int) -> None:
         """Update the places of rows after this process rewrote the log; `added` is the number of new lines."""
         self.table.relocate(moved)
         self.table.lines = len(moved) + added
@@ -288,13 +288,13 @@ class Replica:
         known = self._snapshot_lines
         return self.snapshots.is_shared and self.table.lines - known >= max(_SHARED_AFTER, known // _SHARED_SHARE)
 
-    def _fold_safely(self, event: Event, place: Place) -> None:
+    def _fold_safely(self, event: Event, place: LinePlace) -> None:
         try:
             self._fold(event, place)
         except StoreError as error:
             logger.warning("%s holds an impossible change, which was skipped: %s", self.log.name, error)
 
-    def _fold(self, event: Event, place: Place) -> None:
+    def _fold(self, event: Event, place: LinePlace) -> None:
         table = self.table
         if event.row is not None:
             self._fold_new(event, event.row, place)
@@ -309,7 +309,7 @@ class Replica:
         else:
             self._fold_change(event, place)
 
-    def _fold_new(self, event: Event, row: Observation, place: Place) -> None:
+    def _fold_new(self, event: Event, row: Observation, place: LinePlace) -> None:
         if self.table.numbers.get(row.id) is not None:
             raise InvalidValue(f"the id {row.id} is used twice: the first row stays")
         number = self.table.add(row, place)
@@ -334,7 +334,7 @@ class Replica:
         if event.kind != "counts":
             table.use_lines += 1 + len(event.ids) // _COUNTED_IN_A_LINE
 
-    def _fold_change(self, event: Event, place: Place) -> None:
+    def _fold_change(self, event: Event, place: LinePlace) -> None:
         for each in event.ids:
             number = self.table.numbers.get(each)
             if number is None:

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from chatbot.stores.access import Guard, View, may_see
-from chatbot.stores.log import Place
+from chatbot.stores.log import LinePlace
 from chatbot.stores.observation import (
     LASTING_TYPES,
     NEVER,
@@ -91,7 +91,7 @@ class Table:
         self._masks: OrderedDict[object, lookups.Mask] = OrderedDict()
 
     @cached_property
-    def later(self) -> dict[int, list[Place]]:
+    def later(self) -> dict[int, list[LinePlace]]:
         """Lines of changes of each row after it was added, except uses."""
         return {number: [(start, size) for start, size in places] for number, places in self._read("later", [])}
 
@@ -138,7 +138,7 @@ class Table:
             found.setdefault(later, []).append(earlier)
         return found
 
-    def add(self, row: Observation, place: Place) -> int:
+    def add(self, row: Observation, place: LinePlace) -> int:
         """Add a row at the end and return its number."""
         number = self.ids.add(row.id)
         fixed = (self._class(row.status, Guard.of(row)), *place, self._session_numbers[row.session_id])
@@ -222,11 +222,11 @@ class Table:
         self.texts[number] = 0
         self._show(number)
 
-    def places(self, number: int) -> list[Place]:
+    def places(self, number: int) -> list[LinePlace]:
         """Return the places of a row's lines, the one that added it first."""
         return [(self.starts[number], self.lengths[number]), *self.later.get(number, ())]
 
-    def note_line(self, number: int, place: Place) -> None:
+    def note_line(self, number: int, place: LinePlace) -> None:
         """Add the place of a line about the row."""
         self.later.setdefault(number, []).append(place)
 
@@ -360,7 +360,7 @@ class Table:
         for name in lookups.COUNTS:
             getattr(self, name)[number] = lookups.OF_A_ROW[name](row)
 
-    def relocate(self, moved: Mapping[int, Place]) -> None:
+    def relocate(self, moved: Mapping[int, LinePlace]) -> None:
         """Set the new places of the lines; lines without one are gone."""
         for number, start in enumerate(self.starts):
             self.starts[number], self.lengths[number] = moved.get(start, (0, 0))

@@ -14,7 +14,7 @@ from msgspec import Struct, field, structs
 from chatbot.stores.access import View, may_see
 from chatbot.stores.decisions import decide
 from chatbot.stores.errors import InvalidValue, StoreError
-from chatbot.stores.log import Change, Writing, WrittenByOthers, erasing, uncounted
+from chatbot.stores.log import LineChange, Writing, WrittenByOthers, erasing, uncounted
 from chatbot.stores.observation import PROTECTED_TYPES, Observation, RowState, Triple
 from chatbot.stores.observations.lookups import label_of, text_digest
 from chatbot.stores.observations.replica import Replica
@@ -161,7 +161,7 @@ class Writer:
         return table.use_lines >= _COMPACTED_FROM and table.use_lines * 2 > table.lines
 
     def _rewrite(
-        self, writing: Writing, change: Change = lambda line, _: line, without: AbstractSet[int] = frozenset()
+        self, writing: Writing, change: LineChange = lambda line, _: line, without: AbstractSet[int] = frozenset()
     ) -> None:
         """Rewrite the log, with the uses and strengths of rows merged into fewer lines."""
         counts = self._replica.table.counting(without)

@@ -18,7 +18,7 @@ from typing import Any
 from chatbot.stores.errors import StoreBusy, StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Log, Mark, Place, Writing, WrittenByOthers, rewritten
+from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, WrittenByOthers, rewritten
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, Look
 from chatbot.stores.postgres.database_connection import Row
@@ -68,10 +68,10 @@ class PostgresLog(Log):
     def position(self) -> int:
         return self._position
 
-    def mark(self) -> Mark:
-        return Mark(self._generation, self._position, _digest(self._last))
+    def mark(self) -> LogMark:
+        return LogMark(self._generation, self._position, _digest(self._last))
 
-    def resume(self, mark: Mark) -> bool:
+    def resume(self, mark: LogMark) -> bool:
         generation, end = self._state()
         if not generation or generation != mark.inode or end < mark.size:
             return False
@@ -98,7 +98,7 @@ class PostgresLog(Log):
         self._was_read = False
         self._lines.clear()
 
-    def read_new(self) -> Iterator[tuple[Place, bytes]]:
+    def read_new(self) -> Iterator[tuple[LinePlace, bytes]]:
         end, self._end = self._end, None
         if end is None or not self._generation:
             self._generation, end = self._state()
@@ -124,7 +124,7 @@ class PostgresLog(Log):
 
         return Look(self._database, self._identity, statements.STATE_OF_HEAD, _HEAD, keep)
 
-    def _read_to(self, end: int) -> Iterator[tuple[Place, bytes]]:
+    def _read_to(self, end: int) -> Iterator[tuple[LinePlace, bytes]]:
         while self._position < end:
             rows = self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
             if self._was_read:
@@ -137,12 +137,12 @@ class PostgresLog(Log):
             if len(rows) < _AT_A_TIME:
                 return
 
-    def event_at(self, place: Place) -> Event:
+    def event_at(self, place: LinePlace) -> Event:
         if place[0] not in self._lines:
             self.fetch([place])
         return parse_event(record_of(self._lines.get(place[0], b"")))
 
-    def fetch(self, places: Iterable[Place]) -> None:
+    def fetch(self, places: Iterable[LinePlace]) -> None:
         missing = list(dict.fromkeys(start for start, _ in places if start not in self._lines))
         if missing:
             for start, text in self._rows(statements.EVENTS_AT, starts=missing):
@@ -222,7 +222,7 @@ class PostgresLog(Log):
         self._lines.clear()
         self._leave()
 
-    def add(self, line: bytes) -> Place:
+    def add(self, line: bytes) -> LinePlace:
         """Count a line of ours as read; return its place."""
         place = (self._position, len(line))
         self._keep(*place[:1], line)
@@ -271,7 +271,7 @@ class _QueuedLines:
         self.is_over = False
         """True once the lines were sent: they must not be sent again after a failure."""
 
-    def append(self, event: Event) -> Place:
+    def append(self, event: Event) -> LinePlace:
         line = encode(event.as_json()).rstrip(b"\n")
         place = self._log.add(line)
         self._added.append((place[0], line))
@@ -290,7 +290,7 @@ class _UnlockedLines(_QueuedLines):
         self._known: threading.Event | None = None
         self._is_written = False
 
-    def append(self, event: Event) -> Place:
+    def append(self, event: Event) -> LinePlace:
         """Queue the line. Readers wait from now on until it is known whether it was written."""
         self._known = self._known or self._log.doubt()
         return super().append(event)
@@ -305,7 +305,7 @@ class _UnlockedLines(_QueuedLines):
         self._log.append_behind(self._before, self._added)
         self._is_written = True
 
-    def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:  # noqa: ARG002 - it does not
+    def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:  # noqa: ARG002 - it does not
         """Raise `WrittenByOthers`: a rewrite needs the lock."""
         raise WrittenByOthers
 
@@ -324,7 +324,7 @@ class PostgresWriting(_QueuedLines):
         super().__init__(log)
         self._transaction = transaction
 
-    def append(self, event: Event) -> Place:
+    def append(self, event: Event) -> LinePlace:
         if self._log._generation in {0, _LOST}:  # noqa: SLF001 - they are one
             generation, size = self._transaction.first[0]
             self._log.take_as_read(generation, size, b"")
@@ -341,7 +341,7 @@ class PostgresWriting(_QueuedLines):
         finally:
             self.is_over = True
 
-    def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
+    def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
         """Replace all lines; old rows are dead at once, and their bytes go with the next vacuum."""
         self._send()
         rows = self._transaction.rows(statements.READ_EVENTS, start=0, end=2**62, limit=2**62)

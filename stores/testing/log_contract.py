@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Log, Place, Writing
+from chatbot.stores.log import LinePlace, Log, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing import Contract
@@ -47,14 +47,14 @@ def event(number: int, narrative: str = "") -> Event:
     return Event(kind="add", at=at, row=row)
 
 
-def read(log: Log) -> list[tuple[Place, str]]:
+def read(log: Log) -> list[tuple[LinePlace, str]]:
     """Return the place and row id of each new line."""
     if log.is_replaced():
         log.start_again()
     return [(place, record_of(line)["row"]["id"]) for place, line in log.read_new()]
 
 
-def write(log: Log, *events: Event) -> list[Place]:
+def write(log: Log, *events: Event) -> list[LinePlace]:
     """Read the log to its end, then add events."""
     with log.locked() as writing:
         read(log)
@@ -199,7 +199,7 @@ class LogContract(Contract):
         assert [each for each in found if each in kept] == kept
 
 
-def log_lines(log: Log) -> list[tuple[Place, str]]:
+def log_lines(log: Log) -> list[tuple[LinePlace, str]]:
     """Return places and ids of new lines without those that a kill tore."""
     found = []
     for place, line in log.read_new():

@@ -15,7 +15,7 @@ from chatbot.errors import ConfigError
 from chatbot.hooks.hook import Failures
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.models.scripted import Reply
+from chatbot.models.scripted import ScriptedReply
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.tools import Effect, ToolResult
@@ -245,7 +245,7 @@ async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() 
 
 
 async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
-    script: list[Reply] = [
+    script: list[ScriptedReply] = [
         calls("read_file", path="src/uploader.py"),
         "Seven tries.",
         calls("read_file", path="missing"),
@@ -269,7 +269,7 @@ async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
 
 
 async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
-    script: list[Reply] = [
+    script: list[ScriptedReply] = [
         calls("memory_write", title="Ingrid", narrative="Ingrid lives in Tromsø, Norway, with two dogs and a sledge"),
         calls("memory_search", query="Ingrid Tromsø Norway"),
         calls("run_tests"),

@@ -11,7 +11,7 @@ from chatbot.errors import ProviderFailed
 from chatbot.memory.scope import utc_now
 from chatbot.messages import ToolCall, Usage
 from chatbot.models import Price, ScriptedModel
-from chatbot.models.scripted import Reply
+from chatbot.models.scripted import ScriptedReply
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.span import count, observed
 from tests.telemetry.conftest import Talking, Watched, value_in
@@ -21,7 +21,7 @@ MOVED = "I moved to Porto in the spring, and the locker there has the number 471
 
 
 async def test_turns_of_many_sessions_and_their_failures_are_counted(watched: Watched, talking: Talking) -> None:
-    replies: list[Reply] = ["Fine.", ProviderFailed("it broke off"), "Well then."]
+    replies: list[ScriptedReply] = ["Fine.", ProviderFailed("it broke off"), "Well then."]
     async with talking(ScriptedModel(replies)) as (runtime, first):
         sessions = [first, *[await runtime.new_session() for _ in range(9)]]
         turns = [runtime.chat(session).turn(MOVED) for session in sessions for _ in range(3)]
@@ -120,7 +120,7 @@ async def test_what_maintenance_does_is_counted_unless_it_is_dry(watched: Watche
 
 
 async def test_the_docs_show_every_metric_that_there_is(watched: Watched, talking: Talking) -> None:
-    replies: list[Reply] = [ToolCall("a", "memory_get", "{}"), "Fine."]
+    replies: list[ScriptedReply] = [ToolCall("a", "memory_get", "{}"), "Fine."]
     async with talking(ScriptedModel(replies)) as (runtime, session):
         await runtime.chat(session).turn(MOVED)
         with observed(watched.telemetry.observer):

@@ -14,7 +14,7 @@ from chatbot.errors import ModelTimeout, RateLimited
 from chatbot.messages import Message, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel, litellm_import
 from chatbot.models.gateway import LiteLLMModel
-from chatbot.models.scripted import Reply
+from chatbot.models.scripted import ScriptedReply
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import UnknownObservation
 from tests.patience import PATIENCE_S
@@ -216,7 +216,7 @@ async def test_a_reply_without_a_session_has_its_purpose_also_if_it_is_left_in_a
 
 
 async def test_a_tool_that_fails_and_one_that_there_is_not(watched: Watched, talking: Talking) -> None:
-    calls: list[Reply] = [[ToolCall("a", "memory_get", "{}"), ToolCall("b", "plugh_of_sam", "{}")], "Done."]
+    calls: list[ScriptedReply] = [[ToolCall("a", "memory_get", "{}"), ToolCall("b", "plugh_of_sam", "{}")], "Done."]
     async with talking(ScriptedModel(calls)) as (runtime, session):
         await runtime.chat(session).turn("hello")
     assert [span.name for span in watched.spans if span.name.startswith("execute_tool")] == [
@@ -249,7 +249,7 @@ async def test_a_hook_that_fails_is_seen_with_its_topic_and_no_session(watched: 
 
 
 async def test_no_word_of_anybody_stands_in_a_span_or_a_metric(watched: Watched, talking: Talking) -> None:
-    replies: list[Reply] = [
+    replies: list[ScriptedReply] = [
         ToolCall("a", "memory_search", '{"query": "plugh in the tool"}'),
         [TextDelta("plugh in the reply "), RateLimited("plugh in the error")],
         ToolCall("b", "memory_write", '{"title": "plugh was written"}'),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Log, Mark, Place, Writing, rewritten
+from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, rewritten
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.row_events import Event, parse_event
 
@@ -51,10 +51,10 @@ class SqliteLog(Log):
     def position(self) -> int:
         return self._position
 
-    def mark(self) -> Mark:
-        return Mark(self._generation, self._position, self._digest())
+    def mark(self) -> LogMark:
+        return LogMark(self._generation, self._position, self._digest())
 
-    def resume(self, mark: Mark) -> bool:
+    def resume(self, mark: LogMark) -> bool:
         if self._current_generation() != mark.inode or self._end() < mark.size:
             return False
         self._generation, self._position = mark.inode, mark.size
@@ -69,14 +69,14 @@ class SqliteLog(Log):
     def start_again(self) -> None:
         self._generation = self._position = 0
 
-    def read_new(self) -> Iterator[tuple[Place, bytes]]:
+    def read_new(self) -> Iterator[tuple[LinePlace, bytes]]:
         if not self._generation:
             self._generation = self._current_generation()
         for start, line in self._query("SELECT start, line FROM lines WHERE start >= ? ORDER BY start", self._position):
             yield (start, len(line)), line
             self._position = start + len(line) + 1
 
-    def event_at(self, place: Place) -> Event:
+    def event_at(self, place: LinePlace) -> Event:
         lines = self._query("SELECT start, line FROM lines WHERE start = ?", place[0])
         return parse_event(record_of(lines[0][1] if lines else b""))
 
@@ -148,7 +148,7 @@ class SqliteWriting:
         self._log = log
         self._database = database
 
-    def append(self, event: Event) -> Place:
+    def append(self, event: Event) -> LinePlace:
         line = encode(event.as_json()).rstrip(b"\n")
         start = self._log.position
         self._database.execute("INSERT INTO lines VALUES (?, ?)", (start, line))
@@ -161,7 +161,7 @@ class SqliteWriting:
     def sync(self) -> None:
         pass
 
-    def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
+    def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
         lines = self._database.execute("SELECT line FROM lines ORDER BY start").fetchall()
         kept, moved = rewritten(b"".join(line + b"\n" for (line,) in lines), change)
         data = kept + b"".join(encode(event.as_json()) for event in more)

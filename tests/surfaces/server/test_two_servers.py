@@ -11,7 +11,7 @@ import pytest
 
 from chatbot.errors import ProviderFailed
 from chatbot.messages import Delta, TextDelta
-from chatbot.models.scripted import Reply, ScriptedModel
+from chatbot.models.scripted import ScriptedModel, ScriptedReply
 from chatbot.runtime import Options, Runtime
 from chatbot.server.app import create_app
 from chatbot.server.callers import OWNER
@@ -55,7 +55,7 @@ def address_of(folder: Path) -> str:
     return f"t{abs(hash(str(folder))):x}"
 
 
-def opening(*replies: Reply, delay_s: float = 0.0) -> Identities:
+def opening(*replies: ScriptedReply, delay_s: float = 0.0) -> Identities:
     """The identities of a server."""
 
     def opened(options: Options) -> Runtime:
@@ -65,7 +65,7 @@ def opening(*replies: Reply, delay_s: float = 0.0) -> Identities:
 
 
 @asynccontextmanager
-async def serving(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[IdentityAccess]:
+async def serving(*replies: ScriptedReply, delay_s: float = 0.0) -> AsyncIterator[IdentityAccess]:
     """A server, entered by its owner."""
     async with opening(*replies, delay_s=delay_s) as identities:
         yield await identities.access(OWNER)
