@@ -1,8 +1,8 @@
 """Contracts of an engine for observations: an ordered log of events, one line each, and a shelf for derived data.
 
 Everything else is built on it, once for all engines: the fold of events into a table, the gate, ranking, caches,
-erasure. A `LinePlace` is the position of a line; places grow in the order of the lines. Erasure and compaction rewrite the
-log: `is_replaced` reports it to everyone who read the old one, and all places are new.
+erasure. A `LinePlace` is the position of a line; places grow in the order of the lines. Erasure and compaction rewrite
+the log: `is_replaced` reports it to everyone who read the old one, and all places are new.
 
 Text index, vectors and the table are pieces on a `Shelf` each: arrays with checksums, written whole and
 never changed. Its list names the valid pieces; publishing another list changes what all readers use. A piece that is
