@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from keyring.backend import KeyringBackend
 from keyring.backends import fail
 from keyring.errors import KeyringLocked
 
@@ -56,10 +55,9 @@ def test_a_key_is_stored_privately_listed_without_its_text_and_removed() -> None
     assert run("keys", "remove", "anthropic").returncode == 4
 
 
-class _Keyring(KeyringBackend):
-    """A keyring of the system, in memory."""
+class _Keyring:
+    """A keyring of the system, in memory. No `KeyringBackend`: those offer themselves to all that runs in this process."""
 
-    priority = 1
     kept: ClassVar[dict[tuple[str, str], str]] = {}
 
     def get_password(self, service: str, username: str) -> str | None:
