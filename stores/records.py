@@ -83,6 +83,11 @@ def check_text(text: str, what: str) -> str:
     return text
 
 
+def well_formed(text: str) -> str:
+    """Return `text` with its surrogates joined to characters; a lone one becomes a replacement character."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 Vector: TypeAlias = "array[float]"
 """Vector of meaning, of type code `f`: 32-bit floats, which NumPy reads without copying.
 

@@ -30,6 +30,7 @@ from chatbot.providers import known_providers
 from chatbot.redaction import without_secrets
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import nearest_hint
+from chatbot.stores.records import well_formed
 
 PATIENCE_S = 5.0
 """LiteLLM's own limit comes this much later than ours, so that ours applies first."""
@@ -115,10 +116,9 @@ _REASONS: dict[str, FinishReason] = {
 
 
 class StreamedReply:
-    """Parts of a reply so far; with `is_detailed` also the model's thoughts and the probabilities of its tokens."""
+    """Parts of a reply so far."""
 
-    def __init__(self, *, is_detailed: bool = False) -> None:
-        self._is_detailed = is_detailed
+    def __init__(self) -> None:
         self.written = ""
         """All that the model wrote, its thoughts and the arguments of tool calls included."""
         self.model = ""
@@ -126,6 +126,8 @@ class StreamedReply:
         self.reason: FinishReason = "stop"
         self.usage: Any = None
         """LiteLLM's sum of the reported usage, or its own estimate."""
+        self._half = ""
+        """The first half of a character that a server cut in two, until the second comes."""
 
     def take(self, chunk: Any) -> list[Delta]:
         """Return the deltas that a chunk holds, often none."""
@@ -137,16 +139,20 @@ class StreamedReply:
                 self.reason = _REASONS.get(choice.finish_reason, "stop")
             if thought := getattr(choice.delta, "reasoning_content", None):
                 self.written += thought
-                if self._is_detailed:
-                    deltas.append(ReasoningDelta(thought))
-            if text := choice.delta.content:
+                deltas.append(ReasoningDelta(thought))
+            if (said := choice.delta.content) and (text := self._whole(said)):
                 self.written += text
-                deltas.append(TextDelta(text, _logprobs(choice) if self._is_detailed else ()))
+                deltas.append(TextDelta(text, _logprobs(choice)))
             for call in getattr(choice.delta, "tool_calls", None) or ():
                 name, arguments = call.function.name, call.function.arguments or ""
                 self.written += (name or "") + arguments
                 deltas.append(ToolCallDelta(call.index or 0, call.id, name, arguments))
         return deltas
+
+    def _whole(self, text: str) -> str:
+        text = self._half + text
+        self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+        return well_formed(text.removesuffix(self._half))
 
 
 def _logprobs(choice: Any) -> tuple[dict[str, Any], ...]:

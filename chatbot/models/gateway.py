@@ -145,7 +145,7 @@ class LiteLLMModel(LiteLLMClient, Model):
         while True:
             has_begun = False
             try:
-                async with aclosing(self._attempt(call, messages, tools, is_detailed=options is not None)) as deltas:
+                async with aclosing(self._attempt(call, messages, tools)) as deltas:
                     async for delta in deltas:
                         has_begun = True
                         yield delta
@@ -160,10 +160,10 @@ class LiteLLMModel(LiteLLMClient, Model):
             tried += 1
 
     async def _attempt(
-        self, call: ModelRequest, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_detailed: bool
+        self, call: ModelRequest, messages: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> AsyncGenerator[Delta, None]:
         """Make one call. Yields `Finished` only if the provider reported the end of the reply."""
-        reading = StreamedReply(is_detailed=is_detailed)
+        reading = StreamedReply()
         async with call as response:
             while (chunk := await response.next()) is not None:
                 for delta in reading.take(chunk):

@@ -32,7 +32,8 @@ USAGE: Json = {
     "total_tokens": 128,
     "prompt_tokens_details": {"cached_tokens": 100},
 }
-WORDS = ("Hello", ", ", "wörld", " 🎉", ".")
+WORDS = ("Hello", ", ", "wörld", " \ud83c", "\udf89.")
+"""The last character is cut in two, as servers do that count in UTF-16."""
 
 _happened: defaultdict[tuple[str, str], asyncio.Event] = defaultdict(asyncio.Event)
 """By the address, and the name that it is asked for by."""
@@ -50,6 +51,10 @@ def _vector_of(text: str, length: int) -> list[float]:
 
 def _text(text: str) -> Json:
     return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
+
+
+def _thought(text: str) -> Json:
+    return {"choices": [{"index": 0, "delta": {"reasoning_content": text}, "finish_reason": None}]}
 
 
 def _tool(index: int, *, arguments: str, id: str | None = None, name: str | None = None) -> Json:  # noqa: A002
@@ -229,6 +234,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "ends-without-finishing": _streams(_text("Half a"), _text(" sentence")),
     "drops-at-once": _drops(),
     "drops-later": _drops(_text("Half a"), _text(" sentence")),
+    "drops-while-thinking": _drops(_thought("Half a"), _thought(" thought")),
     "never-answers": never_answers,
     "opens-and-stalls": _stalls(),
     "stalls-later": _stalls(_text("Wait"), _text(" a")),
