@@ -7,6 +7,7 @@ the ends of sentences, and whether a text is a question.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ INTRODUCTION = (
 )
 """Text before a memory block in the prompt of another program, whose system prompt does not explain it."""
 FENCE = "memory-context"
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _BLOCK = re.compile(rf"(?:{re.escape(INTRODUCTION)}\s*)?<memory-context\b.*?(?:</memory-context[^>\n]*>|\Z)", re.DOTALL)
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -31,6 +33,16 @@ class ToolCall(Struct, frozen=True):
     id: str
     name: str
     arguments: str
+
+    def as_openai(self) -> dict[str, Any]:
+        """Return the call in the chat-completions form, with a name and an object as every provider takes them."""
+        try:
+            is_object = isinstance(json.loads(self.arguments), dict)
+        except (ValueError, RecursionError):
+            is_object = False
+        arguments = self.arguments if is_object else json.dumps({"arguments": self.arguments} if self.arguments else {})
+        called = {"name": _NOT_IN_A_NAME.sub("_", self.name)[:64] or "_", "arguments": arguments}
+        return {"id": self.id, "type": "function", "function": called}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +106,7 @@ class Message(Struct, frozen=True):
             ]
         if self.tool_calls:
             wire["content"] = self.content or None
-            wire["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in self.tool_calls
-            ]
+            wire["tool_calls"] = [call.as_openai() for call in self.tool_calls]
         if self.tool_call_id is not None:
             wire["tool_call_id"] = self.tool_call_id
         return wire
@@ -178,7 +187,7 @@ class TextDelta(Struct, frozen=True):
 
 
 class ReasoningDelta(Struct, frozen=True):
-    """The next piece of the model's thoughts before its reply; only if `CallOptions` were given."""
+    """The next piece of the model's thoughts before its reply, if the provider shows them."""
 
     text: str
 

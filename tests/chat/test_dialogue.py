@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,21 @@ def test_a_message_on_the_wire_has_the_chat_completions_form() -> None:
         },
         {"role": "tool", "content": "42", "tool_call_id": "a"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "called"),
+    [
+        ("web.search, please", '{"a": "ü"}', {"name": "web_search__please", "arguments": '{"a": "ü"}'}),
+        ("f", '{"a": ', {"name": "f", "arguments": '{"arguments": "{\\"a\\": "}'}),
+        ("f", "[1]", {"name": "f", "arguments": '{"arguments": "[1]"}'}),
+        ("", "", {"name": "_", "arguments": "{}"}),
+    ],
+)
+def test_a_call_that_no_provider_would_take_back_is_shown_in_a_form_that_all_take(
+    name: str, arguments: str, called: dict[str, str]
+) -> None:
+    assert ToolCall("a", name, arguments).as_openai()["function"] == called
 
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
