@@ -50,7 +50,7 @@ from chatbot.models.model import Model
 from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import format_time
+from chatbot.stores.records import format_time, well_formed
 from chatbot.stores.span import Span, observed, present_observer, span
 
 logger = logging.getLogger(__name__)
@@ -271,11 +271,11 @@ class Calls:
 
         try:
             for payer in self._payers:
-                await hold(payer.ledger, payer.account(now), payer)
+                await to_its_end(hold(payer.ledger, payer.account(now), payer))
             session_id, spent = "" if self._session is None else self._session.id, Bill()
             if self._session is not None and (self._budget.session_usd or self._budget.session_tokens):
                 spent = bill_of([*calls_in(await self._session.records()), *self.made])
-            await hold(self._ledger, session_id, spent=spent)
+            await to_its_end(hold(self._ledger, session_id, spent=spent))
         except BaseException as error:
             await to_its_end(self._settle(held))
             if isinstance(error, StoreError):
@@ -322,7 +322,8 @@ class Reply:
         self.logprobs: list[dict[str, Any]] = []
         self.finished: Finished | None = None
         self.has_begun = False
-        self._calls: dict[int, list[str]] = {}
+        self._calls: list[list[str]] = []
+        self._at: dict[int, list[str]] = {}
 
     def take(self, delta: Delta) -> None:
         """Add a delta."""
@@ -333,7 +334,10 @@ class Reply:
         elif isinstance(delta, ReasoningDelta):
             self.reasoning += delta.text
         elif isinstance(delta, ToolCallDelta):
-            call = self._calls.setdefault(delta.index, ["", "", ""])
+            call = self._at.get(delta.index)
+            if call is None or (delta.id and delta.name and call[0] not in {"", delta.id}):
+                self._at[delta.index] = call = ["", "", ""]  # some servers give all calls the same index
+                self._calls.append(call)
             call[0] = delta.id or call[0]
             call[1] = delta.name or call[1]
             call[2] += delta.arguments
@@ -343,11 +347,11 @@ class Reply:
     @property
     def written(self) -> str:
         """All that the model wrote, its thoughts and the arguments of tool calls included."""
-        return self.reasoning + self.text + "".join(arguments for _, _, arguments in self._calls.values())
+        return self.reasoning + self.text + "".join(arguments for *_, arguments in self._calls)
 
     def calls(self) -> list[ToolCall]:
         """Return the tool calls, in their order."""
         return [
-            ToolCall(call_id or f"call_{index}", name, arguments)
-            for index, (call_id, name, arguments) in sorted(self._calls.items())
+            ToolCall(call_id or f"call_{index}", well_formed(name), well_formed(arguments))
+            for index, (call_id, name, arguments) in enumerate(self._calls)
         ]

@@ -35,7 +35,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
-from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import TranscriptEntry, format_time, well_formed
 from chatbot.tools import Effect, Tool
 from chatbot.tools.toolbox import meant, shortened, text_of
 
@@ -185,7 +185,7 @@ class OtherTools(Tool):
             name, given = self._named(json.loads(call.arguments or "{}"))
         except (ValueError, AttributeError, RecursionError, ToolError):
             return call  # `run` reports the mistake
-        return ToolCall(call.id, name, json.dumps(given, ensure_ascii=False))
+        return ToolCall(call.id, name, well_formed(json.dumps(given, ensure_ascii=False)))
 
     async def run(self, arguments: dict[str, Any]) -> str:
         """Run the named tool. Raises `ToolError` if there is none."""

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from chatbot.chat.calls import Calls, OwnBudget, Purpose
+from chatbot.chat.calls import Calls, OwnBudget, Purpose, Reply
 from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import SessionHandle
-from chatbot.messages import Delta, Message, ReasoningDelta, TextDelta, ToolCall
+from chatbot.messages import Delta, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.model import JsonMode
 from tests.patience import PATIENCE_S
@@ -112,27 +112,24 @@ async def test_a_call_that_fails_before_its_first_word_costs_nothing_and_a_later
     assert await billed(memory_home) == {"answer": 1}
 
 
-async def test_the_thoughts_of_a_reply_that_breaks_off_are_billed(memory_home: Path) -> None:
-    model = ScriptedModel([[ReasoningDelta("Alpacas, perhaps"), ProviderFailed("it broke off")]])
+@pytest.mark.parametrize("said", [ReasoningDelta("Alpacas"), ToolCall("a", "search", '{"query": "alpaca"}')])
+async def test_the_thoughts_and_calls_of_a_reply_that_breaks_off_are_billed(
+    memory_home: Path, said: ReasoningDelta | ToolCall
+) -> None:
+    model = ScriptedModel([[said, ProviderFailed("it broke off")]])
     calls = calls_of(model, memory_home)
     with pytest.raises(ProviderFailed):
         await text_of(calls)
     assert calls.made[0].usage.output_tokens > await model.count_tokens([Message("assistant", "")])
 
 
-async def test_the_arguments_of_tool_calls_count_where_the_provider_reports_nothing(memory_home: Path) -> None:
-    async def breaks_off() -> AsyncIterator[Delta]:
-        async for delta in ScriptedModel([ToolCall("a", "search", '{"query": "alpaca"}')]).stream(ASKED):
-            if isinstance(delta, TextDelta):
-                continue
-            yield delta
-            if getattr(delta, "arguments", "").endswith("}"):
-                raise ProviderFailed("it broke off")
-
-    calls = calls_of(ScriptedModel([breaks_off]), memory_home)
-    with pytest.raises(ProviderFailed):
-        await text_of(calls)
-    assert calls.made[0].usage.output_tokens > 0
+@pytest.mark.parametrize("second", [0, 1])
+def test_two_calls_of_tools_are_two_where_a_server_gives_both_one_index(second: int) -> None:
+    reply = Reply()
+    for delta in (ToolCallDelta(0, "a", "f", '{"x":'), ToolCallDelta(0, None, None, '"\ud83d'),
+                  ToolCallDelta(0, "a", "", '\ude00"}'), ToolCallDelta(second, "b", "f", "{}")):  # fmt: skip
+        reply.take(delta)
+    assert reply.calls() == [ToolCall("a", "f", '{"x":"😀"}'), ToolCall("b", "f", "{}")]
 
 
 async def test_a_title_that_breaks_off_is_billed_too(session: SessionHandle, memory_home: Path) -> None:
@@ -236,14 +233,9 @@ async def test_calls_at_the_same_time_cannot_pass_a_limit_together(
 
 
 async def test_a_call_that_fails_gives_back_what_it_reserved(memory_home: Path) -> None:
-    async def fails() -> AsyncIterator[Delta]:
-        for each in [ProviderFailed("unreachable")]:
-            raise each
-        yield TextDelta("")
-
     budget = BudgetSettings(day_tokens=130)
     with pytest.raises(ProviderFailed):
-        await text_of(calls_of(ScriptedModel([fails]), memory_home, budget=budget))
+        await text_of(calls_of(ScriptedModel([ProviderFailed("unreachable")]), memory_home, budget=budget))
     assert await text_of(calls_of(ScriptedModel(["Castor."]), memory_home, budget=budget)) == "Castor."
 
 
