@@ -87,10 +87,10 @@ async def answered(request: Retrieve | Update) -> Answer:
             if len(request.drafts) > MOST:
                 return Answer(error=f"a request may have at most {MOST} drafts: it has {len(request.drafts)}")
             return Answer(kept=tuple(await memory.remember_all(request.drafts, keep_going=True)))
+    except (ChatbotError, StoreError) as error:  # first: a StoreBusy is a TimeoutError, too
+        return Answer(error=str(error))
     except TimeoutError:
         return Answer(error=f"memory did not answer within {TIMEOUT_S:g} s")
-    except (ChatbotError, StoreError) as error:
-        return Answer(error=str(error))
 
 
 logger = logging.getLogger(__name__)

@@ -96,6 +96,8 @@ class _Offer:
         try:
             async with asyncio.timeout(_LONGEST_S):
                 return await self.tools[name].run(arguments)
+        except errors.StoreError:
+            raise  # a StoreBusy is a TimeoutError too, and has its own message
         except TimeoutError:
             raise ToolError(f"the tool {name!r} did not finish within {_LONGEST_S:g} s") from None
 

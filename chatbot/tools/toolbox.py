@@ -22,6 +22,7 @@ from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.stores.errors import StoreError, did_you_mean
 from chatbot.stores.plugins import PluginPoint, reason_of
+from chatbot.stores.records import well_formed
 from chatbot.stores.span import span
 
 logger = logging.getLogger(__name__)
@@ -119,8 +120,9 @@ class Toolbox:
 
     async def complete(self) -> list[str]:
         """Wait for tools that are still starting; return problems to report."""
-        later, self._later = self._later, None
-        self._add(later() if later else ())
+        if self._later is not None:
+            self._add(self._later())
+            self._later = None
         complaints = []
         while self._sources:
             tools, problems = await self._sources[0]()
@@ -142,10 +144,13 @@ class Toolbox:
         """Return the inner call of a tool that calls other tools; any other call as it is."""
         return self._tools[call.name].unwrapped(call) if call.name in self._tools else call
 
-    async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run all calls concurrently; results have the order of the calls."""
+    async def run(self, calls: Sequence[ToolCall], ended: list[ToolResult] | None = None) -> list[ToolResult]:
+        """Run all calls concurrently; results have the order of the calls.
+
+        `ended` is filled with each result as it comes: a turn that is stopped keeps those.
+        """
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._run_one(call)) for call in calls]
+            tasks = [group.create_task(self._run_one(call, [] if ended is None else ended)) for call in calls]
         return [task.result() for task in tasks]
 
     def _add(self, tools: Iterable[Tool]) -> None:
@@ -154,12 +159,13 @@ class Toolbox:
                 raise ConfigError(f"two tools are called {tool.spec.name!r}: leave one out, or rename it")
             self._tools[tool.spec.name] = tool
 
-    async def _run_one(self, call: ToolCall) -> ToolResult:
+    async def _run_one(self, call: ToolCall, ended: list[ToolResult]) -> ToolResult:
         known = call.name if call.name in self._tools else "unknown"  # any other name is the model's own text
         with span("tool", tool=known, call=call.id) as work:
             result = await self._result_of(call)
             if result.is_error:
                 work.fail("ToolError")
+            ended.append(result)
             return result
 
     async def _result_of(self, call: ToolCall) -> ToolResult:
@@ -179,12 +185,8 @@ class Toolbox:
                     raise
             if answer == "denied":
                 raise ToolError(f"the user did not allow this call of {call.name!r}: do not try it again unasked")
-            limit = tool.timeout_s or self._timeout_s
-            try:
-                async with asyncio.timeout(limit):
-                    return ToolResult(call, await tool.run(arguments), asked=answer, writes=tool.effect.writes)
-            except TimeoutError:
-                why = f"the tool {call.name!r} did not finish within {limit:g} s"
+            said = well_formed(await self._within_limit(tool, arguments))
+            return ToolResult(call, said, asked=answer, writes=tool.effect.writes)
         except ChatbotError as error:
             why = str(error)
         except StoreError as error:
@@ -192,8 +194,24 @@ class Toolbox:
         except (Exception, SystemExit) as error:  # a plug-in's tool may raise anything; the model must be told
             logger.exception("the tool %s failed", call.name)
             why = f"the tool {call.name!r} failed: {without_folders(str(error))}"
-        content = json.dumps({"error": why}, ensure_ascii=False)
+        content = json.dumps({"error": well_formed(why)}, ensure_ascii=False)
         return ToolResult(call, content, is_error=True, asked=answer, refusal=refusal)
+
+    async def _within_limit(self, tool: Tool, arguments: dict[str, Any]) -> str:
+        """Run the tool. Raises `ToolError` if it takes too long or cancels itself, and what it raises."""
+        limit = asyncio.timeout(seconds := tool.timeout_s or self._timeout_s)
+        try:
+            async with limit:
+                return await tool.run(arguments)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # that of the tool, about something else
+            why = f"did not finish within {seconds:g} s"
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            why = "cancelled itself"
+        raise ToolError(f"the tool {tool.spec.name!r} {why}")
 
     async def _ask(self, call: ToolCall) -> Answer:
         """Return the user's answer. Raises `ToolError` if nobody can be asked."""

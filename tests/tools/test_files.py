@@ -54,6 +54,8 @@ async def test_files_are_listed_read_searched_and_written(root: Path) -> None:
         0o600,
     )
     assert not list(root.rglob("*.tmp"))
+    Path(os.fsdecode(os.fsencode(root / "caf") + b"\xe9")).touch()  # a name that is not UTF-8
+    assert (await _use(root, "files_list"))["entries"] == ["caf\ufffd (0 B)", "new/", "notes/"]
 
 
 async def test_a_search_says_so_if_it_stops_before_the_last_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolSpec
-from chatbot.tools import Tool, Toolbox
+from chatbot.tools import Toolbox
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.toolbox import load, tools_of
 
@@ -73,10 +73,6 @@ def own(tmp_path: Path) -> str:
     return name
 
 
-async def _run(tool: Tool, **arguments: Any) -> str:
-    return await tool.run(arguments)
-
-
 async def test_a_plain_function_is_a_tool(own: str, tmp_path: Path) -> None:
     [tool] = tools_of([f"{own}:weather"], None, beside=tmp_path)
     assert tool.spec == ToolSpec(
@@ -93,7 +89,7 @@ async def test_a_plain_function_is_a_tool(own: str, tmp_path: Path) -> None:
             "additionalProperties": False,
         },
     )
-    assert await _run(tool, city="Oslo", days=2) == "2 days of sun in Oslo, C"
+    assert await tool.run({"city": "Oslo", "days": 2}) == "2 days of sun in Oslo, C"
     for arguments, words in (
         ({}, "weather: city: missing"),
         ({"city": 1}, "city: input should be a valid string"),
@@ -106,8 +102,8 @@ async def test_a_plain_function_is_a_tool(own: str, tmp_path: Path) -> None:
 
 async def test_a_function_of_the_context_makes_tools_for_a_session(own: str, tmp_path: Path) -> None:
     whoami, clock = tools_of([f"{own}:several"], "ada", beside=tmp_path)
-    assert await _run(whoami) == '{"agent":"ada"}'
-    assert await _run(clock) == "noon"
+    assert await whoami.run({}) == '{"agent":"ada"}'
+    assert await clock.run({}) == "noon"
     for name in ("clock", "one"):
         assert [tool.spec.name for tool in tools_of([f"{own}:{name}"] * 2, None, beside=tmp_path)] == ["clock"]
 
@@ -163,7 +159,7 @@ async def test_null_stands_for_what_is_left_out_and_bounds_are_part_of_the_schem
         "kind": {"type": "string", "enum": ["a", "b"]},
         "size": {"type": "number"},
     }
-    assert await _run(tool, n=None, kind=None) == "2"
-    assert await _run(tool, n=1, kind="a", size=2) == '{"n":1,"kind":"a","size":2.0}'
+    assert await tool.run({"n": None, "kind": None}) == "2"
+    assert await tool.run({"n": 1, "kind": "a", "size": 2}) == '{"n":1,"kind":"a","size":2.0}'
     with pytest.raises(ToolError, match="n: input should be less than or equal to 5"):
-        await _run(tool, n=9)
+        await tool.run({"n": 9})
