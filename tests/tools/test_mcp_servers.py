@@ -202,6 +202,10 @@ async def test_a_tool_that_describes_itself_otherwise_after_a_restart_is_not_cal
         await call(toolbox, "one__die")
         assert "has another description since its server was restarted" in error(await call(toolbox, "one__described"))
         assert content(await call(toolbox, "one__echo", text="a")) == "a"
+        path.unlink()
+        await call(toolbox, "one__die")
+        assert "the tools of 'one' cannot be listed" in error(await call(toolbox, "one__echo", text="a"))
+        assert "failed repeatedly and was disabled" in error(await call(toolbox, "one__described"))
 
 
 async def test_waiting_for_an_answer_takes_nothing_from_the_time_of_the_call(tmp_path: Path) -> None:
