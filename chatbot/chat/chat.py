@@ -24,7 +24,7 @@ from chatbot.chat.dialogue import (
     reply_lines,
 )
 from chatbot.chat.events import Emit, Phase, Publisher
-from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in
+from chatbot.chat.ledger import Bill, Call, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.turn import Turn
@@ -81,7 +81,8 @@ class Chat:
         """None if nothing is remembered."""
         self._order = LoopsLock() if session is None else session.turn_order
         self._order_here = LoopsLock() if session is None else session.turn_order.here
-        self._receipts: list[Receipt] = []
+        self._calls: list[Call] = []
+        """The calls so far, if there is no session whose receipts have them."""
         self._observer = observer
 
     async def turn(
@@ -148,8 +149,10 @@ class Chat:
             if client.again:
                 await self._set_aside()
             turn = Turn(text, self, emit, most=most, client=client, files=files)
-            self._receipts.append(turn.receipt)
-            return await turn.run()
+            try:
+                return await turn.run()
+            finally:
+                self._calls += turn.receipt.calls if self.session is None else ()
 
     async def take_back(self, *, to_ask_again: bool = False) -> list[TranscriptEntry]:
         """Remove the last exchange, from the user's entry on, and return it; empty if there is none.
@@ -288,7 +291,7 @@ class Chat:
         """Return what this session has cost so far, in all processes."""
         if self.session is not None:
             return bill_of(calls_in(await self.session.records()))
-        return bill_of(call for receipt in self._receipts for call in receipt.calls)
+        return bill_of(self._calls)
 
 
 def _check_message(text: str) -> None:

@@ -254,6 +254,8 @@ class TurnTranscript:
         """True once an entry could not be saved: later ones would follow a gap."""
         self._read: list[TranscriptEntry] | None = None
         """The window; None once something was written."""
+        self.before: str | None = None
+        """The bot's last reply before this turn, as far as the window shows it; None if it is not known."""
 
     def resume(self, entries: Sequence[TranscriptEntry]) -> None:
         """Continue the turn that wrote these entries."""
@@ -272,11 +274,18 @@ class TurnTranscript:
         """Return the window, read again after a write, and its lines with those that could not be saved."""
         if self._read is None:
             self._read = await self._read_window()
+            self.before = reply_before(self._read, self.asked_at)
         return self._read, [*((each.role, each.content) for each in self._read), *self._unsaved]
 
-    async def reply_before(self) -> str | None:
-        """Return the bot's last reply before this turn, as far as the window shows it; None if it is not known."""
-        return reply_before((await self.said())[0], self.asked_at)
+    def begin_window(self, exchanges: int) -> bool:
+        """Begin the window with the last so many messages of the user; return whether it began earlier."""
+        entries = self._read or []
+        asked = [each.at for each in entries if each.role == USER][-exchanges:]
+        if not self._shows_window or not asked or asked[0] <= entries[0].at:
+            return False
+        self._window.since = asked[0]
+        self._read = [each for each in entries if each.at >= asked[0]]
+        return True
 
     async def _read_window(self) -> list[TranscriptEntry]:
         """Return the last entries, and all of this turn however many tools it ran."""
@@ -371,13 +380,13 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         is_forced = self.options is not None and self.options.is_forced  # then nothing may be added to the reply
         return () if is_forced else tuple(each for each in specs if each.name not in names)
 
-    def dialogue(self, said: Sequence[Message], *, has_resumed: bool) -> list[Message]:
+    def dialogue(self, said: Sequence[Message]) -> list[Message]:
         """Return the messages for the model: the client's history, then these, with the last message's images.
 
         If the transcript lacks the turn that is continued, the client's copy takes the place of the last message.
         """
         messages = list(said)
-        if self.sent and not has_resumed:
+        if self.sent:
             begins = _last_asked(messages) or 0
             messages[begins : begins + 1] = self.sent
         messages = [*(self.history or ()), *messages]

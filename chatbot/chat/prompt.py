@@ -263,6 +263,8 @@ class PromptBundle(Struct, frozen=True):
     """Tokens kept free for the reply."""
     context_window: int = 0
     left_out: int = 0
+    exchanges: int = 0
+    """Messages of the user, each with what follows it."""
     dropped: tuple[str, ...] = ()
     """Parts that were left out because the window is full."""
     earlier_block: bool = False
@@ -340,6 +342,7 @@ async def build_prompt(
         reply_tokens=reply,
         context_window=window,
         left_out=len(dialogue) - sum(map(len, exchanges[first:])),
+        exchanges=len(exchanges) - first,
         earlier_block=bool(earlier and texts["earlier memory"]),
         dropped=tuple(dropped),
         cut=cuts,

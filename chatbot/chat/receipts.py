@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Call
 from chatbot.memory.recall import SEEN
 from chatbot.redaction import redact
@@ -72,8 +71,19 @@ class Receipt(Struct):
     notices: list[str] = field(default_factory=list)
     error: str | None = None
 
-    def note_prompt(self, prompt: PromptBundle, entries: list[TranscriptEntry]) -> None:
-        """Record the prompt; of several prompts in a turn the last one counts."""
+    def note_prompt(
+        self,
+        prompt: PromptBundle,
+        entries: list[TranscriptEntry],
+        since: datetime | None,
+        recalled: PromptMemory,
+        before: PromptMemory,
+    ) -> None:
+        """Record the prompt as it was sent; of several prompts in a turn the last one counts.
+
+        `before` is the memory block of the message before. Recalled rows that the conversation shows, which begins at
+        `since`, are `in_window`.
+        """
         self.tokens = {**prompt.parts, "reply_reserve": prompt.reply_tokens}
         self.window = {
             "entries": len(entries),
@@ -84,19 +94,10 @@ class Receipt(Struct):
             "from": format_time(entries[0].at) if entries else None,
             "to": format_time(entries[-1].at) if entries else None,
         }
-
-    def note_memory(
-        self, prompt: PromptBundle, entries: list[TranscriptEntry], recalled: PromptMemory, before: PromptMemory
-    ) -> None:
-        """Record the memories in the prompt as it was sent, without parts that did not fit.
-
-        `before` is the block of the message before. Recalled rows that the conversation shows are `in_window`.
-        """
         memory = dict(recalled.record)
         if "memory" in prompt.dropped and recalled.shown:
             memory = unsent(memory, recalled.shown, NO_ROOM)
         seen = {each["id"] for each in memory.get("considered", ()) if each["verdict"] == SEEN}
-        since = _first_shown(prompt, entries)
         shown = [each for each, at in recalled.in_window.items() if each in seen and (since is None or at >= since)]
         if shown:
             memory["in_window"] = shown
@@ -194,13 +195,3 @@ def nothing_considered(memory: Mapping[str, Any]) -> str:
     if not memory.get("judged", {}).get("needs_memory", True):
         return f"memory was not searched: the message was judged to need none ({memory['judged']['score']:+.2f})"
     return "no memory matches"
-
-
-def _first_shown(prompt: PromptBundle, entries: Sequence[TranscriptEntry]) -> datetime | None:
-    """Return when the first message in the prompt was said; None if nothing of the window was left out."""
-    if not prompt.left_out:
-        return None
-    asked = [each.at for each in entries if each.role == USER]
-    shown = sum(each.role == "user" and not each.source for each in prompt.messages)
-    shown -= bool(prompt.parts.get("summary"))
-    return asked[-shown] if 0 < shown <= len(asked) else None

@@ -7,14 +7,17 @@ content word that is no question says little: if there is no other, the title is
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.dialogue import Window
 from chatbot.chat.receipts import Receipt
+from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import content
 from chatbot.messages import Message, asks, sentences
 from chatbot.redaction import redact
+from chatbot.stores.errors import StoreError
 
 LONGEST = 60
 REPLY_TOKENS = 32
@@ -70,12 +73,18 @@ def _cut(title: str) -> str:
 
 
 class SessionTitle:
-    """The title of a session, as one turn may set it. A title that somebody else gave the session stays."""
+    """The title of a session, as one turn may set it. A title that somebody else gave the session stays.
 
-    def __init__(self, session: SessionHandle | None, window: Window, receipt: Receipt) -> None:
+    `notice` is told why it could not be set.
+    """
+
+    def __init__(
+        self, session: SessionHandle | None, window: Window, receipt: Receipt, notice: Callable[[str], None]
+    ) -> None:
         self._session = session
         self._window = window
         self._receipt = receipt
+        self._notice = notice
 
     def may_be_set(self, message: str, *, by_model: bool = False) -> bool:
         """Return whether the session has no title yet, one that this turn gave, or one made of a greeting.
@@ -88,24 +97,32 @@ class SessionTitle:
         return title in {"", self._receipt.title} or (title == self._window.greeting and not says_little(message))
 
     async def set_by_rule(self, message: str) -> None:
-        """Title the session with the message. Raises a `StoreError`."""
+        """Title the session with the message."""
         if self.may_be_set(message):
             await self._set(title_from(message), message)
 
     async def set_by_model(self, message: str, calls: Calls) -> None:
-        """Let the model find a title for the exchange. Raises a `StoreError`, a `ModelError` or `BudgetExceeded`."""
+        """Let the model find a title for the exchange; if it fails, the one made by rule stays."""
         asked = (
             "Give a title of two to six words to the conversation that begins below. Answer with the title alone, in "
             f"the language of the conversation.\n\nUser: {message[:_SHOWN]}\n\n"
             f"Assistant: {self._receipt.reply[:_SHOWN]}"
         )
-        reply = await calls.ask("title", [Message("user", asked)], reply_tokens=REPLY_TOKENS)
-        await self._set(title_in(redact(reply)[0]), message)
+        try:
+            reply = await calls.ask("title", [Message("user", asked)], reply_tokens=REPLY_TOKENS)
+        except (ModelError, BudgetExceeded) as error:
+            self._notice(f"no model found a title for this session: {error}")
+        else:
+            await self._set(title_in(redact(reply)[0]), message)
 
     async def _set(self, title: str, message: str) -> None:
         if self._session is None or not title:
             return
-        await self._session.rename(title, instead_of=self._session.record.title)
+        try:
+            await self._session.rename(title, instead_of=self._session.record.title)
+        except StoreError as error:
+            self._notice(f"this session could not be given a title: {error}")
+            return
         self._window.greeting = title if says_little(message) else ""
         if self._session.record.title == title:  # it got no other one meanwhile
             self._receipt.title = title

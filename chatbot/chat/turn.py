@@ -57,7 +57,7 @@ from chatbot.chat.prompt import PromptBundle, build_prompt, fitting_tools, withh
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import SessionTitle
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, disclosed
-from chatbot.errors import BudgetExceeded, ModelError, without_folders
+from chatbot.errors import ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
@@ -91,65 +91,51 @@ class Turn:
         client: ClientRequest = NO_CLIENT,
         files: Sequence[Attachment] = (),
     ) -> None:
+        self._chat = chat
         self._files = files
         self._model = chat.model
         self._session = chat.session
-        self._rules = chat.rules
-        self._tools = chat.tools
-        self._window = chat.window
         self._memory = chat.memory
-        self._publisher = chat.publisher
-        self._clock = chat.clock
         self._emit = emit
-        self._reply_tokens = min(most or self._rules.max_output_tokens, self._rules.max_output_tokens)
+        self._reply_tokens = min(most or chat.rules.max_output_tokens, chat.rules.max_output_tokens)
         self._client = client
         unbilled: list[Callable[[], object]] = []
+        shows_window = client.history is None
         self._transcript = TurnTranscript(
-            self._session,
-            self._window,
-            self._clock,
-            self._notice,
-            unbilled,
-            asked=text,
-            shows_window=client.history is None,
+            self._session, chat.window, chat.clock, self._notice, unbilled, asked=text, shows_window=shows_window
         )
         self._calls = Calls(
             self._model,
             chat.ledger,
-            self._rules.budget,
+            chat.rules.budget,
             reply_tokens=self._reply_tokens,
             session=self._session,
             payers=client.payers,
-            clock=self._clock,
+            clock=chat.clock,
             report=self._notice,
             unbilled=unbilled if self._session and self._session.saves_trips else None,
         )
         self.receipt = Receipt(
             turn=client.turn or str(new_id()),
             session=self._session.id if self._session else None,
-            agent=self._rules.agent,
+            agent=chat.rules.agent,
             model=self._model.name,
             at=self._transcript.asked_at,
             calls=self._calls.made,  # which grows
         )
-        self._title = SessionTitle(self._session, self._window, self.receipt)
+        self._title = SessionTitle(self._session, chat.window, self.receipt, self._notice)
         self._started = time.monotonic()
         self._reply: list[DialogueLine] = []
         """The last reply, written at the end of the turn."""
         self._results: list[ToolResult] = []
-        self._is_dry_run = False
         self._unremembered: StoreError | None = None
         """Why the user's words could not be remembered so far."""
         self._recalled = PromptMemory()
         self._earlier = PromptMemory()
         """The block of the message before, which stays in the prompt for one more turn."""
-        self._steps = 0
         self._is_asked = self._is_complete = False
-        self._reply_before: str | None = None
-        """The bot's last reply before this turn; None if it is not known."""
         self._summary = ""
         self._offered: tuple[ToolSpec, ...] | None = None
-        self._has_resumed = False
         self._attached = Attachments(self._session, self._notice)
 
     @property
@@ -170,16 +156,16 @@ class Turn:
         try:
             await to_its_end(self._write_question())
             if self._session is not None:
-                await self._publisher.begin(self._session, self.receipt.at)
+                await self._chat.publisher.begin(self._session, self.receipt.at)
             await self._remember_words()
             await self._recall()
             while tool_calls := await self._ask():
                 await self._run_tools(tool_calls)
             await self._keep()
-            await self._title_by_model()  # once the reply is kept, for this call may fail
+            await self._title_by_model()  # once the reply is kept
         except (Exception, asyncio.CancelledError) as error:
             if self._is_asked:
-                await to_its_end(self._fail(error))
+                await to_its_end(self._close(error))
             raise
         await to_its_end(self._close())  # writes the receipt, about all of this
         return self.receipt
@@ -189,22 +175,19 @@ class Turn:
         if self._client.answers:
             await self._resume()
         elif self._client.again:
-            self.receipt.resumed_at = self._clock()
+            self.receipt.resumed_at = self._chat.clock()
             self._transcript.resume(await last_exchange(self._session))
         else:
             kept = await self._attached.store(self._files)
             self.receipt.attachments = [record for _, record in kept]
             await self._transcript.ask([link for link, _ in kept])
         self.receipt.at, self.receipt.reply_number = self._transcript.asked_at, self._transcript.reply_number
-        try:
-            await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
-        except StoreError as error:
-            self._notice(f"this session could not be given a title: {error}")
+        await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
         self._is_asked = True
 
     async def _resume(self) -> None:
         """Continue the turn whose tools the client has run, as far as the transcript holds it."""
-        self.receipt.resumed_at = self._clock()
+        self.receipt.resumed_at = self._chat.clock()
         entries = await last_exchange(self._session)
         waiting = {call.id for call in unanswered(entries)}
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
@@ -212,7 +195,7 @@ class Turn:
                 raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
             await self._transcript.ask()
             return
-        self._has_resumed = True
+        self._client = replace(self._client, sent=())  # the transcript holds it
         self._transcript.resume(entries)
         if self._session is not None:
             earlier = await self._session.receipts_since(entries[0].at)
@@ -222,7 +205,6 @@ class Turn:
 
     async def prompt(self) -> PromptBundle:
         """Return the prompt that would be sent to the model. Writes nothing and calls no model."""
-        self._is_dry_run = True
         await self._transcript.ask(dry_run=True)
         await self._recall()
         return await self._prompt()
@@ -253,14 +235,14 @@ class Turn:
         except (asyncio.CancelledError, ModelError) as error:
             await to_its_end(self._keep_partial(reply, error))
             raise
-        self._steps += 1
-        return await self._write_reply(reply, may_run_tools=self._steps <= self._rules.settings.tool_steps)
+        may_run_tools = len(self._calls.made) <= self._chat.rules.settings.tool_steps
+        return await self._write_reply(reply, may_run_tools=may_run_tools)
 
     async def _write_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
         self.receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
         self.receipt.finish = "stop" if reason == "tool_calls" else reason
-        calls = [self._tools.unwrapped(call) for call in reply.calls()]
+        calls = [self._chat.tools.unwrapped(call) for call in reply.calls()]
         said = [(ASSISTANT, reply.text)] if reply.text else []
         clients = self._client.own(calls)
         if calls and (clients or may_run_tools):
@@ -292,7 +274,19 @@ class Turn:
     async def _run_tools(self, calls: list[ToolCall]) -> None:
         for call in calls:
             self._emit(ToolStarted(call))
-        results = await self._tools.run(calls)
+        results: list[ToolResult] = []
+        try:
+            results = await self._chat.tools.run(calls, results)
+        finally:  # if the turn is stopped, those that have come
+            await to_its_end(self._keep_results(results))
+        self._results += results
+        if self._session is None:
+            return
+        for result in results:
+            event = ToolPost(session=self._session, turn=self.receipt.turn, at=self._chat.clock(), result=result)
+            await self._chat.publisher.publish(event)
+
+    async def _keep_results(self, results: Sequence[ToolResult]) -> None:
         await self._transcript.write(*(tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
             form = form_in([result.content])
@@ -301,23 +295,29 @@ class Turn:
                 says = f"the answer of the tool {result.call.name} reads like an instruction ({form})"
                 self._notice(f"{says}; the model gets it as data")
             self._emit(ToolFinished(result))
-            if result.refusal:  # the model was told, and may not pass it on
-                self._notice(result.refusal)
-            if self._session is not None:
-                at = self._clock()
-                event = ToolPost(session=self._session, turn=self.receipt.turn, at=at, result=result)
-                await self._publisher.publish(event)
-        self._results += results
+            self._notice(result.refusal)  # the model was told, and may not pass it on
 
     async def _prompt(self) -> PromptBundle:
-        entries, said = await self._transcript.said()
-        dialogue = await self._attached.shown(messages_of(said), self._model)
-        dialogue = self._client.dialogue(dialogue, has_resumed=self._has_resumed)
         if loading := self._model.loading:
             self._emit(Phase(f"loading {loading}"))
+        prompt = await self._built()
+        while prompt.left_out and self._transcript.begin_window(prompt.exchanges):
+            await self._summarize()
+            prompt = await self._built()
+        since = self.receipt.at if prompt.left_out else self._chat.window.since
+        self.receipt.note_prompt(prompt, (await self._transcript.said())[0], since, self._recalled, self._earlier)
+        for cut in prompt.cut:  # each is reported once a turn
+            says = f"{'this message' if cut.what == 'message' else cut.what} is too long for the model's window"
+            if not any(each.startswith(says) for each in self.receipt.notices):
+                self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens")
+        return prompt
+
+    async def _built(self) -> PromptBundle:
+        _, said = await self._transcript.said()
+        dialogue = self._client.dialogue(await self._attached.shown(messages_of(said), self._model))
         recalls = self._memory is not None and self._client.recalls
-        persona = self._client.persona or self._rules.persona
-        prompt = await build_prompt(
+        persona = self._client.persona or self._chat.rules.persona
+        return await build_prompt(
             self._model,
             f"{persona}\n\n{system_notice()}" if recalls else persona,
             without_answers(await inlined(dialogue), withheld_tools(self._model.disclosure)),
@@ -327,56 +327,60 @@ class Turn:
             block=self._recalled.text,
             earlier_block=self._earlier.text if self._earlier.shown else "",
         )
-        self.receipt.note_prompt(prompt, entries)
-        self.receipt.note_memory(prompt, entries, self._recalled, self._earlier)
-        for cut in prompt.cut:  # each is reported once a turn
-            says = f"{'this message' if cut.what == 'message' else cut.what} is too long for the model's window"
-            if not any(each.startswith(says) for each in self.receipt.notices):
-                self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens")
-        return prompt
 
     async def _specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are offered to the model: as many as do not take too much of its window."""
         if self._offered is None:
-            for complaint in await self._tools.complete():
+            for complaint in await self._chat.tools.complete():
                 self._notice(complaint)
-            fitting, notice = await fitting_tools(
-                self._model, self._client.beside(self._tools.specs), keeps=self._client.keeps
-            )
-            if notice:
-                self._notice(notice)
+            specs = self._client.beside(self._chat.tools.specs)
+            fitting, notice = await fitting_tools(self._model, specs, keeps=self._client.keeps)
+            self._notice(notice)
             self._offered = (*fitting, *self._client.tools)
         return self._offered
 
     async def _recall(self) -> None:
-        """Recall for the prompt, and summarise the entries that the window leaves out."""
+        """Recall for the prompt, and summarise what was said before the window."""
         self._emit(Phase("recalling"))
         if self._session is not None and self._client.recalls:
             self._recalled = await self._recalled_in(self._session)
-        try:
-            if self._session is not None and self._transcript.is_kept and self._client.history is None:
-                is_saved = self._transcript.written > 0
-                self._summary = await summarize_episode(self._session, self._window.since, save=is_saved)
-        except StoreError as error:
-            self._notice(f"earlier messages cannot be summarized: {error}")
+        await self._summarize()
         if self._memory and self._client.recalls:
             self._earlier = disclosed(self._memory.earlier, self._model.disclosure)
+
+    async def _summarize(self) -> None:
+        """Summarise the entries that the window leaves out."""
+        try:
+            if self._session is not None and self._transcript.is_kept and self._client.history is None:
+                since = self._chat.window.since
+                self._summary = await summarize_episode(self._session, since, save=self._is_asked)
+        except StoreError as error:
+            self._notice(f"earlier messages cannot be summarized: {error}")
 
     async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
         """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
         _, said = await self._transcript.said()
-        questions = tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:]
-        since, most_tokens = self._window.since, await self._model.context_window() // _MEMORY_SHARE
+        event = PromptSubmit(
+            session=session,
+            turn=self.receipt.turn,
+            at=self.receipt.at,
+            said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
+            since=self._chat.window.since,
+            most_tokens=await self._model.context_window() // _MEMORY_SHARE,
+            dry_run=not self._is_asked,
+            memory=self._memory if self._client.keeps else None,
+            notice=self._notice,
+        )
 
         async def recall() -> PromptMemory | None:
             if self._memory is None:
                 return None
             try:
                 return await self._memory.recall(
-                    questions,
-                    since=since,
-                    most_tokens=most_tokens,
-                    choose=self._publisher.find(CHOOSE),
+                    event.said,
+                    since=event.since,
+                    most_tokens=event.most_tokens,
+                    choose=self._chat.publisher.find(CHOOSE),
                     disclosure=self._model.disclosure,
                     shown="\n".join(message.content for message in self._client.history or ()),
                 )
@@ -384,27 +388,16 @@ class Turn:
                 self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
                 return None
 
-        event = PromptSubmit(
-            session=session,
-            turn=self.receipt.turn,
-            at=self.receipt.at,
-            said=questions,
-            since=since,
-            most_tokens=most_tokens,
-            dry_run=self._is_dry_run,
-            memory=self._memory if self._client.keeps else None,
-            notice=self._notice,
-        )
-        answers = await self._publisher.publish(event, Step(INJECT_STEP, recall))
+        answers = await self._chat.publisher.publish(event, Step(INJECT_STEP, recall))
         recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
         return disclosed(recalled, self._model.disclosure)
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
         was_before = self.receipt.remembered is not None  # the client ran its tools meanwhile
-        if self._memory is None or self._session is None or was_before or self._publisher.find(EXCHANGE_STEP) is None:
+        if self._session is None or was_before or self._chat.publisher.find(EXCHANGE_STEP) is None:
             return
-        self._reply_before = await self._transcript.reply_before()
+        await self._transcript.said()
         await self._remember()
         self._session.turn_order.answering = self.receipt.remembered or ""
 
@@ -412,8 +405,8 @@ class Turn:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
         if self._memory is None or not self._client.keeps:
             return
-        at, text, before = self.receipt.at, self._text, self._reply_before
-        gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
+        at, text, before = self.receipt.at, self._text, self._transcript.before
+        gate = self._chat.publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
         try:
             kept = await self._memory.remember(at, text, reply, self._recalled, memorability=gate, before=before)
         except StoreError as error:
@@ -459,43 +452,34 @@ class Turn:
             memory=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
-        answers = await self._publisher.publish(event, Step(EXCHANGE_STEP, keep))
+        answers = await self._chat.publisher.publish(event, Step(EXCHANGE_STEP, keep))
         self.receipt.remembered = replace(event, answers=tuple(answers)).kept or self.receipt.remembered
 
     async def _title_by_model(self) -> None:
-        """Ask the model for a title if the settings say so; on failure, the one made by rule stays."""
-        wanted = self._rules.settings.title_by_model and self.receipt.finish == "stop"
-        if not wanted or not self._title.may_be_set(self._typed, by_model=True):
-            return
-        self._emit(Phase("looking for a title"))
-        try:
+        """Ask the model for a title if the settings say so."""
+        wanted = self._chat.rules.settings.title_by_model and self.receipt.finish == "stop"
+        if wanted and self._title.may_be_set(self._typed, by_model=True):
+            self._emit(Phase("looking for a title"))
             await self._title.set_by_model(self._typed, self._calls)
-        except (ModelError, BudgetExceeded, StoreError) as error:
-            self._notice(f"no model found a title for this session: {error}")
 
-    async def _close(self) -> None:
-        """Write the receipt, after the `error` entry of a turn that was stopped."""
+    async def _close(self, error: BaseException | None = None) -> None:
+        """Write the receipt, after the `error` entry of a turn that failed or was stopped before it was complete."""
         self.receipt.seconds = time.monotonic() - self._started
-        if self.receipt.finish == "cancelled":
-            await self._transcript.write((ERROR, STOPPED))
-        if self._unremembered is not None:
-            self._notice(f"this exchange could not be remembered: {self._unremembered}")
-        if self._session is None:
-            return
-        ended = await self._transcript.write_parts(receipt=self.receipt.as_json())
-        if (error := ended.failed.get("receipt")) is not None:
-            self._notice(f"the receipt of this turn could not be saved: {error}")
-
-    async def _fail(self, error: BaseException) -> None:
-        """End a turn that failed or was stopped; if it is complete already, only its title is missing."""
         if isinstance(error, asyncio.CancelledError) and not self._is_complete:
             self.receipt.finish = "cancelled"
-        elif not self._is_complete:
+            await self._transcript.write((ERROR, STOPPED))
+        elif error is not None and not self._is_complete:
             self.receipt.finish = "error"
             self.receipt.error = without_folders(str(error))
             partial = f"\n\nwhat had arrived:\n\n{self.receipt.reply}" if self.receipt.reply else ""
             await self._transcript.write((ERROR, f"{self.receipt.error}{partial}"))
-        await self._close()
+        if self._unremembered is not None:
+            self._notice(f"this exchange could not be remembered: {self._unremembered}")
+        if self._session is not None and self.receipt.finish != "tool_calls":
+            self._session.turn_order.answering = ""
+        ended = await self._transcript.write_parts(receipt=self.receipt.as_json())
+        if "receipt" in ended.failed:
+            self._notice(f"the receipt of this turn could not be saved: {ended.failed['receipt']}")
 
     def _notice_secrets(self, kinds: Sequence[str]) -> None:
         """Report the secrets that were removed from the memory of this exchange."""
@@ -504,11 +488,11 @@ class Turn:
             self._notice(f"what looks like a secret ({', '.join(kinds)}) is left out of memory{rest}")
 
     def _notice(self, text: str) -> None:
-        """Report a problem once, without paths; a guest is not told the reason, which is logged."""
+        """Report a problem, if any, once and without paths; a guest is not told the reason, which is logged."""
         if self._session is not None and self._session.caller.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]
         text = without_folders(text)
-        if text not in self.receipt.notices:
+        if text and text not in self.receipt.notices:
             self.receipt.notices.append(text)
             self._emit(Notice(text))

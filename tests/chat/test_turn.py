@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Coroutine, Generator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolSpec, Usage
 from chatbot.models import Price, ScriptedModel
 from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.errors import InvalidValue, StoreFailed
+from chatbot.stores.errors import InvalidValue, StoreBusy, StoreFailed
 from chatbot.tools import Tool, Toolbox
 from chatbot.tools.function import FunctionTool
 from tests.patience import PATIENCE_S
@@ -29,21 +29,6 @@ from tests.talk import PERSONA, chat_of
 async def add(a: int, b: int) -> str:
     """Add two numbers."""
     return str(a + b)
-
-
-async def refuse() -> str:
-    """Never work."""
-    raise ToolError("not today")
-
-
-async def crash() -> str:
-    """Raise what no one expects."""
-    raise ZeroDivisionError("by zero")
-
-
-async def leave() -> str:
-    """Try to end the program."""
-    raise SystemExit(3)
 
 
 async def hang() -> str:
@@ -229,7 +214,7 @@ async def test_a_turn_that_is_stopped_anywhere_is_whole_or_says_so_and_keeps_its
     seen = set()
     for number in count():
         session = await memory.create_session(["basic_session", "observations"], "chat")
-        chat = chat_of(ScriptedModel([whole]), session, memory_home)
+        chat = chat_of(ScriptedModel([whole]), session, memory_home, budget=BudgetSettings(day_tokens=10**9))
 
         async def turn(chat: Chat = chat, number: int = number) -> None:
             await StopAt(chat.turn("I keep bees in the garden"), number)
@@ -246,7 +231,8 @@ async def test_a_turn_that_is_stopped_anywhere_is_whole_or_says_so_and_keeps_its
             assert marks or reply == whole
             assert said == [("user", "I keep bees in the garden"), *([("assistant", reply)] if reply else []), *marks]
             assert session.record.title == "I keep bees in the garden"
-        bill = memory_home / "usage.jsonl"
+        bill, held = memory_home / "usage.jsonl", memory_home / "reservations.json"
+        assert not held.exists() or json.loads(held.read_bytes())["reservations"] == []
         assert (bill.read_text().count(session.id) if bill.exists() else 0) == sum(
             len(each["calls"]) for each in receipts
         )
@@ -322,22 +308,50 @@ async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
         (("add", "[" * 5_000), "not valid JSON"),
         (("add", "[1, 2]"), "should be an object"),
         (("ad", "{}"), "did you mean 'add'"),
-        (("refuse", "{}"), "not today"),
-        (("crash", "{}"), "'crash' failed: by zero"),
-        (("leave", "{}"), "'leave' failed: 3"),
         (("hang", "{}"), "did not finish within"),
+        (ToolError("not today"), '"not today"'),
+        (StoreBusy("another process writes"), '"another process writes"'),
+        (ZeroDivisionError("by zero"), "'fail' failed: by zero"),
+        (TimeoutError("nobody answers there"), "'fail' failed: nobody answers there"),
+        (SystemExit(3), "'fail' failed: 3"),
+        (asyncio.CancelledError(), "'fail' cancelled itself"),
     ],
 )
 async def test_what_goes_wrong_in_a_tool_is_told_to_the_model(
-    session: SessionHandle, memory_home: Path, call: tuple[str, str], told: str
+    session: SessionHandle, memory_home: Path, call: tuple[str, str] | BaseException, told: str
 ) -> None:
-    model = ScriptedModel([ToolCall("c", *call), "I see"])
-    functions: list[Callable[..., Awaitable[str]]] = [add, refuse, crash, leave, hang]
-    tools = Toolbox([FunctionTool(each) for each in functions], timeout_s=0.05)
+    async def fail() -> str:
+        """Fail."""
+        raise call if isinstance(call, BaseException) else AssertionError
+
+    model = ScriptedModel([ToolCall("c", *(call if isinstance(call, tuple) else ("fail", ""))), "I see"])
+    tools = Toolbox([FunctionTool(each) for each in (add, hang, fail)], timeout_s=0.05)
     receipt = await chat_of(model, session, memory_home, tools=tools).turn("try")
     assert receipt.reply == "I see"
     assert told in model.prompts[1][-1].content
     assert receipt.tools[0]["error"] is True
+
+
+async def test_what_a_tool_has_done_stays_with_its_call_when_another_one_is_stopped(
+    session: SessionHandle, memory_home: Path
+) -> None:
+    begun = asyncio.Event()
+
+    async def hang_on() -> str:
+        """Never end."""
+        begun.set()
+        return await hang()
+
+    model = ScriptedModel([[ONE_AND_ONE, ToolCall("d", "hang_on", "{}")], "go on"])
+    chat = chat_of(model, session, memory_home, FunctionTool(add), FunctionTool(hang_on))
+    turn = asyncio.create_task(chat.turn("add"))
+    await asyncio.wait_for(begun.wait(), PATIENCE_S)
+    turn.cancel()
+    await asyncio.wait([turn])
+    assert [each["tools"] for each in await session.receipts()] == [[{"name": "add", "error": False}]]
+    await chat.turn("and?")
+    _, asked, called, result, _ = model.prompts[1]
+    assert (asked.content, called.tool_calls, result.content) == ("add", (ONE_AND_ONE,), "2")
 
 
 async def test_a_turn_with_more_tool_entries_than_the_window_still_shows_its_question(
@@ -462,17 +476,17 @@ async def test_taking_back_removes_the_last_exchange_whole(session: SessionHandl
     assert await chat.take_back() == []
 
 
-async def test_the_oldest_exchanges_leave_first_when_the_window_is_full(
+async def test_the_oldest_exchanges_leave_first_for_several_turns_and_are_summarised(
     session: SessionHandle, memory_home: Path
 ) -> None:
-    model = ScriptedModel(["reply " * 20], window=200)
-    chat = chat_of(model, session, memory_home, most=50)
-    receipt = [await chat.turn(f"message {number}") for number in range(6)][-1]
-    shown = [message.content for message in model.prompts[-1]]
-    assert shown[-1] == "message 5"
-    assert shown[1].startswith("message")
-    assert "message 0" not in shown
-    assert receipt.window["messages_left_out"] > 0
+    model = ScriptedModel(["reply " * 20], window=1_200)
+    chat = chat_of(model, session, memory_home, most=50, settings=AgentSettings(window_entries=100))
+    for number in range(34):
+        await chat.turn(f"message {number}")
+        said = "\n".join(message.content for message in model.prompts[-1])
+        assert [f"message {at}" for at in range(number + 1) if f"message {at}" not in said] == []
+    begins = [next(message for message in prompt[1:] if "(Earlier" not in message.content) for prompt in model.prompts]
+    assert 1 < len(set(begins)) <= 34 / 3
 
 
 async def test_the_receipt_tells_what_was_sent(session: SessionHandle, memory_home: Path) -> None:
