@@ -19,7 +19,7 @@ from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
 from chatbot.chat.titles import says_little
 from chatbot.hooks.capture import can_write
 from chatbot.hooks.extraction.structured import ExtractionModel, noted
-from chatbot.hooks.hook import Hook, HookContext
+from chatbot.hooks.hook import Hook, HookContext, per_session
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE, exchanges_in, without_forgotten
 from chatbot.memory.memorability import content
@@ -51,7 +51,7 @@ class Episodes(Hook):
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
         self._model = ExtractionModel(context)
-        self._tried: dict[str, datetime] = {}
+        self._tried = per_session(list[datetime])
         if context.config.extraction.summaries:
             context.capabilities[SUMMARY] = self.summarize
 
@@ -66,9 +66,9 @@ class Episodes(Hook):
         from chatbot.hooks.extraction.summaries import entries_left, summarize_left
 
         left = await entries_left(session)
-        if left is None or self._tried.get(session.id) == left.until:
+        if left is None or self._tried(session.id) == [left.until]:
             return  # a failure is tried again when the window has moved, not at each turn
-        self._tried[session.id] = left.until
+        self._tried(session.id)[:] = [left.until]
         calls = self._model.calls(session)
         async with noted(calls, "episode", after=event.turn, failed="the summary made by rule is kept") as record:
             record["notices"] += await summarize_left(session, calls, left)

@@ -169,8 +169,8 @@ class Extraction(Hook):
         self._model = ExtractionModel(context)
         names = {each.model for each in context.config.questions if each.model}
         self._standing = {name: ExtractionModel(context, name) for name in names}
-        self._tried: dict[str, list[str]] = {}
-        """Last result for each answer: a failure is tried again when the answer has changed."""
+        self._tried: set[tuple[str, ...]] = set()
+        """The answers so far, by their question and rows: a failure is tried again when the answer has changed."""
 
     async def handle(self, event: TurnEnd) -> None:
         """Extract facts and remember them, and sum up the standing answers; receipts have the outcomes."""
@@ -184,9 +184,10 @@ class Extraction(Hook):
 
         session = event.session
         for answer in await session.memory.standing(ask=OWN) if session.supports(ObservationStore) else ():
-            if not answer.model or answer.sentence or self._tried.get(answer.question, []) == answer.made_of:
+            asked = (answer.question, *answer.made_of)
+            if not answer.model or answer.sentence or asked in self._tried:
                 continue
-            self._tried[answer.question] = answer.made_of
+            self._tried.add(asked)
             calls = self._standing[answer.model].calls(session)
             async with noted(calls, "standing", after=event.turn, failed="no summary was made") as record:
                 record["notices"] += await sum_up(answer, session.memory, calls)
