@@ -42,7 +42,8 @@ wrapped = st.builds(
 replies = wrapped | st.text(max_size=300) | st.sampled_from(sorted(REPLIES.values()))
 
 
-FOUND = dict.fromkeys(("valid", "list", "fenced", "chatty", "thinking", "truncated"), BOTH) | {"one": BOTH[:1]}
+FOUND = dict.fromkeys(("valid", "list", "fenced", "chatty", "thinking", "truncated", "commas", "fenced commas"), BOTH)
+FOUND["one"] = BOTH[:1]
 
 
 @pytest.mark.parametrize(
@@ -51,17 +52,6 @@ FOUND = dict.fromkeys(("valid", "list", "fenced", "chatty", "thinking", "truncat
 )
 def test_facts_are_found_however_they_are_wrapped_and_none_where_there_are_none(name: str) -> None:
     assert [fact.content for fact in parse_facts(REPLIES[name]).facts] == FOUND.get(name, [])
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        '{"facts": [{"content": "%s", "type": "note",}, {"content": "%s"},],}',
-        '```json\n[{"content": "%s", "subject": "Ann",},\n {"content": "%s"},]\n```',
-    ],
-)
-def test_what_small_models_write_is_read(reply: str) -> None:
-    assert [fact.content for fact in parse_facts(reply % tuple(BOTH)).facts] == BOTH
 
 
 def test_what_has_the_wrong_type_is_left_out_and_an_unknown_type_is_a_note() -> None:
@@ -118,7 +108,13 @@ answers: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 def test_forged_and_repeated_answers_change_nothing_they_may_not(
     listed: list[dict[str, Any]], allowed: list[frozenset[int]]
 ) -> None:
-    _check(decisions_in(json.dumps({"decisions": listed}), allowed), allowed)
+    decisions = decisions_in(json.dumps({"decisions": listed}), allowed)
+    assert len(decisions) == len(allowed)
+    for decision, own in zip(decisions, allowed, strict=True):
+        assert (decision.memory is None) == (decision.action == "ADD")
+        assert decision.memory is None or decision.memory in own
+    changed = [each.memory for each in decisions if each.action in {"UPDATE", "DELETE"}]
+    assert len(changed) == len(set(changed))
 
 
 def test_a_fact_that_is_known_is_not_added_because_others_contradict_each_other() -> None:
@@ -138,12 +134,3 @@ def test_a_summary_is_bounded_or_none(reply: str) -> None:
     if summary is not None:
         assert summary.request or summary.outcome
         assert max(map(len, (summary.request, summary.outcome, *summary.decisions, *summary.open_items))) <= 300
-
-
-def _check(decisions: list[Any], allowed: list[frozenset[int]]) -> None:
-    assert len(decisions) == len(allowed)
-    for decision, own in zip(decisions, allowed, strict=True):
-        assert (decision.memory is None) == (decision.action == "ADD")
-        assert decision.memory is None or decision.memory in own
-    changed = [each.memory for each in decisions if each.action in {"UPDATE", "DELETE"}]
-    assert len(changed) == len(set(changed))

@@ -81,24 +81,17 @@ async def test_it_answers_piece_by_piece_and_counts_exactly() -> None:
 
 
 @pytest.mark.nightly
-async def test_a_seed_gives_the_same_reply_whatever_is_left_in_the_cache() -> None:
+async def test_a_seed_gives_the_same_reply_whatever_is_left_in_the_cache_and_another_seed_another() -> None:
     long = [Message("user", "The keeper and her cat went for a walk, and then it rained. " * 40 + "What then?")]
     async with local(seed=3, temperature=1.0) as model:
         first, _ = await reply_of(model, long, max_output_tokens=40)
         again, end = await reply_of(model, long, max_output_tokens=40)
         await reply_of(model, [*long, Message("assistant", first), Message("user", "Why?")], max_output_tokens=5)
         once_more, _ = await reply_of(model, long, max_output_tokens=40)
-    assert first == again == once_more
+    async with local(seed=4, temperature=1.0) as model:
+        other, _ = await reply_of(model, long, max_output_tokens=40)
+    assert first == again == once_more != other
     assert end.usage.cached_tokens == 0
-
-
-@pytest.mark.nightly
-async def test_seeds_make_a_difference() -> None:
-    texts = set()
-    for seed in (1, 2, 3):
-        async with local(seed=seed, temperature=1.0) as model:
-            texts.add((await reply_of(model, STORY, max_output_tokens=30))[0])
-    assert len(texts) > 1
 
 
 async def test_the_next_turn_evaluates_only_what_is_new() -> None:
@@ -154,15 +147,6 @@ async def _seconds(work: Awaitable[object]) -> float:
     async with asyncio.timeout(PATIENCE_S):
         await work
     return time.monotonic() - begun
-
-
-@pytest.mark.nightly
-async def test_replies_are_given_one_after_the_other() -> None:
-    async with local() as model:
-        questions = [[Message("user", f"What is {number} plus {number}?")] for number in range(4)]
-        async with asyncio.timeout(PATIENCE_S):
-            replies = await asyncio.gather(*(reply_of(model, asked, max_output_tokens=10) for asked in questions))
-    assert all(end.usage.output_tokens <= 10 for _, end in replies)
 
 
 async def test_who_gives_up_waiting_in_line_does_not_wait_for_the_line() -> None:

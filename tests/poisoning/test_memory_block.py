@@ -190,6 +190,8 @@ async def test_no_line_of_a_profile_begins_another_line(key: str, value: str) ->
 def test_nothing_is_said_where_there_is_nothing() -> None:
     assert block_of() == MemoryBlock("", (), ())
     assert block_of(replace(BEFORE, sensitivity="secret")) == MemoryBlock("", (), ((BEFORE.id, HIDDEN),))
+    invisible = row_with(("narrative",), ("\u200b \u200b",))
+    assert block_of(invisible) == MemoryBlock("", (), ((invisible.id, EMPTY),))
 
 
 def test_the_block_in_its_form() -> None:
@@ -219,11 +221,6 @@ def test_the_words_of_the_bot_stand_only_where_they_are_needed() -> None:
         block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens, asks_the_bot=asks_the_bot)
         assert [note.text for note in read_block(block.text)] == [text]
         assert block.text.count('"hot"') == 0
-
-
-def test_a_text_without_a_word_is_no_note() -> None:
-    row = row_with(("narrative",), ("\u200b \u200b",))
-    assert block_of(row) == MemoryBlock("", (), ((row.id, EMPTY),))
 
 
 def test_a_text_cannot_end_the_quotation_in_which_it_stands() -> None:

@@ -23,6 +23,8 @@ REPLIES: dict[str, str] = {
     "chatty": f"Sure. These [1] are the facts: {json.dumps([FACT, LOCKER])} Anything [else]?",
     "thinking": f"<think>maybe [{{}}] or [1]?</think>{VALID}",
     "truncated": f'{{"facts": [{json.dumps(FACT)}, {json.dumps(LOCKER)}, {{"content": "Sam has a d',
+    "commas": f'{{"facts": [{json.dumps(FACT)[:-1]},}}, {json.dumps(LOCKER)},],}}',
+    "fenced commas": f"```json\n[{json.dumps(FACT)[:-1]},}},\n {json.dumps(LOCKER)},]\n```",
     "one": json.dumps(FACT),
     "nothing": '{"facts": []}',
     "blank": " ",
