@@ -341,7 +341,10 @@ class Sessions(ABC):
 
     @abstractmethod
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """Apply `change` to the current record of a session and return the result. Durable on return."""
+        """Apply `change` to the current record of a session and return the result. Durable on return.
+
+        The session keeps its place in the order of last use, unless `change` makes its last use later.
+        """
 
     @abstractmethod
     def note_used(self, session_id: str, now: datetime) -> None:

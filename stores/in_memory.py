@@ -255,15 +255,19 @@ class MemorySessions(backend.Sessions):
         return list(self._records)
 
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """Replace the record and move it to the end, as the one used last."""
         with self._guard:
-            record = change(self.get(session_id))
-            del self._records[session_id]
+            before = self.get(session_id)
+            record = change(before)
+            if record.used_at > before.used_at:
+                del self._records[session_id]  # to add it at the end
             self._records[session_id] = record
         return record
 
     def note_used(self, session_id: str, now: datetime) -> None:
-        self.change(session_id, lambda record: record.used(now))
+        with self._guard:
+            record = self.get(session_id).used(now)
+            del self._records[session_id]
+            self._records[session_id] = record
 
     def delete(self, session_id: str) -> None:
         with self._guard:
@@ -286,13 +290,14 @@ class MemoryLines(backend.Lines):
             yield self
 
     def newest_first(self) -> Iterator[backend.Record]:
-        return iter(deepcopy(self._records)[::-1])
+        return map(deepcopy, self._records[::-1])
 
     def since(self, mark: backend.Mark | None) -> backend.Reading:
         rewrites, end = mark if isinstance(mark, tuple) else (-1, 0)
-        starts_over = rewrites != self._rewrites
-        records = deepcopy(self._records[0 if starts_over else end :])
-        return backend.Reading(records, (self._rewrites, len(self._records)), starts_over)
+        with self._guard:
+            now, starts_over = (self._rewrites, len(self._records)), rewrites != self._rewrites
+            records = self._records[0 if starts_over else end :]
+        return backend.Reading(deepcopy(records), now, starts_over)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         with self._guard:

@@ -329,7 +329,7 @@ class SessionHandle:
 
     async def _change(self, right: Right, change: Callable[[SessionRecord], SessionRecord]) -> None:
         self.check(right)
-        self.record = await self._catalog.change(self.id, change)
+        self._see(await self._catalog.change(self.id, change))
 
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
         """Keep the record of a turn, or of other work, which has a `kind`. Durable on return."""

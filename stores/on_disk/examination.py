@@ -6,8 +6,8 @@ Examining changes nothing. Repairs destroy nothing: they first copy damaged data
 from __future__ import annotations
 
 import os
+import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -57,7 +57,9 @@ def unwritable(path: Path) -> OSError | None:
     try:
         folder = next(each for each in (path, *path.absolute().parents) if each.exists())
         before = folder.stat()
-        Path(tempfile.mkdtemp(prefix=".doctor-", suffix=".tmp", dir=folder)).rmdir()
+        trial = folder / f".doctor-{secrets.token_hex(8)}.tmp"
+        trial.mkdir(files.FOLDER_MODE)
+        trial.rmdir()
         os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
     except OSError as error:
         return error

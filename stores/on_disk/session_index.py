@@ -3,7 +3,7 @@
 Each line has a checksum, so that damage is noticed. Both files are caches of the session folders, so writes are not
 synced. Each change adds a line to `sessions.journal.jsonl`; once that is as large as `sessions.json` it is folded in: a
 change costs the same however many sessions there are. Sessions are in the order of their last use, so the newest are
-read from the end of the files.
+read from the end of the files; a change that is no use (`set`, not `put`) leaves a session in its place.
 
 The last line records the state of the sessions folder at our last change. If the folder differs, a session was copied,
 restored or removed by hand, or a process was killed in between: the index is stale, and the folders are read until the
@@ -94,9 +94,10 @@ class SessionIndex:
         now = time.time_ns()
         os.utime(self._sessions, ns=(now, now))
 
-    def note_put(self, folder: Folder, record: SessionRecord) -> None:
+    def note_put(self, folder: Folder, record: SessionRecord, *, is_use: bool = True) -> None:
         """Record that a session was made or changed. Needs the lock on `home`."""
-        self._write(folder, {"op": "put", "session": record.as_json(), "folders": self._folders()})
+        op = "put" if is_use else "set"
+        self._write(folder, {"op": op, "session": record.as_json(), "folders": self._folders()})
 
     def note_used(self, folder: Folder, record: SessionRecord) -> None:
         """Record that a session was used; a stale index stays stale. Needs the lock on `home`."""
@@ -243,12 +244,14 @@ def _readable(folder: Folder) -> tuple[dict[str, SessionRecord], str]:
 
 def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
     seen: set[str] = set()
+    changed: dict[str, SessionRecord] = {}
     try:
-        for fields in chain(_journal_backwards(folder, seen), _index_backwards(folder)):
+        for fields in chain(_journal_backwards(folder, seen, changed), _index_backwards(folder)):
             record = parse_record(fields)
             if record.id not in seen:
                 seen.add(record.id)
-                yield record
+                yield replace(changed[record.id], used_at=record.used_at) if record.id in changed else record
+        yield from (record for record in changed.values() if record.id not in seen)
     except (InvalidValue, LaterFormat) as error:
         raise DamagedFile(str(error)) from error
 
@@ -260,12 +263,18 @@ def _behind(records: Iterable[SessionRecord], session_id: str | None) -> Iterato
     return records
 
 
-def _journal_backwards(folder: Folder, dropped: set[str]) -> Iterator[dict[str, Any]]:
+def _journal_backwards(
+    folder: Folder, dropped: set[str], changed: dict[str, SessionRecord]
+) -> Iterator[dict[str, Any]]:
     for line in _decoded(filter(None, json_lines.lines_backwards(folder, JOURNAL_NAME))):
         if line.get("op") == "drop":
             dropped.add(str(line.get("id")))
         elif isinstance(line.get("session"), dict):
-            yield line["session"]
+            if line["op"] == "set":
+                record = parse_record(line["session"])
+                changed.setdefault(record.id, record)
+            else:
+                yield line["session"]
 
 
 def _index_backwards(folder: Folder) -> Iterator[dict[str, Any]]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 import stat
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -51,8 +51,9 @@ class FolderSessions(Sessions):
         """Create a draft folder with `session.json`, hidden until `publish`."""
         self._make_ready()
         files.make_folder(self._drafts)
-        with files.translated(self._drafts):  # a unique name, not synced: a killed process may leave a draft
-            draft = Path(tempfile.mkdtemp(prefix=f"{record.id}.", dir=self._drafts))
+        draft = self._drafts / f"{record.id}.{secrets.token_hex(8)}"
+        with files.translated(self._drafts):  # not synced: a killed process may leave a draft
+            draft.mkdir(files.FOLDER_MODE)
         self._begun[record.id] = draft
         with files.opened(draft) as folder:
             folder.create(SESSION_NAME, rendered(record))
@@ -111,13 +112,14 @@ class FolderSessions(Sessions):
         if self.glance(session_id) is None:
             self.mend(session_id)
         with _known(session_id), files.locked(self._folder(session_id)) as folder:
-            record = change(self._read(session_id))
+            before = self._read(session_id)
+            record = change(before)
             draft = folder.draft(SESSION_NAME, rendered(record))
             with files.locked(self._home) as home:  # held without waiting for the disk
                 self.index.freshen(home)
                 self.index.distrust()  # until the new record is in the index, in case of a kill in between
                 folder.rename(draft, SESSION_NAME, durable=False)
-                self.index.note_put(home, record)
+                self.index.note_put(home, record, is_use=record.used_at > before.used_at)
             folder.sync()
         return record
 
@@ -218,7 +220,9 @@ class FolderSessions(Sessions):
         self._check_links()
         for folder in (self._sessions, self._drafts, self._trash):
             files.make_folder(folder)
-        for stray in (*filter(_is_old, self._drafts.iterdir()), *self._trash.iterdir()):
+        old = time.time() - STRAY_AFTER_S
+        drafts = [each for each in self._drafts.iterdir() if (found := files.stamp(each)) and found.mtime_ns / 1e9 < old]
+        for stray in (*drafts, *self._trash.iterdir()):
             with suppress(OSError):
                 files.erase(stray)
         self._is_ready = True
@@ -254,11 +258,6 @@ def _known(session_id: str) -> Iterator[None]:
 def rendered(record: SessionRecord) -> bytes:
     """Return a record as its `session.json`."""
     return (json.dumps(record.as_json(), ensure_ascii=False, indent=2) + "\n").encode()
-
-
-def _is_old(path: Path) -> bool:
-    found = files.stamp(path)
-    return found is not None and time.time() - found.mtime_ns / 1e9 > STRAY_AFTER_S
 
 
 def _backdate(draft: Path, moment: datetime) -> None:

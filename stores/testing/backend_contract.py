@@ -99,6 +99,22 @@ class PlaceContract(Contract):
         reading = others.since(reading.mark)
         assert ([each["n"] for each in reading.records], reading.starts_over) == ([0, 2], True)
 
+    def test_a_reader_beside_a_writer_misses_nothing(self, place: Place) -> None:
+        def write() -> None:
+            for number in range(0, 300, 3):
+                place.lines("usage").append([{"n": number + each, "text": list("text")} for each in range(3)])
+
+        found: list[int] = []
+        mark, is_over = None, False
+        with ThreadPoolExecutor(1) as threads:
+            writing = threads.submit(write)
+            while not is_over:
+                is_written = writing.done()
+                reading = place.lines("usage").since(mark)
+                mark, is_over = reading.mark, is_written and not reading.records
+                found += [each["n"] for each in reading.records]
+        assert found == list(range(300))
+
     def test_a_rewrite_changes_drops_and_leaves_the_rest(self, place: Place) -> None:
         lines = place.lines("receipts")
         lines.append([{"n": 1, "text": "keep"}, {"n": 2, "text": "change"}, {"n": 3, "text": "drop"}])
@@ -293,6 +309,8 @@ class BackendContract(PlaceContract):
     def test_sessions_come_in_the_order_of_their_last_use(self, place: Backend, folder: Path) -> None:
         self.made(place, 1, 2, 3)
         place.sessions.note_used(session_id(1), NOW + timedelta(hours=1))
+        place.sessions.change(session_id(2), lambda each: replace(each, pinned_at=NOW))  # no use
+        place.sessions.change(session_id(1), lambda each: replace(each, archived_at=NOW))
 
         def found(backend: Backend, *limit: int, behind: str | None = None) -> Sequence[str]:
             return [each.id for each in backend.sessions.find(lambda _: True, *limit, behind=behind)]
@@ -301,6 +319,8 @@ class BackendContract(PlaceContract):
             assert found(each) == [session_id(number) for number in (1, 3, 2)]
             assert found(each, 2) == [session_id(1), session_id(3)]
             assert found(each, behind=session_id(1)) == [session_id(3), session_id(2)]
+            used_last = each.sessions.find(lambda _: True, 1)[0]
+            assert (used_last.used_at, used_last.archived_at) == (NOW + timedelta(hours=1), NOW)
         wanted = place.sessions.find(lambda each: each.id != session_id(3))
         assert [each.id for each in wanted] == [session_id(1), session_id(2)]
 
