@@ -109,11 +109,6 @@ def starts(data: bytes) -> list[int]:
     return [header.start() for header in _HEADER.finditer(data)]
 
 
-def roles_in(data: bytes) -> list[str]:
-    """Return the roles of the entries in `data`, in order; much cheaper than reading them."""
-    return [header[1].decode() for header in _HEADER.finditer(data)]
-
-
 def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     """Return how to repair a transcript that ends in `tail`: the number of bytes to cut off, then the bytes to add.
 
@@ -172,7 +167,8 @@ logger = logging.getLogger(__name__)
 
 NAME = "transcript.md"
 ARCHIVE_NAME = "transcript.archive.md"
-_DRAFT = ".transcript.compaction-"
+_DRAFT = re.compile(r"\.transcript\.compaction-(\d+)\.tmp")
+"""Name of a draft of the transcript, with the length of the archive before the compaction."""
 _FIRST_TAIL_BYTES = 16 * 1024
 _PAUSE_S = 0.001
 _STEADY_S = 0.1
@@ -194,11 +190,6 @@ class TranscriptFile:
         self._counted = (0, 0, 0)  # inode, bytes, entries
         self._cached: tuple[Stamp, list[TranscriptEntry], bool] | None = None
 
-    def append(self, batches: Sequence[Sequence[TranscriptEntry]]) -> None:
-        """Add the entries of all batches, in order, and keep the cap. Durable on return."""
-        if self.write(batches):
-            self.compact()
-
     def write(self, batches: Sequence[Sequence[TranscriptEntry]]) -> bool:
         """Append the entries of all batches in order. Durable on return; returns True if `compact` is due."""
         data = b"".join(map(render, batches))
@@ -206,9 +197,10 @@ class TranscriptFile:
             locked(self._folder) as folder,
             folder.open_to_append(NAME, mend=mend, known=self._sound) as file,
         ):
+            entries = self._count(folder, file.status.st_ino, file.status.st_size) + sum(map(len, batches))
             file.write(data)
-            self._sound = file.stamp()
-            entries = self._count(folder, self._sound, data)
+            self._sound = now = file.stamp()
+            self._counted = (now.inode, now.size, entries)
             folder.unlock()
             file.sync()
         return entries > self._cap + self._slack
@@ -236,7 +228,8 @@ class TranscriptFile:
 
     def count(self, roles: Collection[str] = ()) -> int:
         """Count the entries, archived ones included; with roles, only theirs."""
-        return sum(not roles or role in roles for part in self._read_parts() for role in roles_in(part))
+        headers = (header for part in self._read_parts() for header in _HEADER.finditer(part))
+        return sum(not roles or header[1].decode() in roles for header in headers)
 
     def drop_last(self, n: int, instead: Sequence[TranscriptEntry] = ()) -> list[TranscriptEntry]:
         """Remove the last `n` entries, archived ones too, and return them; `instead` takes their place."""
@@ -268,7 +261,9 @@ class TranscriptFile:
                 if not may_wait:
                     return None
                 data = _read_steady(folder, offset)
-            entries = _last_entries(data, n, is_cut=offset > 0)
+            if offset:
+                data = data[data.find(b"\n") + 1 :]  # the rest of a cut line could look like a header
+            entries = parse(data, last=n)
             if len(entries) < n and offset:
                 if reach >= LONGEST_ENTRY and not _HEADER.search(data[:LONGEST_ENTRY]):
                     raise DamagedFile(f"{self._path} is damaged: no entry begins in {LONGEST_ENTRY:,} bytes of it")
@@ -299,15 +294,12 @@ class TranscriptFile:
             f"{self._path} kept changing for {LOCK_TIMEOUT_S:g} s: another process is writing it; try again later"
         )
 
-    def _count(self, folder: Folder, now: Stamp, written: bytes) -> int:
+    def _count(self, folder: Folder, inode: int, size: int) -> int:
         """Count the entries in the file; only entries added by others since the last count are read."""
-        inode, size, entries = self._counted
-        if inode != now.inode or size > now.size:
-            size = entries = 0
-        added = written if size + len(written) == now.size else folder.read(NAME, size)
-        entries += len(starts(added))
-        self._counted = (now.inode, now.size, entries)
-        return entries
+        counted_inode, counted_size, entries = self._counted
+        if counted_inode != inode or counted_size > size:
+            counted_size = entries = 0
+        return entries if counted_size == size else entries + len(starts(folder.read(NAME, counted_size)))
 
     def compact(self) -> None:
         """Move entries above the cap to the archive. A failure changes nothing and can be tried again."""
@@ -327,7 +319,7 @@ class TranscriptFile:
             return
         begin, end = headers[0], headers[-self._cap]
         archive = folder.stamp(ARCHIVE_NAME)
-        draft = f"{_DRAFT}{archive.size if archive else 0}.tmp"
+        draft = f".transcript.compaction-{archive.size if archive else 0}.tmp"
         folder.create(draft, data[:begin] + data[end:])
         folder.sync()  # from here on a kill leaves the draft, which records the length of the archive
         folder.append(ARCHIVE_NAME, data[begin:end], mend=mend)
@@ -336,11 +328,10 @@ class TranscriptFile:
             self._counted = (now.inode, now.size, self._cap)
 
     def _undo_killed_compaction(self, folder: Folder) -> None:
-        for name in folder.names():
-            if name.startswith(_DRAFT):
-                if folder.stamp(ARCHIVE_NAME) is not None:
-                    folder.cut(ARCHIVE_NAME, _archive_end(name))
-                folder.remove(name)
+        for name, archive_end in _drafts(folder).items():
+            if folder.stamp(ARCHIVE_NAME) is not None:
+                folder.cut(ARCHIVE_NAME, archive_end)
+            folder.remove(name)
 
 
 def transcript_stamp(folder: Path) -> str:
@@ -361,12 +352,6 @@ def _cut_last(folder: Folder, name: str, n: int, instead: bytes = b"") -> list[T
     return [entry_of(data, block) for block in cut]
 
 
-def _last_entries(data: bytes, n: int, *, is_cut: bool) -> list[TranscriptEntry]:
-    if is_cut:
-        data = data[data.find(b"\n") + 1 :]  # the rest of a cut line could look like a header
-    return parse(data, last=n)
-
-
 class _Arrangement(NamedTuple):
     """The files with the entries. `archive_end` is the length of the archive before an interrupted compaction."""
 
@@ -376,13 +361,14 @@ class _Arrangement(NamedTuple):
 
 
 def _arrangement(folder: Folder) -> _Arrangement:
-    drafts = [name for name in folder.names() if name.startswith(_DRAFT)]
+    archive_end = next(iter(_drafts(folder).values()), None)
     current, archive = folder.stamp(NAME), folder.stamp(ARCHIVE_NAME)
-    return _Arrangement(current.inode if current else None, archive, _archive_end(drafts[0]) if drafts else None)
+    return _Arrangement(current.inode if current else None, archive, archive_end)
 
 
-def _archive_end(draft: str) -> int:
-    return int(draft.removeprefix(_DRAFT).removesuffix(".tmp"))
+def _drafts(folder: Folder) -> dict[str, int]:
+    """Return the drafts of interrupted compactions, each with the length of the archive before it."""
+    return {name: int(draft[1]) for name in folder.names() if (draft := _DRAFT.fullmatch(name))}
 
 
 def _read_steady(folder: Folder, offset: int = 0) -> bytes:
