@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from inspect import iscoroutinefunction
 from types import TracebackType
@@ -140,10 +139,7 @@ class Store(Closable):
             if self.is_closed:
                 self.check_open()
             observer = self.observer
-            work: AbstractContextManager[object] = (
-                nullcontext() if observer is None else _span_of(self, observer, operation.__name__, args)
-            )
-            with work:
+            with NOTHING if observer is None else _span_of(self, observer, operation.__name__, args):
                 try:
                     return await operation(self, *args, **named)
                 except StoreError:

@@ -112,7 +112,6 @@ class Folder:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
-        self._status = os.fstat(descriptor)
         self._lock: OpenFile | None = None
         self._unlock: Callable[[int], object] | None = None
 
@@ -126,7 +125,6 @@ class Folder:
             if isinstance(error, StoreError) or error.errno not in _READ_ONLY:
                 raise
             raise _read_only(self.path, error) from error
-        self._unlock = unlock_descriptor
         give_up = time.monotonic() + timeout_s
         while not lock_descriptor(self._lock.descriptor, blocking=False):
             if time.monotonic() > give_up:
@@ -134,6 +132,7 @@ class Folder:
                     f"{self.path} was locked by another process for {timeout_s:g} s: try again when it has finished"
                 )
             time.sleep(_PAUSE_S)
+        self._unlock = unlock_descriptor
         self.check_there()
 
     def check_there(self) -> None:
@@ -141,24 +140,31 @@ class Folder:
         lock = self._lock
         named = self._named(lock.name) if lock is not None else None
         is_locked = lock is None or (named is not None and os.path.samestat(named, lock.status))
-        if not is_locked or not os.path.samestat(os.lstat(self.path), self._status):
+        if not is_locked or not os.path.samestat(os.lstat(self.path), os.fstat(self._descriptor)):
             raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
 
     def unlock(self) -> None:
         """Unlock before the folder is closed, so that others need not wait for our disk."""
         if self._lock is not None and self._unlock is not None:
             self._unlock(self._lock.descriptor)
+            self._unlock = None
 
     def close(self) -> None:
-        """Close the folder and its lock."""
+        """Unlock and close the folder."""
+        self.unlock()
         if self._lock is not None:
             os.close(self._lock.descriptor)
         os.close(self._descriptor)
 
-    def read(self, name: str, start: int = 0, end: int | None = None, *, may_be_linked: bool = False) -> bytes:
-        """Read the file from `start` to `end`, a hard link only if it `may_be_linked`. Raises `FileNotFoundError`."""
+    def read(
+        self, name: str, start: int = 0, end: int | None = None, *, may_be_linked: bool = False, most: int | None = None
+    ) -> bytes:
+        """Read the file from `start` to `end`, a hard link only if it `may_be_linked`.
+
+        Raises `FileNotFoundError`, or `OSError` for more bytes than `most`, by default 1 GiB.
+        """
         with self._file(name, os.O_RDONLY, may_be_linked=may_be_linked) as file:
-            return read_between(file.descriptor, start, end, name)
+            return read_between(file.descriptor, start, end, name, most=most or _MOST)
 
     def chunks_backwards(self, name: str, size: int) -> Iterator[bytes]:
         """Yield chunks of `size` bytes, last first, all of one file, even if its name is reused meanwhile."""
@@ -296,17 +302,12 @@ class Folder:
 
     @contextmanager
     def _file(self, name: str, flags: int, *, may_be_linked: bool = False) -> Iterator[OpenFile]:
-        with self._naming(name):
+        try:
             file = self._open(name, flags, may_be_linked=may_be_linked)
             try:
                 yield file
             finally:
                 os.close(file.descriptor)
-
-    @contextmanager
-    def _naming(self, name: str) -> Iterator[None]:
-        try:
-            yield
         except OSError as error:
             if not isinstance(error, StoreError):
                 error.filename = name  # a failed write does not report it
@@ -314,7 +315,7 @@ class Folder:
 
     def _open(self, name: str, flags: int, *, may_be_linked: bool = False) -> OpenFile:
         descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
-        return OpenFile(name, descriptor, checked_status(descriptor, self.path / name, may_be_linked=may_be_linked))
+        return OpenFile(name, descriptor, checked_status(descriptor, self.path, name, may_be_linked=may_be_linked))
 
     def _named(self, name: str) -> os.stat_result | None:
         with suppress(FileNotFoundError):
@@ -348,10 +349,10 @@ class OpenFile(NamedTuple):
         return Stamp.of(os.fstat(self.descriptor))
 
 
-def checked_status(descriptor: int, path: Path, *, may_be_linked: bool = False) -> os.stat_result:
-    """Return the status of an open file. Raises `UnsafePath`, and closes it, if it is no file or has other names.
+def checked_status(descriptor: int, path: Path, name: str = "", *, may_be_linked: bool = False) -> os.stat_result:
+    """Return the status of the open file `path / name`. Raises `UnsafePath`, and closes it, unless it is a file.
 
-    Another name could be anywhere, as a symbolic link could lead anywhere.
+    A hard link is refused, too: its other name could be anywhere, as a symbolic link could lead anywhere.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
@@ -361,7 +362,7 @@ def checked_status(descriptor: int, path: Path, *, may_be_linked: bool = False) 
     else:
         return status
     os.close(descriptor)
-    raise UnsafePath(f"{path} is {what}")
+    raise UnsafePath(f"{path / name} is {what}")
 
 
 def open_folder(path: Path) -> Folder:
@@ -381,10 +382,7 @@ def locked(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, name: str = LOCK_NA
     """Open the folder at `path` and exclude all others who lock it by `name`, in this process and in others."""
     with opened(path) as folder:
         folder.lock(timeout_s, name)
-        try:
-            yield folder
-        finally:
-            folder.unlock()
+        yield folder
 
 
 def make_folder(path: Path) -> None:

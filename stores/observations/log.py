@@ -163,7 +163,7 @@ class FileWriting:
         self._file.sync()
 
     def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
-        kept, moved = rewritten(self._folder.read(NAME) if self._log.position else b"", change)
+        kept, moved = rewritten(self._folder.read(NAME, most=_LARGEST) if self._log.position else b"", change)
         data = b"".join([kept, *(encode(event.as_json()) for event in more)])
         self._folder.replace(NAME, data)
         self._log.start_again()
