@@ -122,8 +122,7 @@ class SessionOpening(AsyncResource, Observable):
     async def _created(self, record: SessionRecord) -> SessionHandle:
         stores = self._open_stores(record.store_types)
         self._chosen.update(record.store_types)
-        async with self._catalog.making(record):
-            pass
+        await self._catalog.make(record)
         return self._handle(record, stores)
 
     async def load_session(

@@ -100,6 +100,16 @@ class SessionCatalog(Closable):
             await asyncio.to_thread(self.sessions.abandon, record.id)
             raise
 
+    @in_thread
+    def make(self, record: SessionRecord) -> None:
+        """Make an empty session. Durable on return."""
+        try:
+            self.sessions.begin(record)
+            self.sessions.publish(record)
+        except BaseException:
+            self.sessions.abandon(record.id)
+            raise
+
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record of a session. Raises `SessionNotFound` or `DamagedSession`."""
         known = self.sessions.glance(session_id)
