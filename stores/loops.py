@@ -175,7 +175,7 @@ class GroupCommit(Generic[Item]):
     If `commit` returns true, `tidy()` runs before the next one, after the callers were answered.
     """
 
-    def __init__(self, commit: Callable[[list[Item]], object], tidy: Callable[[], None] | None = None) -> None:
+    def __init__(self, commit: Callable[[list[Item]], object], tidy: Callable[[], None] = lambda: None) -> None:
         self._commit = commit
         self._tidy = tidy
         self._lock = threading.Lock()
@@ -243,16 +243,15 @@ class GroupCommit(Generic[Item]):
 
     def _committed(self, batch: Batch[Item]) -> tuple[BaseException | None, bool]:
         try:
-            return None, bool(self._commit([item for item, _ in batch])) and self._tidy is not None
+            return None, bool(self._commit([item for item, _ in batch]))
         except BaseException as error:  # noqa: BLE001 - it is raised in the waiters
-            if not any(done for _, done in batch):
+            if all(done is None or done.done() for _, done in batch):
                 logger.warning("a background write failed: %s", error)
             return error, False
 
     def _tidy_up(self) -> None:
         try:
-            if self._tidy is not None:
-                self._tidy()
+            self._tidy()
         except BaseException:  # whoever waits must be answered
             logger.exception("tidying up after a commit failed")
 

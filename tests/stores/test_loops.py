@@ -97,7 +97,9 @@ async def test_a_cancelled_waiter_does_not_take_its_item_back_nor_disturb_others
     assert disk.batches == [[0], [1, 2]]
 
 
-async def test_a_failed_commit_whose_waiter_was_cancelled_is_no_loose_error(disk: Disk) -> None:
+async def test_a_failed_commit_whose_waiter_was_cancelled_is_reported_and_no_loose_error(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
     commits = GroupCommit(disk.commit)
     disk.refused = {0}
     first = asyncio.create_task(commits.add(0))
@@ -106,6 +108,7 @@ async def test_a_failed_commit_whose_waiter_was_cancelled_is_no_loose_error(disk
     with _no_complaints():
         disk.let.release()
         await commits.finish()
+    assert "the disk is full" in caplog.text
 
 
 async def test_tidying_begins_when_the_callers_know_and_ends_before_the_next_commit(disk: Disk) -> None:
