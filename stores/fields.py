@@ -120,12 +120,9 @@ class Field(NamedTuple):
     @property
     def written_default(self) -> Any:
         """Return the written form of the default."""
-        return None if self.default is MISSING else self.to_json(self.default)
-
-    def to_json(self, value: Any) -> Any:
-        """Return the value as it is written."""
         write = self.form.write if self.form else None
-        return value if write is None or value is None else write(value)
+        default = None if self.default is MISSING else self.default
+        return default if write is None or default is None else write(default)
 
 
 Fields: TypeAlias = Mapping[str, Field]

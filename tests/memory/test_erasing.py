@@ -72,6 +72,7 @@ async def left(memory: MemorySystem) -> tuple[int, int]:
 
 async def test_no_byte_of_a_deleted_conversation_is_left_in_any_file(memory: MemorySystem, tmp_path: Path) -> None:
     session, other = await talk(memory), await talk(memory, "cinnamon")
+    await session.attach([(CANARY.encode(), ".txt")])
     before = await left(memory)
     await memory.memory().reindex()
     assert files_with(tmp_path, CANARY)
