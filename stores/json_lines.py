@@ -20,6 +20,7 @@ from chatbot.stores.files import Folder
 
 logger = logging.getLogger(__name__)
 
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _CHUNK_BYTES = 16 * 1024
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"\}\s*\Z')
 _END_BYTES = 64
@@ -29,7 +30,7 @@ _MOST_CHUNKS = _LONGEST_LINE // _CHUNK_BYTES
 
 def encode(record: Mapping[str, Any]) -> bytes:
     """Return the record as one line with a checksum."""
-    body = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+    body = _written(record).encode()
     return b'%s,"sum":"%08x"}\n' % (body[:-1], zlib.crc32(body)) if record else body + b"\n"
 
 

@@ -8,7 +8,6 @@ home/.trash/<id>/                                   a session that is being dele
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
@@ -18,6 +17,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
 
 from chatbot.stores import files
 from chatbot.stores.backend import SessionFile, Sessions
@@ -257,7 +258,7 @@ def _known(session_id: str) -> Iterator[None]:
 
 def rendered(record: SessionRecord) -> bytes:
     """Return a record as its `session.json`."""
-    return (json.dumps(record.as_json(), ensure_ascii=False, indent=2) + "\n").encode()
+    return msgspec.json.format(msgspec.json.encode(record.as_json()), indent=2) + b"\n"
 
 
 def _backdate(draft: Path, moment: datetime) -> None:
