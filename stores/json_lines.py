@@ -61,13 +61,11 @@ def is_blank(line: bytes) -> bool:
     return not line.strip(b" \r\0")
 
 
-def read_since(folder: Folder, name: str, start: int, end: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the records of whole lines from `start` to `end`, and where the next line begins."""
-    whole, _, _ = folder.read(name, start, end).rpartition(b"\n")
-    if not whole:
-        return [], start
-    records = [record for line in whole.split(b"\n") if (record := _decode(line, folder, name)) is not None]
-    return records, start + len(whole) + 1
+def records_in(data: bytes, folder: Folder, name: str) -> tuple[list[dict[str, Any]], int]:
+    """Return the records of the whole lines in `data`, a part of the file, and their length in bytes."""
+    length = data.rfind(b"\n") + 1
+    lines = data[:length].split(b"\n")
+    return [record for line in lines if (record := _decode(line, folder, name)) is not None], length
 
 
 def read_backwards(folder: Folder, name: str) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,7 @@ from chatbot.stores.records import SessionRef
 
 _AT_A_TIME = 4 * 1024 * 1024
 """Bytes that are read at a time; a line is shorter."""
+_KNOWN_BYTES = 64
 
 
 class FilePlace(backend.Place):
@@ -84,21 +85,26 @@ class FileLines(backend.Lines):
                 yield from json_lines.read_backwards(folder, self._name)
 
     def since(self, mark: backend.Mark | None) -> backend.Reading:
-        """Read the lines after the mark, at most 4 MiB at a time; costs one stat if nothing is new."""
-        inode, end = mark if isinstance(mark, tuple) else (0, 0)
+        """Read the lines after the mark, at most 4 MiB at a time; costs one stat if nothing is new.
+
+        A mark holds the last bytes before it, too: after a rewrite another file may get the same inode.
+        """
         now = stamp(self._place.folder / self._name)
-        starts_over = mark is None or now is None or now.inode != inode or now.size < end
         if now is None:
             return backend.Reading([], None, starts_over=True)
-        begin = 0 if starts_over else end
-        if begin == now.size:
-            return backend.Reading([], (now.inode, begin), starts_over)
+        inode, end, last = mark if isinstance(mark, tuple) else (now.inode, 0, b"")
+        if (now.inode, now.size) == (inode, end):
+            return backend.Reading([], mark, starts_over=mark is None)
         try:
             with opened(self._place.folder) as folder:
-                records, end = json_lines.read_since(folder, self._name, begin, min(now.size, begin + _AT_A_TIME))
+                data = folder.read(self._name, end - len(last), end + _AT_A_TIME)
+                if now.inode != inode or not data.startswith(last):
+                    return self.since(None)
+                records, length = json_lines.records_in(data[len(last) :], folder, self._name)
         except FileNotFoundError:
             return backend.Reading([], None, starts_over=True)
-        return backend.Reading(records, (now.inode, end), starts_over)
+        last = data[: len(last) + length][-_KNOWN_BYTES:]
+        return backend.Reading(records, (inode, end + length, last), starts_over=mark is None)
 
     def holds(self, name: str, values: Collection[str]) -> bool:
         """Search the lines for these values without decoding them."""

@@ -223,7 +223,7 @@ def _append(folder: Path, *records: Mapping[str, object]) -> None:
 
 def _both_ways(folder: Path) -> list[dict[str, object]]:
     with opened(folder) as opened_folder:
-        forwards, _ = json_lines.read_since(opened_folder, NAME, 0, (folder / NAME).stat().st_size)
+        forwards, _ = json_lines.records_in(opened_folder.read(NAME), opened_folder, NAME)
         assert list(json_lines.read_backwards(opened_folder, NAME)) == forwards[::-1]
     return forwards
 
