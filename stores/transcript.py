@@ -261,9 +261,8 @@ class TranscriptFile:
                 if not may_wait:
                     return None
                 data = _read_steady(folder, offset)
-            if offset:
-                data = data[data.find(b"\n") + 1 :]  # the rest of a cut line could look like a header
-            entries = parse(data, last=n)
+            begin = data.find(b"\n") + 1 if offset else 0  # the rest of a cut line could look like a header
+            entries = parse(data[begin:], last=n)
             if len(entries) < n and offset:
                 if reach >= LONGEST_ENTRY and not _HEADER.search(data[:LONGEST_ENTRY]):
                     raise DamagedFile(f"{self._path} is damaged: no entry begins in {LONGEST_ENTRY:,} bytes of it")

@@ -222,10 +222,10 @@ class FolderSessions(Sessions):
         for folder in (self._sessions, self._drafts, self._trash):
             files.make_folder(folder)
         old = time.time() - STRAY_AFTER_S
-        drafts = [each for each in self._drafts.iterdir() if (found := files.stamp(each)) and found.mtime_ns / 1e9 < old]
-        for stray in (*drafts, *self._trash.iterdir()):
+        for stray in (*self._drafts.iterdir(), *self._trash.iterdir()):
             with suppress(OSError):
-                files.erase(stray)
+                if stray.parent == self._trash or stray.lstat().st_mtime < old:
+                    files.erase(stray)
         self._is_ready = True
 
     def _folder(self, session_id: str) -> Path:
