@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from inspect import iscoroutinefunction
 from types import TracebackType
@@ -139,7 +140,10 @@ class Store(Closable):
             if self.is_closed:
                 self.check_open()
             observer = self.observer
-            with NOTHING if observer is None else _span_of(self, observer, operation.__name__, args):
+            work: AbstractContextManager[object] = (
+                nullcontext() if observer is None else _span_of(self, observer, operation.__name__, args)
+            )
+            with work:
                 try:
                     return await operation(self, *args, **named)
                 except StoreError:

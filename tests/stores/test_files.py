@@ -284,6 +284,17 @@ def test_reading_backwards_keeps_to_the_file_it_began_with(tmp_path: Path) -> No
         assert list(json_lines.lines_backwards(folder, NAME)) == []
 
 
+def test_lines_that_were_rewritten_in_a_file_of_the_same_inode_are_all_read_again(tmp_path: Path) -> None:
+    lines = FileBackend(tmp_path).lines("usage")
+    lines.append([{"n": 1}])
+    mark = lines.since(None).mark
+    (tmp_path / "usage.jsonl").write_bytes(b"".join(json_lines.encode({"n": number}) for number in (2, 3, 4)))
+    reading = lines.since(mark)
+    assert (reading.records, reading.starts_over) == ([{"n": 2}, {"n": 3}, {"n": 4}], True)
+    lines.append([{"n": 5}])
+    assert lines.since(reading.mark).records == [{"n": 5}]
+
+
 def made(home: Path) -> tuple[FileBackend, Path]:
     backend = FileBackend(home)
     backend.sessions.begin(record(1))
