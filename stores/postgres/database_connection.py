@@ -177,7 +177,7 @@ _FAULTS = {
     "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
 }
 """Permanent connection errors."""
-_NO_PRIMARY = "none of its servers that answer accepts writes: wait until one is promoted, or promote one (pg_ctl promote)"
+_NO_PRIMARY = "no server that answers accepts writes: wait until one is promoted, or promote one (pg_ctl promote)"
 _NOBODY = "no PostgreSQL answers there: start it, or correct url in [storage]"
 _NO_HOST = "host not found: correct url in [storage]"
 _FULL = "the database has no connection left: raise max_connections, or put PgBouncer in front"

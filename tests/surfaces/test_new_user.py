@@ -56,7 +56,7 @@ def test_a_key_is_stored_privately_listed_without_its_text_and_removed() -> None
 
 
 class _Keyring:
-    """A keyring of the system, in memory. No `KeyringBackend`: those offer themselves to all that runs in this process."""
+    """A keyring of the system, in memory. A `KeyringBackend` would offer itself to all tests of this process."""
 
     kept: ClassVar[dict[tuple[str, str], str]] = {}
 
