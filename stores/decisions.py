@@ -274,9 +274,13 @@ def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         raise InvalidValue("event: missing fact")
     _check_new(triple, view)
     before = known.triple(triple.id)
-    free = {} if before is None else {name: getattr(before, name) for name in ("count", "confidence", "project")}
-    if before is not None and replace(triple, **free) != before:
-        raise ConflictingChange(f"fact {triple.id} already exists")
+    if before is not None:
+        own = GUARDED if triple.source is not None else ("sensitivity",)  # it is read as strict as its source is now
+        free = {name: getattr(before, name) for name in ("count", "confidence", "project", *own)}
+        if replace(triple, **free) != before:
+            raise ConflictingChange(f"fact {triple.id} already exists")
+        if not is_stricter(triple, before):
+            check_may(view, "declassify", before)
     if triple.source is not None:
         source = row_events.visible(triple.source, view, known)
         if source.namespace != triple.namespace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -25,6 +26,7 @@ from chatbot.stores.backend import ATTACHMENTS, Blobs, SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
+from chatbot.stores.query import EVERY, FactFilter
 from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry
 from chatbot.stores.row_events import Event, Outcome
 
@@ -298,17 +300,35 @@ class SessionHandle:
         await self._change("write", lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now))
 
     async def mark(self, sensitivity: Sensitivity) -> None:
-        """Set the sensitivity of the session, and of its memories that have the former one. Durable on return.
+        """Set the sensitivity of the session, and of its memories and facts that have the former one.
 
-        New memories are at least as sensitive. Raises `MissingRight` for a lower one without the right `declassify`.
+        Durable on return. New memories are at least as sensitive. Raises `MissingRight` for a lower one without the
+        right `declassify`.
         """
         self.check("write")
-        former = self.record.sensitivity
+        former = (await self._catalog.get(self.id)).sensitivity  # another process may have marked it
+        marked = replace(self.record, sensitivity=sensitivity)
+        if SENSITIVITIES.index(marked.sensitivity) < SENSITIVITIES.index(former):
+            self.check("declassify")
         if self.supports(ObservationStore) and sensitivity != former:
             for row in await self.memory.every(session_id=self.id, ask=SENSITIVITIES, statuses=STATUSES):
                 if row.sensitivity == former:
                     await self.memory.update(row.id, sensitivity=sensitivity)
+            await self._mark_facts(former, sensitivity)
         await self._change("write", lambda record: replace(record, sensitivity=sensitivity))
+
+    async def _mark_facts(self, former: Sensitivity, sensitivity: Sensitivity) -> None:
+        """Set the sensitivity of the session's facts that have the former one; one with a source has that of it."""
+        scope = self._scope()
+        wanted = FactFilter(session_id=self.id)
+        facts = await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=EVERY)
+        marked = (
+            dataclasses.replace(fact, sensitivity=sensitivity)
+            for fact in facts
+            if fact.source is None and fact.sensitivity == former
+        )
+        if events := [Event(kind="triple", at=scope.clock(), triple=each, who=self.agent_id) for each in marked]:
+            await scope.commit(*events)
 
     async def move(self, project: str) -> int:
         """Move the session and its memories to a project, or to none if empty; return how many memories moved.

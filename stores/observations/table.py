@@ -381,9 +381,10 @@ class Table:
         """Add or retract a fact."""
         fact = event.triple
         known = None if fact is None or fact.id in self.retracted else self.triples.get(fact.id)
-        if fact is not None:  # restated less often by another machine: only its position changes
-            is_more = known is None or fact.count > known.count
-            self.triples[fact.id] = fact if is_more or known is None else replace(known, project=fact.project)
+        if fact is not None:
+            if known is not None and fact.count < known.count:  # restated less often by another machine
+                fact = replace(known, project=fact.project)
+            self.triples[fact.id] = fact
             self.retracted.discard(fact.id)
         if event.kind == "retract":
             self.retracted.update(self.triples.keys() & event.ids)

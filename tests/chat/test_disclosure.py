@@ -19,7 +19,8 @@ from chatbot.messages import Delta, Finished, ToolCall, ToolCallDelta, ToolSpec,
 from chatbot.models import ScriptedModel
 from chatbot.models.model import Disclosure, estimate_text
 from chatbot.runtime import Options, Runtime
-from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
+from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, Sensitivity, View
+from chatbot.stores.errors import InvalidValue, MissingRight
 from chatbot.tools import Tool, Toolbox
 from tests.command import run
 from tests.talk import chat_of, sent
@@ -246,7 +247,16 @@ async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_pro
     await session.memory.remember("The vet of the alpacas is Dr Hale.", sensitivity="secret")
     forgotten = (await session.memory.remember("The alpacas drink from the trough.")).id
     await session.memory.forget(forgotten)
-    await session.mark("private")
+    limp = await session.memory.store_fact("Rufus", "has", "a limp")
+    guest = await memory.cleared_for(rights=GUEST_RIGHTS).load_session(session.id, "chat")
+    with pytest.raises(InvalidValue, match="must be public, private or secret"):
+        await session.mark("unknown")
+    await guest.mark("private")
+    assert await session.memory.query_facts() == []
+    with pytest.raises(MissingRight, match="declassify"):
+        await guest.mark("public")
+    assert (await memory.memory().query_facts(ask=SENSITIVITIES))[0].sensitivity == "private"
+    await session.memory.purge_fact(limp.id)
     assert (await session.memory.row(forgotten, ask=SENSITIVITIES)).sensitivity == "private"
     await session.move("farm")
     await chat.turn("My alpaca Rufus eats only hay since Monday.")
