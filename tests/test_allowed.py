@@ -453,8 +453,10 @@ def test_a_session_on_the_disk_names_no_code(capsys: pytest.CaptureFixture[str])
         for command in (["sessions", "show", session.name], ["ask", "-r", session.name, "hi"], ["ask", "-c", "hi"]):
             assert call(*flags, *command) == 3
             assert "uses the store 'evil:Store', which is not configured" in capsys.readouterr().err
-        for command in (["sessions", "search", "stamps"], ["doctor"], ["sessions", "prune"], ["maintain"]):
-            call(*flags, *command)
+        commands = "sessions search stamps; doctor; sessions prune; maintain; memory forget blue stamps from Norway;"
+        commands += f"sessions delete {session.name} --with-memory --yes"
+        for line in commands.split(";"):
+            call(*flags, *line.split())
     assert process.run("sessions", "show", session.name).returncode == 3  # which finds modules in its folder
     assert not Path("ran").exists()
 

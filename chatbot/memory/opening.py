@@ -219,8 +219,8 @@ class SessionOpening(AsyncResource, Observable):
         wanted = text.casefold()
         sessions = await self.list_sessions(agent_id)
         matches = [record for record in sessions if record.title.casefold() == wanted]
-        matches = matches or [record for record in sessions if wanted and record.id.startswith(wanted)]
-        if not matches:
+        matches = matches or [record for record in sessions if record.id.startswith(wanted)]
+        if not wanted or not matches:
             raise SessionNotFound(f"no session matches {text!r}")
         if len(matches) > 1:
             listed = ", ".join(f"{record.id} {record.title}".strip() for record in matches[:_SHOWN_MATCHES])
@@ -380,7 +380,7 @@ class SessionOpening(AsyncResource, Observable):
         """Load a session of any namespace and principal, to correct data derived from erased rows."""
         record = await self._catalog.get(session_id)
         caller = replace(self._owner_in(record.namespace), clearance=self.caller.clearance)
-        return self._handle(record, self._open_stores(record.store_types), caller=caller)
+        return self._handle(record, self._stores_of(record), caller=caller)
 
     def _owner_in(self, namespace: str) -> Caller:
         """Return the owner of that namespace as caller, for work that does not depend on who calls."""

@@ -255,11 +255,10 @@ class MemorySystem(SessionOpening):
 
     def _scopes_of(self, record: SessionRecord, caller: Caller) -> list[Scope]:
         """Return the scopes that may hold memories of a session, for the owner across all namespaces."""
-        names = list(dict.fromkeys([*record.store_types, self._observations]))
-        stores = self._open_stores(names).values()
+        stores = self._stores_of(record) | self._open_stores([self._observations])
         return [
             Scope(store, caller, self._environment).everywhere()
-            for store in stores
+            for store in stores.values()
             if isinstance(store, ObservationStore)
         ]
 

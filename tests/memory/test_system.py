@@ -72,16 +72,16 @@ async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: Me
         assert (await memory.find_session(text)).id == session.id
     with pytest.raises(SessionNotFound, match="nonsense"):
         await memory.find_session("nonsense")
-    with pytest.raises(SessionNotFound):
-        await memory.find_session("")
     await memory.create_session(STORES, "chat", title="tax return")
     with pytest.raises(AmbiguousSession, match="2 sessions"):
         await memory.find_session("Tax return")
     with pytest.raises(AmbiguousSession, match="2 sessions"):
         await memory.find_session(session.id[:6])
     assert (await memory.find_session(session.id[:23], "chat")).id == session.id
-    with pytest.raises(SessionNotFound):
-        await memory.find_session(session.id[:23], "another agent")
+    await memory.create_session(STORES, "chat")
+    for nothing in ("", session.id[:23]):
+        with pytest.raises(SessionNotFound):
+            await memory.find_session(nothing, "chat" if not nothing else "another agent")
 
 
 async def test_a_title_is_kept_on_one_line(memory: MemorySystem, memory_home: Path) -> None:
