@@ -414,14 +414,16 @@ def is_own(row: Observation) -> bool:
 def content_hash(observation: Content[Any]) -> str:
     """Return the SHA-256 of title, narrative, each fact, and both sides of an exchange, each ended by a NUL.
 
-    Case, width of characters and white space make no difference. A key of the writer's own is hashed too.
+    Case, width of characters and white space make no difference. A key of the writer's own, or of the profile, is
+    hashed too.
     """
     said = (observation.title, observation.narrative, observation.user_text, observation.assistant_text)
     digest = hashlib.sha256()
     for text in (*said, *observation.facts):
         digest.update(fold(text).encode() + b"\0")
-    if isinstance(key := observation.metadata.get(OWN_KEY), str):
-        digest.update(b"\0" + key.encode(errors="surrogatepass"))
+    for name in (OWN_KEY, LINE) if observation.category == PROFILE else (OWN_KEY,):
+        if isinstance(key := observation.metadata.get(name), str):
+            digest.update(b"\0" + key.encode(errors="surrogatepass"))
     return digest.hexdigest()
 
 

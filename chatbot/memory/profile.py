@@ -36,13 +36,13 @@ from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
-from chatbot.stores.errors import ChangedMeanwhile, ConflictingChange, InvalidValue, StoreError, UnknownObservation
+from chatbot.stores.errors import ChangedMeanwhile, ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import check_key, one_line
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation
 from chatbot.stores.query import Filter
-from chatbot.stores.records import format_time
-from chatbot.stores.row_events import HELD
+from chatbot.stores.records import check_time, format_time
+from chatbot.stores.row_events import HELD, Event
 from chatbot.stores.text.analysis import terms
 
 LONGEST_KEY = 60
@@ -287,17 +287,17 @@ async def _state(
     scope.caller.check("write")
     scope = structs.replace(scope, session_id=None)  # a profile belongs to no session
     now = scope.clock()
-    if since is not None and since > now:
+    if since is not None and check_time(since) > now:
         raise InvalidValue(f"{format_time(since)} is in the future: give the time since which the value is true")
     lines = lines_at(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
     if "chat" not in scope.caller.rights:
         return await _proposed(scope, stated)
     if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
-        return await _again(scope, same)
+        return await _again(scope, same, stated if by == _BY_PERSON else None, since, sensitivity)
     replaced = [] if stated.also else lines
     later = next((line for line in replaced if line.said_at > said_at), None)
     held = {"since": format_time(since or said_at), "known": format_time(now), "by": by}
-    pinned = {PINNED: True} if any(line.pinned for line in replaced) else {}
+    pinned = {PINNED: True} if any(line.pinned for line in lines) else {}
     draft = Draft(
         title=stated.title,
         type="identity",
@@ -312,12 +312,11 @@ async def _state(
         importance=0.6,
     )
     kept = await _kept(scope, draft)
-    if later is not None and kept.outcome == "added":
-        await scope.change("supersede", kept.id, by=later.id)
-    elif kept.outcome == "added":
-        for line in replaced[1:]:
-            with suppress(StoreError):  # a value that may not be replaced is kept, too
-                await scope.change("supersede", line.id, by=kept.id)
+    if kept.outcome == "added":
+        left = [(line.id, kept.id) for line in replaced[1:]] if later is None else [(kept.id, later.id)]
+        for old, new in left:
+            with suppress(ConflictingChange):  # a value that may not be replaced is kept, too
+                await scope.change("supersede", old, by=new)
     return kept
 
 
@@ -335,18 +334,28 @@ async def _proposed(scope: Scope, stated: ProfileValue) -> AddResult:
 
 async def _kept(scope: Scope, draft: Draft) -> AddResult:
     """Keep a draft; if it may not replace the other, both are kept, and the newer one counts."""
-    [kept] = await keep(scope, [draft], keep_going=True)
-    if kept.outcome == "skipped" and draft.supersedes:
-        [kept] = await keep(scope, [replace(draft, supersedes=None)], keep_going=True)
+    if draft.supersedes is not None:
+        [kept] = await keep(scope, [draft], keep_going=True)
+        if kept.outcome != "skipped":
+            return kept
+    [kept] = await keep(scope, [replace(draft, supersedes=None)])
     return kept
 
 
-async def _again(scope: Scope, line: Line) -> AddResult:
-    """Count a value that was stated again."""
-    try:
-        await scope.change("mention", line.id)
-    except StoreError as error:
-        return AddResult("skipped", line.id, str(error))
+async def _again(
+    scope: Scope, line: Line, stated: ProfileValue | None, since: datetime | None, sensitivity: Sensitivity | None
+) -> AddResult:
+    """Count a value that was stated again; if the person `stated` it, correct its spelling, start and sensitivity."""
+    at, who = scope.clock(), scope.agent_id
+    events = [Event(kind="mention", at=at, ids=(line.id,), who=who)]
+    if stated is not None:
+        began = {} if since is None else {"since": format_time(since)}
+        held = {**held_by(line.row), "value": stated.value, **began}
+        fields: dict[str, Any] = {"title": stated.title, "metadata": {HELD: held}}
+        fields |= {} if sensitivity is None else {"sensitivity": sensitivity}
+        events.append(Event(kind="update", at=at, ids=(line.id,), fields=fields, who=who))
+    if (await scope.commit(*events))[-1].kind == "updated" and stated is not None:
+        return AddResult("updated", line.id)
     return AddResult("exact_dup", line.id, f"{line.key} is {line.value} already")
 
 

@@ -189,11 +189,11 @@ def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> lis
 
 
 def _line(row: Observation, valid_to: datetime | None) -> Line:
-    held = held_by(row)
+    held, key = held_by(row), str(row.metadata[LINE])
     return Line(
         id=row.id,
-        key=str(row.metadata[LINE]),
-        value=str(held.get("value", row.title)),
+        key=key,
+        value=row.title.removeprefix(f"{key}: "),  # the title may have been edited
         title=row.title,
         valid_from=_valid_from(row),
         valid_to=valid_to,

@@ -117,6 +117,7 @@ async def test_what_a_guest_forges_promotes_or_says_stays_in_the_profile_of_the_
     await _promote(guest, told)
     await guest.remember_all([Draft(type="exchange", user_text="I live in Mars City.", source="chat")])
     await guest.profile_learn([("home", "Mars City")], told.said, datetime.now(UTC))
+    assert "Mars City" in (await guest.profile("home"))[0].value
     assert await told.homes() == ["home: Berlin"]
     assert await told.owner.profile_proposals() == []
 
