@@ -349,7 +349,8 @@ class TurnMemory:
         if ids:
             if replaced := await self._replaced_by(ids):
                 await memory.restore(*replaced)
-            await memory.purge(*ids, quotes=False)
+            memory.caller.check("erase")
+            memory.scope.changed("purge", await memory.scope.store.purge(memory.scope.acting(), ids))
 
     async def _take_back_reply(self, since: datetime) -> None:
         """Remove the reply of that turn from a row whose message an earlier turn left without one."""

@@ -81,12 +81,7 @@ class Purges(ScopedOperations):
     __slots__ = ()
 
     async def purge(
-        self,
-        *ids: str,
-        session: str | None = None,
-        person: str | None = None,
-        source: str | None = None,
-        quotes: bool = True,
+        self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
     ) -> list[str]:
         """Erase observations and facts permanently, with everything derived from them; return the erased ids.
 
@@ -94,12 +89,11 @@ class Purges(ScopedOperations):
         see `Tombstones`. Raises `UnknownObservation` if none of the ids exists, `InvalidValue` unless
         exactly one way is used, and `MissingRight` without the right `erase`.
 
-        Transcripts are not changed: they belong to their sessions. With `quotes`, texts of a purged exchange are
-        removed from receipts and titles of the session and its forks, and its summaries are made again.
+        Transcripts are not changed: they belong to their sessions. Texts of a purged exchange are removed from receipts
+        and titles of the session and its forks, and its summaries are made again.
         """
         scope = self.scope
-        target = Target(ids=ids, session=session, person=person, source=source)
-        return list((await erase(scope, target, quotes=quotes)).erased)
+        return list((await erase(scope, Target(ids=ids, session=session, person=person, source=source))).erased)
 
     async def purging(
         self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
@@ -183,7 +177,7 @@ async def _all(scope: Scope, target: Target) -> Erasure:
     return Erasure(observations=rows, derived=len(derived), facts=tuple(facts.values()))
 
 
-async def erase(scope: Scope, target: Target, *, quotes: bool = True) -> Erasure:
+async def erase(scope: Scope, target: Target) -> Erasure:
     """Erase the target permanently. Tombstones are written first, so that after a kill no import restores it.
 
     Raises `UnknownObservation` if none of the named ids exists, and `MissingRight` without `erase`.
@@ -191,10 +185,6 @@ async def erase(scope: Scope, target: Target, *, quotes: bool = True) -> Erasure
     scope.caller.check("erase")
     # To find all rows to erase, also those that the caller may not read or that are never shown.
     scope = replace(scope, caller=scope.caller.raised("read"), erasing=True)
-    if not quotes:
-        gone = await scope.store.purge(scope.view(), target.ids)
-        scope.changed("purge", gone)
-        return Erasure(erased=tuple(gone))
     going = await _all(scope, target)
     _check_expected(scope, [row for row in going.observations if row.id in target.ids])
     marks = [mark for row in going.observations for mark in marks_of(row)]
@@ -258,7 +248,7 @@ async def _filters(scope: Scope, target: Target) -> list[Filter]:
         summary = Filter(types=("session_summary",), subject=target.session, statuses=STATUSES)
         return [Filter(session_id=target.session, statuses=STATUSES), summary]
     if target.person is not None:
-        return [Filter(people=await other_names(scope, target.person), statuses=STATUSES)]
+        return [Filter(people=await other_names(scope, [target.person], SENSITIVITIES), statuses=STATUSES)]
     return [] if target.ids else [Filter(project=target.project, statuses=STATUSES)]
 
 
@@ -268,7 +258,7 @@ async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> A
         filters = [FactFilter(session_id=target.session), FactFilter(subject=f"session:{target.session}")]
     if target.project is not None or target.everything:
         filters = [FactFilter(project=target.project)]
-    for name in await other_names(scope, target.person) if target.person is not None else ():
+    for name in await other_names(scope, [target.person], SENSITIVITIES) if target.person is not None else ():
         filters += [FactFilter(subject=name), FactFilter(object=name)]
     for begin in range(0, len(rows), _CHUNK):
         filters.append(FactFilter(sources=frozenset(row.id for row in rows[begin : begin + _CHUNK])))

@@ -147,7 +147,11 @@ class People(Facts):
         scope = self.scope
         view = scope.view(ask)
         facets = await scope.store.facets(view, "people", limit=EVERY)
-        groups = _groups(await _alias_facts(scope, ask))
+        facts = await scope.store.facts(view, FactFilter(), limit=EVERY)
+        stated: defaultdict[str, list[Triple]] = defaultdict(list)
+        for fact in facts:
+            stated[fold(fact.subject)].append(fact)
+        groups = _groups(facts)
         by_group: defaultdict[str, list[Facet]] = defaultdict(list)
         for facet in facets:
             names = groups.get(fold(facet.value), {fold(facet.value): facet.value})
@@ -160,14 +164,9 @@ class People(Facts):
             if not any(wanted in key for key in names):
                 continue
             first, *others = names.values()
-            about = [
-                fact
-                for name in names.values()
-                for fact in await scope.store.facts(view, FactFilter(subject=name), limit=EVERY)
-            ]
-            stated = tuple(fact for fact in about if fold(fact.predicate) != ALIAS)
+            about = tuple(fact for key in names for fact in stated.get(key, ()) if fold(fact.predicate) != ALIAS)
             mentions, last = sum(facet.count for facet in named), max(facet.last_at for facet in named)
-            found.append(Person(first, tuple(others), mentions, last, stated))
+            found.append(Person(first, tuple(others), mentions, last, about))
         return sorted(found, key=lambda person: (-person.mention_count, fold(person.name)))
 
     async def add_alias(self, name: str, alias: str) -> str:
@@ -176,24 +175,22 @@ class People(Facts):
         return fact.id
 
 
-async def other_names(scope: Scope, names: Iterable[str] | str) -> tuple[str, ...]:
-    """Return the names with all other names of the same people."""
-    names = (names,) if isinstance(names, str) else tuple(names)
-    groups = _groups(await _alias_facts(scope, PUBLIC))
+async def other_names(scope: Scope, names: Iterable[str], ask: Sensitivities) -> tuple[str, ...]:
+    """Return the names with all other names of the same people, by facts that are public or of these sensitivities."""
+    view = scope.view(("public", *ask))
+    groups = _groups(await scope.store.facts(view, FactFilter(predicate=ALIAS), limit=EVERY))
     found = {fold(name): name for name in names}
-    for name in names:
-        found |= {key: other for key, other in groups.get(fold(name), {}).items() if key not in found}
+    for name in list(found):
+        found |= {key: other for key, other in groups.get(name, {}).items() if key not in found}
     return tuple(found.values())
-
-
-async def _alias_facts(scope: Scope, ask: Sensitivities) -> list[Triple]:
-    return await scope.store.facts(scope.view(ask), FactFilter(predicate=ALIAS), limit=EVERY)
 
 
 def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:
     """Map each folded name of a person with several to all their names, each folded and as it was written."""
     groups: dict[str, dict[str, str]] = {}
     for fact in facts:
+        if fold(fact.predicate) != ALIAS:
+            continue
         pair = {fold(fact.subject): fact.subject, fold(fact.object): fact.object}
         merged: dict[str, str] = {}
         for key in pair:

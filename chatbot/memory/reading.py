@@ -11,9 +11,8 @@ from msgspec import Struct, field, structs
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.people import other_names
-from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities
-from chatbot.memory.scoring import RowScore
-from chatbot.stores.access import SENSITIVITIES, View
+from chatbot.memory.scope import PUBLIC, ScopedOperations, Sensitivities
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import (
     InvalidValue,
     ReadOnlyFolder,
@@ -163,7 +162,8 @@ class MemoryReads(ScopedOperations):
     async def search(self, asked: Search) -> list[Hit]:
         """Return the memories about `text`, best first; without a text, or with stop words only, the newest.
 
-        The other parameters are those of `Search` and of `Filter`. Hits count as used unless `count_use` is false.
+        The other parameters are those of `Search` and of `Filter`. Hits count as used unless `count_use` is false or
+        the search is as of a time.
         """
         given = structs.asdict(asked)
         [hits] = await self._search(Batch([given.pop("text")], **given))
@@ -177,24 +177,13 @@ class MemoryReads(ScopedOperations):
         """
         return await self._search(asked)
 
-    async def _search_past(self, text: str, asked: Batch) -> list[Hit]:
-        """Search as of a time; hits do not count as used."""
-        offset = check_limit(asked.offset)
-        kept = {name: getattr(asked, name) for name in TimedFilter.__struct_fields__}
-        limit = offset + (check_limit(asked.limit) or DEFAULT_LIMIT)
-        found = (await self.recall(text, limit=limit, profile="search", **kept)).hits
-        hits = [Hit(each.observation, each.score, each.parts) for each in found if each.observation]
-        return _within(hits[offset:], asked.max_tokens)
-
     async def _search(self, asked: Batch) -> list[list[Hit]]:
         from chatbot.memory import meaning, recall
 
-        if asked.as_of is not None or asked.known_at is not None:
-            return [await self._search_past(text, asked) for text in asked.texts]
         scope = self.scope
         view, texts = scope.view(asked.ask), asked.texts
         limit, offset = check_limit(asked.limit) or DEFAULT_LIMIT, check_limit(asked.offset)
-        filtered = await self._filter(asked)
+        filtered, past = await recall.as_of(scope, view, await self._filter(asked), asked)
         vectors = (
             await meaning.vectors_of(scope.meaning, [[text] for text in texts])
             if scope.meaning
@@ -209,13 +198,20 @@ class MemoryReads(ScopedOperations):
                 filtered,
                 profile=scope.environment.options.profiles["search"],
                 limit=(offset + limit) * _CANDIDATES,
+                past=past,
                 reach=offset + limit,
                 vectors=vector,
             )
-            answers.append(_within(await _hits(scope, view, found, slice(offset, offset + limit)), asked.max_tokens))
+            # without rows that are only neighbours of an answer
+            answering = [each for each in found if each.match.score > 0 or each.dated or (each.meaning or 0) >= _ALIKE]
+            best = {each.match.id: each for each in answering or found}
+            part = slice(offset, offset + limit)
+            rows = await recall.rows_then(scope, view, list(best), past, asked.known_at, part=part)
+            hits = [Hit(row, best[each].score, best[each].parts) for each, row in rows.items()]
+            answers.append(_within(hits, asked.max_tokens))
         found_ids = list(dict.fromkeys(hit.observation.id for hits in answers for hit in hits))
         scope.retrieved("search", found_ids)
-        if asked.count_use:
+        if asked.count_use and not (asked.as_of or asked.known_at):
             await self.note_use(found_ids)
         return answers
 
@@ -363,16 +359,19 @@ class MemoryReads(ScopedOperations):
         return await scope.rows(await self._filter(asked), view=scope.view(asked.ask))
 
     async def _filter(self, asked: RowFilter) -> Filter:
-        """Return the plain `Filter`, with all names of the wanted people."""
+        """Return the plain `Filter`, with all names of the wanted people, and all known paths of the wanted files."""
         given = {name: getattr(asked, name) for name in (FILTER_FIELDS if isinstance(asked, Filter) else _WANTED)}
-        if asked.people:
-            given["people"] = await other_names(self.scope, asked.people)
-        if asked.files:
+        wanted = Filter(**given)
+        if wanted.people:
+            ask = asked.ask if isinstance(asked, Every | TimelineOptions) else PUBLIC
+            wanted = structs.replace(wanted, people=await other_names(self.scope, wanted.people, ask))
+        if wanted.files:
             scope = self.scope
             known = [each.value for each in await scope.store.facets(scope.view(SENSITIVITIES), "files", limit=EVERY)]
-            ends = tuple(f"/{file.lower().lstrip('/')}" for file in asked.files)
-            given["files"] = (*asked.files, *(each for each in known if f"/{each.lower()}".endswith(ends)))
-        return Filter(**given)
+            ends = tuple(f"/{file.lower().lstrip('/')}" for file in wanted.files)
+            found = (each for each in known if f"/{each.lower()}".endswith(ends))
+            wanted = structs.replace(wanted, files=(*wanted.files, *found))
+        return wanted
 
     async def note_use(self, ids: Sequence[str]) -> None:
         """Count uses if possible: reading must work on a full or read-only disk."""
@@ -385,13 +384,6 @@ class MemoryReads(ScopedOperations):
             logger.info("%d uses were not counted: the memory is read-only", len(ids))
         except StoreError as error:
             logger.warning("%d uses were not counted: %s", len(ids), error)
-
-
-async def _hits(scope: Scope, view: View, found: Sequence[RowScore], part: slice) -> list[Hit]:
-    """Return the results in that slice, best first, without rows that are only neighbours of an answer."""
-    holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
-    best = {each.match.id: each for each in (holding or found)[part]}
-    return [Hit(row, best[row.id].score, best[row.id].parts) for row in await scope.store.get(view, list(best))]
 
 
 def _with_texts(version: Version, texts: Mapping[str, str]) -> Version:

@@ -7,7 +7,7 @@ erased rows stay hidden.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
 
 if TYPE_CHECKING:
-    from chatbot.memory.reading import Recall
+    from chatbot.memory.reading import Recall, TimedFilter
 
 RESCORED = 300
 """Number of lexical hits that are scored again, unless more are asked for."""
@@ -43,10 +43,12 @@ SEEN = "seen already"
 BY_CHANCE = "no better than chance"
 ASKED = "only asked"
 """Reason for a row in which the person only asked, if statements are wanted."""
+BY_OTHERS = "said by others"
+"""Reason for a row that does not answer a standing question, because its person did not say it."""
 _SAID = frozenset({"exchange", "compressed_summary"})
 """Types of rows that hold the words of a person."""
 _SPARE = 16
-"""Number of further rows to read, to replace those that are left out."""
+"""Number of further rows to read at once, to replace those that are left out."""
 _BESIDE = 3
 """Number of best rows for which a later one is recalled."""
 _COMPARED = 8
@@ -94,42 +96,55 @@ class Recollection(Struct, frozen=True):
     considered: tuple[RankedMemory, ...] = ()
 
 
-async def recollected(scope: Scope, asked: Recall, wanted: Filter) -> Recollection:
+async def recollected(
+    scope: Scope, asked: Recall, wanted: Filter, fits: Callable[[Observation], bool] = lambda _: True
+) -> Recollection:
     """Return the recalled rows, and all that were considered.
 
-    Lines of the profile, which a prompt shows elsewhere, do not count towards the limit.
+    Lines of the profile, which a prompt shows elsewhere, and rows that do not fit do not count towards the limit.
     """
     view, profile = scope.view(asked.ask), scope.environment.options.profiles[asked.profile]
     if asked.statements and asked.need is None:
         profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
-    at = scope.moment(asked.as_of, asked.known_at, view.now)
-    past = {row.id: row for row in await left_since(scope, view, wanted, at)} if at else {}
-    wanted = until(wanted, at) if at else wanted
-    found = await rows_about(scope, view, texts, wanted, profile=profile, limit=limit + len(exclude))
-    found += scored_past(list(past.values()), texts[-1] if texts else "", profile, view.now)
-    ranked = sorted(found, key=lambda row: -row.score)
-    first = [row.match.id for row in ranked if row.match.id not in exclude][: limit + _SPARE]
-    read = await rows_then(scope, view, first, past, asked.known_at)
-    left_out = {each: PROFILE_LINE for each, row in read.items() if is_proposable(row)}
-    if asked.statements:
-        left_out |= {each: ASKED for each, row in read.items() if merely_asks(row)}
-    verdicts = judged(ranked, profile, limit, exclude.union(left_out), need=asked.need)
-    best = [row for row, verdict in verdicts if verdict == RECALLED and row.match.id in read]
+    wanted, past = await as_of(scope, view, wanted, asked)
+    ranked = await rows_about(scope, view, texts, wanted, profile=profile, limit=limit + len(exclude), past=past)
+    scores = {row.match.id: row for row in ranked}
+    read, left_out = dict[str, Observation](), dict[str, str]()
+    unread = [row.match.id for row in ranked if row.match.id not in exclude][: limit + _SPARE]
+    while True:
+        found = await rows_then(scope, view, unread, past, asked.known_at)
+        gone = set(unread).difference(found)
+        ranked = [row for row in ranked if row.match.id not in gone]
+        read |= found
+        left_out |= {each: why for each, row in found.items() if (why := _why_not(row, asked, fits))}
+        verdicts = judged(ranked, profile, limit, exclude.union(left_out), need=asked.need)
+        best = [row for row, verdict in verdicts if verdict == RECALLED]
+        unread = [row.match.id for row in best if row.match.id not in read]
+        if not unread:
+            break
     hits = [RankedMemory(row, read[row.match.id], RECALLED) for row in best]
     near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
     beside = await rows_then(
         scope, view, [match.id for later in near.values() for match in later], past, asked.known_at
     )
-    said = {each: row for each, row in beside.items() if not is_proposable(row)}
-    scores = {row.match.id: row for row in found}
+    said = {each: row for each, row in beside.items() if fits(row) and not is_proposable(row)}
     later = [
         RankedMemory(scores.get(match.id) or _unasked(match, profile, view.now), said[match.id], RECALLED, match.score)
         for match in _nearest(hits, near, said)
     ]
     hits = [*hits[: limit - len(later)], *later]
     return Recollection(tuple(hits), _considered(verdicts, hits, left_out))
+
+
+def _why_not(row: Observation, asked: Recall, fits: Callable[[Observation], bool]) -> str:
+    """Return why a row is left out, whatever its score; empty if it is not."""
+    if is_proposable(row):
+        return PROFILE_LINE
+    if asked.statements and merely_asks(row):
+        return ASKED
+    return "" if fits(row) else BY_OTHERS
 
 
 def merely_asks(row: Observation) -> bool:
@@ -164,18 +179,19 @@ async def rows_about(
     *,
     profile: ScoringProfile,
     limit: int,
+    past: dict[str, Observation],
     reach: int = 0,
     vectors: Sequence[Vector] | None = None,
 ) -> list[RowScore]:
     """Return rows about the last of `texts` and, with less weight, the earlier ones; without words, the newest rows.
 
-    `limit` is the number of newest rows, and `reach` the minimum of matching rows to consider. `vectors` are those
-    of the last text, if they are known.
+    They include those of `past`, which no index has. `limit` is the number of newest rows, and `reach` the minimum of
+    matching rows to consider. `vectors` are those of the last text, if they are known.
     """
     last, dates, earlier = _asked(texts, view)
     if not (last or dates or earlier):
         rows = await scope.rows(wanted, view=view, order="updated", limit=max(limit, 1))
-        newest = {row.id: Match.of(row) for row in rows}
+        newest = {row.id: Match.of(row) for row in (*rows, *past.values())}
         return scored(Candidates(newest), scope.environment.options.profiles["recent"], view.now)
     question = Question(
         terms=tuple(last),
@@ -190,7 +206,8 @@ async def rows_about(
         (vectors,) = await vectors_of(scope.meaning, [texts])
     found = await _candidates(scope, view, question, wanted, vectors or ())
     has_gaps = scope.meaning is not None and scope.meaning.has_gaps
-    return scored(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
+    rows = scored(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
+    return sorted((*rows, *_scored_past(past, texts[-1], profile, view.now)), key=lambda row: -row.score)
 
 
 def _unknown(found: Candidates, limit: int, *, has_gaps: bool) -> float:
@@ -334,23 +351,22 @@ def _ends(words: list[str]) -> list[str]:
 _LEFT: tuple[Any, ...] = ("superseded", "compressed", "expired", "archived")
 
 
-def until(wanted: Filter, at: datetime) -> Filter:
-    """Return the same filter for rows that existed at a time."""
+async def as_of(scope: Scope, view: View, wanted: Filter, asked: TimedFilter) -> tuple[Filter, dict[str, Observation]]:
+    """Return the filter of the rows that existed at the time asked for, and those that were current only then."""
+    at = scope.moment(asked.as_of, asked.known_at, view.now)
+    if at is None:
+        return wanted, {}
     end = at + timedelta.resolution
-    return replace(wanted, before=end if wanted.before is None else min(end, wanted.before))
+    wanted = replace(wanted, before=end if wanted.before is None else min(end, wanted.before))
+    rows = await scope.rows(replace(wanted, statuses=_LEFT), view=view)
+    return wanted, {row.id: row for row in rows if (left := _left_at(row)) is None or left > at}
 
 
-async def left_since(scope: Scope, view: View, wanted: Filter, at: datetime) -> list[Observation]:
-    """Return matching rows that were current at a time and are not now."""
-    rows = await scope.rows(replace(until(wanted, at), statuses=_LEFT), view=view)
-    return [row for row in rows if _left_at(row) is None or _left_at(row) > at]  # type: ignore[operator]
-
-
-def scored_past(rows: Sequence[Observation], text: str, profile: ScoringProfile, now: datetime) -> list[RowScore]:
+def _scored_past(rows: dict[str, Observation], text: str, profile: ScoringProfile, now: datetime) -> list[RowScore]:
     """Score unindexed rows by the share of the text's words that they hold; leave out those with none."""
     asked = frozenset(terms(text))
     found = Candidates(weight=ROOM)
-    for row in rows:
+    for row in rows.values():
         held = asked & frozenset(terms(row.text()))
         if held or not asked:
             found.rows[row.id] = Match.of(row, ROOM * len(held) / max(len(asked), 1))
@@ -358,21 +374,32 @@ def scored_past(rows: Sequence[Observation], text: str, profile: ScoringProfile,
 
 
 async def rows_then(
-    scope: Scope, view: View, ids: Sequence[str], past: Mapping[str, Observation], known_at: datetime | None
+    scope: Scope,
+    view: View,
+    ids: Sequence[str],
+    past: dict[str, Observation],
+    known_at: datetime | None,
+    *,
+    part: slice = slice(None),
 ) -> dict[str, Observation]:
-    """Return the rows with these ids, `past` ones included, that were `known_at` a time."""
-    rows = {row.id: row for row in await scope.store.get(view, ids)}
-    rows |= {each: past[each] for each in ids if each in past}
-    if known_at is None:
-        return rows
-    return {each: row for each, row in rows.items() if await _is_known(scope, view, each, known_at)}
+    """Return the rows with these ids, `past` ones included, that were `known_at` a time; of those only a part."""
+    if known_at is not None:
+        ids = await _known(scope, view, ids, known_at, part.stop)
+    rows = {row.id: row for row in await scope.store.get(view, ids[part])} | past
+    return {each: rows[each] for each in ids[part] if each in rows}
 
 
-async def _is_known(scope: Scope, view: View, observation_id: str, at: datetime) -> bool:
-    """Return whether a row had been written by a time."""
-    line = await scope.store.history(view.asking_all(), observation_id)
-    events = next((version.events for version in line if version.observation.id == observation_id), ())
-    return bool(events) and events[0].at <= at
+async def _known(scope: Scope, view: View, ids: Sequence[str], at: datetime, most: int | None) -> list[str]:
+    """Return the first of these rows that had been written by a time, at most so many."""
+    found: list[str] = []
+    for each in ids:
+        if len(found) == most:
+            break
+        line = await scope.store.history(view.asking_all(), each)
+        events = next((version.events for version in line if version.observation.id == each), ())
+        if events and events[0].at <= at:
+            found.append(each)
+    return found
 
 
 def _left_at(row: Observation) -> datetime | None:

@@ -44,7 +44,7 @@ from chatbot.stores.access import (
     project_words,
 )
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, StoreFailed
+from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, StoreFailed, UnknownObservation
 from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
@@ -360,13 +360,21 @@ class Scope(Struct, frozen=True):
     ) -> list[Observation]:
         """Return the matching rows by time, at most `limit`, read page by page."""
         found: list[Observation] = []
+        behind = after
         while True:
-            page = await self.store.find(
-                view, wanted, order=order, ascending=ascending, limit=limit - len(found), after=after
-            )
+            try:
+                page = await self.store.find(
+                    view, wanted, order=order, ascending=ascending, limit=limit - len(found), after=behind
+                )
+            except UnknownObservation:
+                if not found:
+                    raise
+                found.pop()  # it was erased meanwhile
+                behind = found[-1].id if found else after
+                continue
             found += page.rows
-            after = page.after
-            if after is None or len(found) >= limit:
+            behind = page.after
+            if behind is None or len(found) >= limit:
                 return found
 
     async def unsaid(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:

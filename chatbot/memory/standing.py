@@ -104,8 +104,8 @@ class StandingQuestions(Profiles):
             moment = Recall(
                 asked.question, limit=2 * _MOST, need=need, statements=True, as_of=as_of, known_at=known_at, ask=ask
             )
-            hits = (await recollected(scope, moment, Filter(types=_TYPES))).hits
-            rows = [hit.observation for hit in hits if hit.observation and self._is_said(hit.observation)]
+            hits = (await recollected(scope, moment, Filter(types=_TYPES), self._is_said)).hits
+            rows = [hit.observation for hit in hits if hit.observation]
             answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
         unpinned = [row for each in answers if not each.pinned for row in each.rows]
         stated = await self._stated(unpinned) if unpinned else ()
@@ -136,7 +136,8 @@ class StandingQuestions(Profiles):
         """Return the models' summaries by question and source rows."""
         rows = await self.scope.rows(Filter(category=CATEGORY), view=self.scope.view(ask))
         own = (row for row in rows if row.principal == self.caller.principal and is_sentence(row))
-        return {(str(row.metadata[LINE]), *map(str, row.metadata[_MADE_OF])): row.title for row in own}
+        made = [(row, row.metadata.get(_MADE_OF)) for row in own]
+        return {(str(row.metadata[LINE]), *map(str, of)): row.title for row, of in made if isinstance(of, list)}
 
     async def _stated(self, rows: Sequence[Observation]) -> set[str]:
         """Return the ids of the rows that are judged to state something, or of all without a judge."""

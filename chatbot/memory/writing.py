@@ -16,13 +16,21 @@ from chatbot.memory.inputs import sets, takes
 from chatbot.memory.profile_lines import forget_with
 from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.redaction import redact_all
-from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
-from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
+from chatbot.stores.access import (
+    NO_PROJECT,
+    SENSITIVITIES,
+    Clearance,
+    Sensitivity,
+    Visibility,
+    default_visibility,
+    is_stricter,
+)
+from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError, UnknownObservation
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared
 from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
-from chatbot.stores.query import EVERY, FactFilter
+from chatbot.stores.query import EVERY, FactFilter, status_now
 from chatbot.stores.records import check_time, format_time, parse_time
-from chatbot.stores.row_events import Event
+from chatbot.stores.row_events import Event, Kind
 from chatbot.stores.text.analysis import terms
 
 CONCEPTS = ("how-it-works", "why-it-exists", "what-changed", "problem-solution", "gotcha", "pattern", "trade-off")
@@ -124,7 +132,7 @@ class MemoryWrites(ScopedOperations):
         event = Event(kind="update", at=scope.clock(), ids=(observation_id,), fields=changes, who=scope.agent_id)
         [outcome] = await scope.commit(event)
         if not _GUARDED.isdisjoint(changes):
-            rows = await self._named([observation_id])
+            rows = await scope.store.get(scope.acting(SENSITIVITIES), [observation_id], current=False)
             if too_loose := [fact.id for fact in await changes_of_topic(scope, rows) if not is_stricter(fact, rows[0])]:
                 scope.changed("purge", await scope.store.purge(scope.acting(), too_loose))
         return AddResult(outcome.kind, outcome.id, outcome.reason, redacted)
@@ -138,29 +146,47 @@ class MemoryWrites(ScopedOperations):
         await self.scope.change("supersede", old, by=new)
 
     async def confirm(self, *ids: str) -> None:
-        """Mark observations as correct. Raises `UnknownObservation` if none exists."""
-        await self.scope.change("confirm", *ids)
+        """Mark active observations as correct, all or none.
+
+        Raises `UnknownObservation` if one is missing, or `ConflictingChange` if one is not active.
+        """
+        await self._change("confirm", ids)
 
     async def forget(self, *ids: str) -> None:
-        """Hide observations; `restore` brings them back. Supersede changed ones instead."""
-        rows = await self._named(ids)
-        await self.scope.change("delete", *ids)
-        if any(row.type == "exchange" for row in rows):
-            await forget_with(self.scope, ids)
+        """Hide observations, all or none; `restore` brings them back. Supersede changed ones instead.
+
+        Raises `UnknownObservation` if one is missing.
+        """
+        rows = await self._change("delete", ids)
+        await forget_with(self.scope, ids)
         await self.scope.unsaid(rows)
 
     async def archive(self, *ids: str) -> None:
-        """Archive observations: they are kept but not recalled."""
-        await self.scope.change("archive", *ids)
+        """Archive observations, all or none: they are kept but not recalled.
+
+        Raises `UnknownObservation` if one is missing.
+        """
+        await self._change("archive", ids)
 
     async def restore(self, *ids: str) -> None:
-        """Make observations active again, whatever their status, except those purged."""
-        await self.scope.change("restore", *ids)
+        """Make observations active again, all or none, whatever their status.
 
-    async def _named(self, ids: Sequence[str]) -> list[Observation]:
-        """Return the observations with these ids, whatever their status, that the caller may name."""
+        Raises `UnknownObservation` if one is missing or was purged.
+        """
+        await self._change("restore", ids)
+
+    async def _change(self, kind: Kind, ids: Sequence[str]) -> list[Observation]:
+        """Make a change of these observations, and return them as they were."""
         scope = self.scope
-        return await scope.store.get(scope.acting(SENSITIVITIES), ids, current=False)
+        rows = await scope.store.get(scope.acting(SENSITIVITIES), ids, current=False)
+        there = {row.id for row in rows}
+        if missing := [each for each in ids if each not in there]:
+            raise UnknownObservation.of(missing)
+        now = scope.clock()
+        if kind == "confirm" and (resting := [row for row in rows if not row.is_current(now)]):
+            raise ConflictingChange(f"{resting[0].id} is {status_now(resting[0], now)}: restore it first")
+        await scope.change(kind, *ids)
+        return rows
 
 
 async def _noticed(scope: Scope, draft: Draft) -> str:
@@ -259,7 +285,7 @@ def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
         longest = max(map(_length, value), default=0) if isinstance(value, tuple) else _length(value)
         if longest > LONGEST_TEXT:
             raise InvalidValue(f"{name} is {longest:,} characters long: at most {LONGEST_TEXT:,} can be kept")
-    return fields
+    return fields | ({"project": ""} if fields.get("project") == NO_PROJECT else {})
 
 
 def _check_expiry(expires: object, now: datetime) -> None:

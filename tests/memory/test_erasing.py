@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.people import ALIAS
 from chatbot.memory.scope import new_id, user_namespace
 from chatbot.memory.users import erase_user
 from chatbot.stores.access import SENSITIVITIES
@@ -124,7 +125,7 @@ async def test_what_is_purged_can_be_named_by_person_and_source(memory: MemorySy
     memories = memory.memory("chat")
     await memories.remember("met Anna", people=["Anna"])
     await memories.remember("met Annie", people=["Annie"])
-    await memories.add_alias("Anna", "Annie")
+    await memories.store_fact("Anna", ALIAS, "Annie", sensitivity="private")
     await memories.store_fact("Bob", "knows", "Anna")
     origin = {"imported_from": "markdown", "imported_key": "/notes/a.md/k"}
     await memories.remember("a file", source="import:markdown", metadata=origin)

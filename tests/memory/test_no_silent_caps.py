@@ -12,13 +12,14 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY
+from chatbot.memory.scope import SystemOptions
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import LINE
 from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
+from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter, Page
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import HELD
 
@@ -78,6 +79,24 @@ async def test_lists_are_whole_or_as_long_as_they_are_asked_to_be(session: Sessi
     assert len((await session.memory.purging(session=session.id)).observations) == len(rows)
     page = await session.memory.list_observations(limit=5_000)
     assert (len(page.rows), page.after is not None) == (MOST_AT_ONCE, True)  # the type says where the rest is
+
+
+class Erasing(InMemoryStore):
+    """Erases the last row of the first page before the second one is read."""
+
+    has_erased = False
+
+    async def find(self, view: View, wanted: Filter, **options: Any) -> Page:
+        page = await super().find(view, wanted, **options)
+        if page.after is not None and not self.has_erased:
+            self.has_erased = bool(await self.purge(view, [page.after]))
+        return page
+
+
+async def test_a_row_that_is_erased_between_two_pages_is_left_out_and_no_other() -> None:
+    async with MemorySystem(None, options=SystemOptions(observations=f"{__name__}:Erasing")) as memory:
+        await memory.memory().remember_all([Draft(title=f"zebra {number}") for number in range(ROWS)])
+        assert len(await memory.memory().every()) == ROWS - 1
 
 
 PROFILE: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {

@@ -72,7 +72,7 @@ async def test_what_is_set_also_stands_beside_the_other_values_until_one_takes_t
     await session.memory.profile_set("favourite tea", "oolong", also=True)
     clock.now = day_of(2)
     assert [line.value for line in await session.memory.profile("favourite tea")] == ["oolong", "sencha"]
-    assert (await session.memory.profile_set("Favourite Tea", "Sencha")).outcome == "exact_dup"
+    assert (await session.memory.profile_set("Favourite Tea", "sencha")).outcome == "exact_dup"
     await session.memory.profile_set("favourite tea", "genmaicha")
     assert [line.value for line in await session.memory.profile("Favourite tea")] == ["genmaicha"]
     assert told(await session.memory.profile(as_of=day_of(0.5))) == {"favourite tea": "sencha"}
@@ -87,6 +87,31 @@ async def test_what_was_marked_private_stays_private_and_unmarked_is_public(sess
     assert told(await session.memory.profile()) == {"allergy": "cats", "home": "Graz"}
 
 
+async def test_a_value_that_is_set_again_takes_the_spelling_the_start_and_the_sensitivity_given_now(
+    system: MemorySystem, clock: Clock
+) -> None:
+    owner = system.memory("chat")
+    first = await owner.profile_set("home", "graz")
+    clock.now = day_of(9)
+    again = await owner.profile_set("home", "Graz", since=day_of(-9), sensitivity="private")
+    assert (again.id, again.outcome) == (first.id, "updated")
+    [line] = await owner.profile()
+    assert (line.value, line.valid_from, line.sensitivity) == ("Graz", day_of(-9), "private")
+    assert (await owner.profile_set("home", "Graz")).outcome == "exact_dup"
+    assert await owner.profile(ask=("public",)) == []
+    with pytest.raises(MissingRight, match="declassify"):
+        await system.cleared_for(rights=GUEST_RIGHTS).memory().profile_set("home", "Graz", sensitivity="public")
+    await owner.update(line.id, title="home: Graz, by the river")
+    assert told(await owner.profile()) == {"home": "Graz, by the river"}, "a prompt shows the title"
+
+
+async def test_a_value_in_the_words_of_another_memory_is_a_line_all_the_same(session: SessionHandle) -> None:
+    noted = await session.memory.remember("home: Graz")
+    line = await session.memory.profile_set("home", "Graz")
+    assert (line.outcome, told(await session.memory.profile())) == ("added", {"home": "Graz"})
+    assert (await session.memory.remember("Home: Graz")).id == noted.id
+
+
 async def test_what_was_said_earlier_and_written_later_does_not_win(session: SessionHandle, clock: Clock) -> None:
     await state(session.memory, clock, 90, "home", "Lisbon")
     await state(session.memory, clock, 10, "home", "Berlin")
@@ -99,16 +124,9 @@ async def test_a_date_in_the_future_never_wins(session: SessionHandle, clock: Cl
     assert await session.memory.profile_learn([("home", "Berlin Mitte")], said, day_of(400)) == []
     with pytest.raises(InvalidValue, match="future"):
         await session.memory.profile_set("home", "Mars City", since=day_of(400))
+    with pytest.raises(InvalidValue, match="no time zone"):
+        await session.memory.profile_set("home", "Mars City", since=datetime(2025, 1, 1))  # noqa: DTZ001
     assert told(await session.memory.profile()) == {"home": "Berlin"}
-
-
-async def test_a_guest_has_a_profile_of_their_own(system: MemorySystem) -> None:
-    owner = system.memory("chat")
-    await owner.profile_set("home", "Berlin")
-    guest = system.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memory("chat")
-    await guest.profile_set("home", "Lisbon")
-    assert told(await owner.profile()) == {"home": "Berlin"}
-    assert told(await guest.profile()) == {"home": "Lisbon"}
 
 
 async def test_who_speaks_where_others_may_speak_as_the_owner_does_not_change_what_was_said_in_private(
@@ -166,8 +184,9 @@ async def test_any_key_can_be_set_pinned_and_forgotten(session: SessionHandle) -
     [line] = await session.memory.profile()
     assert (line.key, line.value, line.pinned) == ("editor", "Vim", True)
     await session.memory.profile_set("editor", "Kakoune")
-    assert [line.pinned for line in await session.memory.profile()] == [True], "another value is as important"
-    assert len(await session.memory.profile_history("Editor")) == 3
+    await session.memory.profile_set("editor", "Zed", also=True)
+    assert [line.pinned for line in await session.memory.profile()] == [True, True], "another value is as important"
+    assert len(await session.memory.profile_history("Editor")) == 4
     await session.memory.profile_forget("EDITOR")
     assert await session.memory.profile() == []
     with pytest.raises(UnknownObservation):
@@ -249,6 +268,21 @@ async def test_recall_and_search_go_back_in_time(session: SessionHandle, clock: 
         await session.memory.search("port", as_of=day_of(90))
     with pytest.raises(InvalidValue, match="future"):
         await session.memory.profile(as_of=day_of(90))
+
+
+async def test_what_was_brought_in_later_takes_no_place_of_what_was_known(session: SessionHandle, clock: Clock) -> None:
+    known = await session.memory.remember("The staging server in the cellar listens on a port of its own")
+    clock.now = day_of(60)
+    for number in range(30):
+        await session.memory.remember(f"staging server port {number}", created_at=day_of(5))
+    question, then = "staging server port", day_of(10)
+    recollection = await session.memory.recall(question, known_at=then, limit=2)
+    [found] = await session.memory.search(question, known_at=then, limit=2)
+    assert [hit.id for hit in recollection.hits] == [found.observation.id] == [known.id]
+    assert {each.id for each in recollection.considered if each.verdict == "recalled"} == {known.id}
+    await session.memory.profile_set("port", "8100")
+    [line] = await session.memory.search("8100", as_of=clock.now)
+    assert line.observation.title == "port: 8100", "a search as of a time finds what a search finds"
 
 
 async def test_recall_goes_back_to_what_was_said_and_not_to_a_line_of_the_profile(
@@ -350,31 +384,36 @@ async def test_a_standing_question_is_answered_newest_first_by_what_its_person_s
     assert [row.id for row in (await answer(guest)).rows] == [theirs]
     assert [row.id for row in (await answer(owner, as_of=day_of(2))).rows] == [imported]
     assert await owner.standing(pinned=True) == []
+    for number in range(30):  # what others said takes no place
+        await say(owner, clock, 5, f"I live, live and live at {number}.", "tool")
+    assert imported in [row.id for row in (await answer(owner)).rows]
 
 
 async def test_a_sentence_about_an_answer_is_kept_for_its_project(asked: MemorySystem, clock: Clock) -> None:
     none, house = (asked.cleared_for(project=name).memory("chat") for name in ("-", "house"))
     await say(none, clock, 0, "I live in Gent.")
     await say(house, clock, 1, "I live on the third floor.")
+    await none.remember("of nothing", category="profile", metadata={"kind": "standing answer", "line": "Why?"})
     await none.sum_up(await answer(none), "You live in Gent.")
     await house.sum_up(await answer(house), "You live high up in Gent.")
     assert (await answer(none)).sentence == "You live in Gent."
     assert (await answer(house)).sentence == "You live high up in Gent."
 
 
+@pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("deed", ["purge", "forget", "update"])
 async def test_a_sentence_about_an_answer_is_shown_while_that_is_the_same_and_goes_with_what_it_was_made_of(
-    asked: MemorySystem, clock: Clock, tmp_path: Path, deed: str
+    asked: MemorySystem, clock: Clock, tmp_path: Path, deed: str, *, noted: bool
 ) -> None:
     owner = asked.memory("chat")
-    said = await say(owner, clock, 0, "I live in Gent.")
+    said = (await owner.remember("I live in Gent.")).id if noted else await say(owner, clock, 0, "I live in Gent.")
     other = await say(owner, clock, 1, "I live on the third floor.")
     found = await answer(owner)
     kept = await owner.sum_up(found, "You live in a canary cage.")
     assert (await answer(owner)).sentence == "You live in a canary cage."
     assert kept.id not in [hit.id for hit in (await owner.recall("Where is my canary cage?")).hits]
     if deed == "update":
-        await owner.update(said, user_text="I live in Ghent.")
+        await owner.update(said, **{"title" if noted else "user_text": "I live in Ghent."})
     else:
         await getattr(owner, deed)(said)
     now = await answer(owner)

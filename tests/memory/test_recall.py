@@ -197,6 +197,8 @@ async def test_what_was_merely_asked_takes_no_place_among_statements(memory_home
         assert await recalled(memory, question, limit=2, statements=True) == ["Middlemarch is on the bedside table."]
         found = await memory.memory().recall(question, statements=True)
         assert {each.verdict for each in found.considered} == {"recalled", "only asked"}
+        await told(memory, *(f"Which book about bees, number {number}, am I reading?" for number in range(40)))
+        assert await recalled(memory, question, limit=2, statements=True) == ["Middlemarch is on the bedside table."]
         (found_first,) = await recalled(memory, "Did I ask for books about comets?", limit=1)
         assert found_first == asked[1]
 
@@ -297,6 +299,13 @@ async def test_the_right_thing_comes_first(either: MemorySystem, profile: str) -
     for question, answer in ASKED:
         found = await texts_of(session, question, profile=profile)
         assert found[0] == answer, question
+
+
+async def test_a_search_finds_what_was_said_on_a_day_although_others_hold_a_word(either: MemorySystem) -> None:
+    session = await opened(either)
+    await say(session, *SAID, exchange("Yesterday is a song.", days=50))
+    found = [hit.observation.user_text for hit in await session.memory.search("What did I do yesterday?")]
+    assert {"Yesterday is a song.", "I bought a cello."} <= {*found}
 
 
 async def test_all_that_the_user_said_is_asked_for_and_the_last_weighs_most(either: MemorySystem) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from chatbot.errors import SessionNotFound
 from chatbot.memory import Memory, MemorySystem
-from chatbot.memory.people import OPEN, STARTUP
-from chatbot.memory.scope import Caller
+from chatbot.memory.people import ALIAS, OPEN, STARTUP
+from chatbot.memory.scope import PUBLIC, Caller
 from chatbot.memory.writing import Draft
 from chatbot.messages import TaskStatus
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
@@ -357,7 +357,7 @@ async def test_every_filter_finds_what_it_names(memories: Memory) -> None:
         "wanted", type="decision", project="P", subject="S", category="C", tags=["T"], concepts=["K"],
         people=["Ada"], files_read=["A.py"], metadata={"m": 1}, importance=0.9,
     )  # fmt: skip
-    await memories.remember("other")
+    other = await memories.remember("other")
     for wanted in (
         {"types": "decision"}, {"types": ["decision", "task"]}, {"types": {"decision"}}, {"project": "p"},
         {"subject": "s"}, {"category": "c"}, {"tags": "t"}, {"tags": ("T",)}, {"tags": {"t"}}, {"concepts": ["k"]},
@@ -368,6 +368,7 @@ async def test_every_filter_finds_what_it_names(memories: Memory) -> None:
         for found in (await memories.search("wanted", **asked), await memories.search(**asked)):
             assert [hit.observation.id for hit in found] == [kept.id], wanted
         assert [row.id for row in (await memories.list_observations(**asked)).rows] == [kept.id]
+    assert [row.id for row in await memories.timeline(other.id, files="a.py")] == [kept.id, other.id]
     for wrong in (
         {"tag": "x"}, {"after": datetime(2026, 1, 1)}, {"after": "2026"}, {"project": ["P"]}, {"metadata": 5},  # noqa: DTZ001
         {"tags": 5}, {"tags": [5]}, {"min_importance": "x"}, {"agent_id": 5}, {"people": 5},
@@ -404,6 +405,9 @@ async def test_people_are_found_by_all_their_names(memories: Memory) -> None:
     assert [fact.object for fact in ada.facts] == ["tea"]
     assert [person.name for person in await memories.people()] == ["Ada Lovelace", "Grace"]
     assert {hit.observation.title for hit in await memories.search(people="AAL")} == {"one", "two"}
+    await memories.store_fact("Grace", ALIAS, "Amazing Grace", sensitivity="private")
+    for asked, found in ((PUBLIC, 0), (ALL, 1)):
+        assert len(await memories.search(people="Amazing Grace", ask=asked)) == found
     assert await memories.within(clearance="familiar").people() == []
 
 
@@ -454,6 +458,9 @@ async def test_a_fact_is_as_strict_as_its_source_and_lives_as_long(memories: Mem
     assert await memories.query_facts(ask=ALL) == []
     await memories.restore(source.id)
     assert await memories.query_facts(source=source.id, ask=ALL) == [stated]
+    await memories.update(source.id, sensitivity="secret")
+    again = await memories.store_fact("Ada", "drinks", "tea", source=source.id)
+    assert (again.id, again.count, again.sensitivity) == (stated.id, 2, "secret")
     await memories.retract_fact(stated.id)
     assert await memories.query_facts(ask=ALL) == []
     for refused in (memories.retract_fact(stated.id), memories.store_fact("a", "b", "c", source=UNKNOWN)):
@@ -482,10 +489,12 @@ async def test_a_summary_is_as_strict_as_the_strictest_thing_said(tmp_path: Path
         assert (summary.visibility, summary.sensitivity, summary.min_clearance) == ("private", "secret", "inner")
         assert len(summary.derived_from) == 2
         assert await memory.memory().within(clearance="inner").session_summaries(ask=ALL) == []
+        other = await memory.create_session(["observations"], "chat")
+        assert (await other.memory.summarize_session("tea", "spilt")).outcome == "added", "it is another session's"
         with pytest.raises(InvalidValue):
             await memory.memory().summarize_session("no session")
         await memory.memory().purge(summary.derived_from[0])
-        assert await memory.memory().session_summaries(ask=ALL) == []
+        assert await memory.memory().session_summaries(session_id=session.id, ask=ALL) == []
 
 
 async def test_what_is_past_its_time_is_gone_and_can_be_purged(memories: Memory, clock: Clock) -> None:
@@ -506,7 +515,12 @@ async def test_what_is_past_its_time_is_gone_and_can_be_purged(memories: Memory,
 async def test_what_is_forgotten_or_archived_comes_back_when_restored(memories: Memory) -> None:
     row = await memories.remember("tea")
     for put_away, status in ((memories.forget, "deleted"), (memories.archive, "archived")):
+        with pytest.raises(UnknownObservation, match=UNKNOWN):
+            await put_away(row.id, UNKNOWN)
+        assert len(await memories.search("tea")) == 1, "all or none"
         await put_away(row.id)
+        with pytest.raises(ConflictingChange, match=f"{row.id} is {status}: restore it first"):
+            await memories.confirm(row.id)
         assert await memories.search("tea") == []
         assert (await memories.stats()).by_status == {status: 1}
         await memories.restore(row.id)
@@ -558,11 +572,6 @@ async def test_a_reader_whose_uses_cannot_be_counted_still_gets_an_answer(
         assert "were not counted" in caplog.text
 
 
-async def _surface(memories: Memory, task_id: str) -> object:
-    [row] = await memories.get([task_id])
-    return row.metadata.get("surface")
-
-
 @pytest.mark.parametrize(
     ("given", "details"),
     [
@@ -594,11 +603,11 @@ async def test_an_open_task_surfaces_unless_told_not_to(
 async def test_a_closed_task_surfaces_no_more_until_it_is_opened_again(memories: Memory, closed: str) -> None:
     task = await memories.add_task("Prune the roses", surface=STARTUP)
     assert (await memories.update_task(task.id, status=closed, surface=STARTUP)).surface == ""
-    assert await _surface(memories, task.id) is None
+    assert "surface" not in (await memories.get([task.id]))[0].metadata
     assert await memories.tasks(surface=STARTUP) == []
     assert (await memories.update_task(task.id, note="half done")).surface == ""
     assert (await memories.update_task(task.id, status="pending")).surface == STARTUP
-    assert await _surface(memories, task.id) == STARTUP
+    assert (await memories.get([task.id]))[0].metadata["surface"] == STARTUP
     await memories.update_task(task.id, status=closed)
     assert (await memories.add_task("prune the ROSES")).surface == STARTUP
 
