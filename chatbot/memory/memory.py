@@ -20,7 +20,7 @@ from chatbot.memory.writing import AddResult
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance
 from chatbot.stores.errors import AccessDenied, InvalidValue
-from chatbot.stores.observation import STATUSES, Observation
+from chatbot.stores.observation import OWN_KEY, STATUSES, Observation
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter, check_limit
 from chatbot.stores.row_events import Event
 
@@ -117,6 +117,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
             "narrative": "\n\n".join(filter(None, (request, outcome))),
             "facts": [*(f"Decided: {each}" for each in decisions), *(f"Open: {each}" for each in open_items)],
             "metadata": {
+                OWN_KEY: f"summary of {session}",  # sessions with the same request and outcome have one each
                 "request": request,
                 "outcome": outcome,
                 "decisions": list(decisions),
@@ -125,14 +126,14 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
             },
             "derived_from": sources,
         }
-        found = await self.session_summaries(session_id=session, limit=EVERY, ask=SENSITIVITIES)
-        earlier = [row for row in found if row.principal == scope.caller.principal]
-        if earlier:
-            said["derived_from"] = list(dict.fromkeys((*earlier[0].derived_from, *sources)))
-            kept = await self.update(earlier[0].id, **said)
-        else:
-            kept = await self.remember(type="session_summary", subject=session, importance=0.6, **said)
-            await self._keep_first(session)
+        async with scope.environment.keyed:  # so that two processes make one
+            found = await self.session_summaries(session_id=session, limit=EVERY, ask=SENSITIVITIES)
+            earlier = [row for row in found if row.principal == scope.caller.principal]
+            if earlier:
+                said["derived_from"] = list(dict.fromkeys((*earlier[0].derived_from, *sources)))
+                kept = await self.update(earlier[0].id, **said)
+            else:
+                kept = await self.remember(type="session_summary", subject=session, importance=0.6, **said)
         return structs.replace(kept, redacted=redacted)
 
     async def session_summaries(
@@ -142,9 +143,3 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
         scope = self.scope
         wanted = Filter(types=("session_summary",), subject=session_id)
         return await scope.rows(wanted, view=scope.view(ask), limit=check_limit(limit))
-
-    async def _keep_first(self, session: str) -> None:
-        """Keep the first of two summaries that two processes made at once."""
-        found = await self.session_summaries(session_id=session, ask=SENSITIVITIES)
-        if later := sorted(row.id for row in found)[1:]:
-            await self.forget(*later)

@@ -18,7 +18,7 @@ from typing import Any
 
 from chatbot.stores.access import Guard, fold
 from chatbot.stores.fields import MERGED, MOST_COUNTED, having
-from chatbot.stores.observation import FIELDS, PROTECTED_TYPES, Observation, estimate_tokens
+from chatbot.stores.observation import FIELDS, KIND, OWN_KEY, PROTECTED_TYPES, Observation, estimate_tokens
 from chatbot.stores.text.analysis import terms
 
 MOST_TOKENS = 250
@@ -36,8 +36,8 @@ Key = tuple[object, ...]
 
 
 def may_be_merged(row: Observation) -> bool:
-    """Return whether a row may join a digest: no protected type, task or digest."""
-    return row.type not in PROTECTED_TYPES | _SUMMARIES and "kind" not in row.metadata
+    """Return whether a row may join a digest: no protected type, task, digest or row under a writer's own key."""
+    return row.type not in PROTECTED_TYPES | _SUMMARIES and row.metadata.keys().isdisjoint({KIND, OWN_KEY})
 
 
 def kinship(row: Observation) -> Key:

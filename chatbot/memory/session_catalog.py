@@ -16,7 +16,7 @@ from types import TracebackType
 from msgspec import Struct
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
-from chatbot.stores.access import NO_PROJECT
+from chatbot.stores.access import NO_PROJECT, is_same_project
 from chatbot.stores.backend import Backend, Lease, Lines, Place, Record
 from chatbot.stores.base import Closable
 from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
@@ -55,7 +55,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
             (self.after is None or record.used_at >= self.after)
             and (self.before is None or record.used_at < self.before)
             and self.agent_id in {None, record.agent_id}
-            and (self.project is None or self.project.casefold() == (record.project or NO_PROJECT).casefold())
+            and (self.project is None or is_same_project(self.project, record.project or NO_PROJECT))
             and self.title.casefold() in record.title.casefold()
             and self.is_archived in {None, record.archived_at is not None}
         )

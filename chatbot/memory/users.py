@@ -22,7 +22,7 @@ from chatbot.memory.session_catalog import FAILURES, SessionFilter
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import AccessDenied, UnsupportedOperation
+from chatbot.stores.errors import AccessDenied, MissingFolder, UnsupportedOperation
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import SessionRecord, format_time
@@ -88,13 +88,16 @@ async def export_user(memory: MemorySystem, project: str | None = None) -> dict[
         facts = await memories.query_facts(project=project, ask=SENSITIVITIES, limit=EVERY)
     except UnsupportedOperation:  # the agent remembers nothing
         pass
-    sessions = await memory.choose_sessions(SessionFilter(project=project))
+    sessions = []
+    for record in await memory.choose_sessions(SessionFilter(project=project)):
+        with suppress(SessionNotFound, MissingFolder):  # it was deleted meanwhile
+            sessions.append(await _exported(memory, record))
     return {
         "namespace": memory.caller.namespace,
         **({"user": user_of(memory.caller.namespace)} if project is None else {"project": project}),
         "memories": [row.as_json() for row in rows[::-1]],
         "facts": [fact.as_json() for fact in facts[::-1]],
-        "sessions": [await _exported(memory, record) for record in sessions],
+        "sessions": sessions,
     }
 
 

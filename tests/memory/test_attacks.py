@@ -86,6 +86,7 @@ async def test_a_summary_of_another_principal_is_not_changed() -> None:
         first = await guest.memory("a").summarize_session("guest", session_id="s")
         second = await system.memory("a").summarize_session("owner", session_id="s")
         assert first.id != second.id
+        assert {row.id for row in await system.memory("a").session_summaries()} == {first.id, second.id}
 
 
 @pytest.mark.parametrize("become", ["superseded", "forgotten"])

@@ -215,6 +215,7 @@ async def test_a_second_run_does_nothing_nor_does_one_after_the_clock_jumped_bac
         {"project": "other"},
         {"type": "decision"},
         {"type": "task", "metadata": {"kind": "task"}},
+        {"metadata": {"key": "kettle"}},
         {"expires_at": BEGIN + timedelta(days=400)},
     ],
 )
@@ -342,19 +343,23 @@ async def test_old_sessions_are_rolled_up_and_young_ones_are_not(memory: Maintai
     assert (await memory.row(kept)).status == "active"
 
 
-async def test_what_was_deleted_is_erased_in_time_but_not_what_something_was_made_from(memory: Maintained) -> None:
+@pytest.mark.parametrize(("waits", "more", "whole"), [(20, 20, True), (59, 2, False)])
+async def test_what_was_deleted_is_erased_in_time_but_not_what_something_was_made_from(
+    memory: Maintained, waits: float, more: float, *, whole: bool
+) -> None:
     gone, source = await memory.keep("a secret plan"), await memory.keep("a source")
     await memory.keep("made of it", derived_from=[source])
     await memory.memories.forget(gone, source)
-    policy = MaintenanceSettings(erase_after_days=30)
-    assert not (await memory.after(20, policy, whole=True)).counts()["erase"]
-    report = await memory.after(20, policy, whole=True)
-    assert [deed.ids for deed in report.deeds if deed.kind == "erase"] == [(gone,)]
-    journal = (memory.home / "observations.jsonl").read_text(encoding="utf-8")
-    assert "secret plan" not in journal
-    [line] = [json.loads(line) for line in journal.splitlines() if '"purge"' in line]
+    policy, journal = MaintenanceSettings(erase_after_days=30), memory.home / "observations.jsonl"
+    assert not _erased(await memory.after(waits, policy, whole=whole))
+    assert _erased(await memory.after(more, policy, whole=whole)) == [(gone,)]
+    written, inode = journal.read_text(encoding="utf-8"), journal.stat().st_ino
+    assert "secret plan" not in written
+    [line] = [json.loads(line) for line in written.splitlines() if '"purge"' in line]
     assert (line["id"], line["who"], line["why"]) == (gone, "maintenance", "deleted or expired for 30 days")
     assert (await memory.row(source)).status == "deleted"
+    await memory.after(7, policy, whole=whole)
+    assert journal.stat().st_ino == inode, "what is needed does not have the journal rewritten again and again"
 
 
 async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reason(memory: Maintained) -> None:
@@ -388,18 +393,6 @@ async def test_the_history_of_what_is_meant_to_last_stays(memory: Maintained) ->
     assert [each.observation.title for each in await memory.memories.history(old)] == ["the port is 1", "the port is 2"]
 
 
-async def test_what_is_needed_does_not_have_the_journal_rewritten_again_and_again(memory: Maintained) -> None:
-    gone, source = await memory.keep("a plan"), await memory.keep("a source")
-    await memory.keep("made of it", derived_from=[source])
-    await memory.memories.forget(gone, source)
-    policy = MaintenanceSettings(erase_after_days=30)
-    assert not _erased(await memory.after(59, policy))
-    assert _erased(await memory.after(2, policy)) == [(gone,)]
-    inode = (memory.home / "observations.jsonl").stat().st_ino
-    await memory.after(7, policy)
-    assert (memory.home / "observations.jsonl").stat().st_ino == inode
-
-
 def _erased(report: MaintenanceReport) -> list[tuple[str, ...]]:
     return [deed.ids for deed in report.deeds if deed.kind == "erase"]
 
@@ -419,14 +412,14 @@ async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Maint
     for number in range(4):
         await memory.keep(f"thing{number} word{number}")
     memory.now += timedelta(days=30)
-    before = {
-        path: path.read_bytes() for path in memory.home.iterdir() if path.is_file() and path.name != ".maintenance.lock"
-    }
+
+    def files() -> dict[Path, bytes]:
+        kept = (path for path in memory.home.iterdir() if path.is_file() and path.name != ".maintenance.lock")
+        return {path: path.read_bytes() for path in kept}
+
+    before = files()
     told = await memory.after(0, policy, dry_run=True, whole=True)
-    after = {
-        path: path.read_bytes() for path in memory.home.iterdir() if path.is_file() and path.name != ".maintenance.lock"
-    }
-    assert before == after
+    assert files() == before
     done = await memory.after(0, policy, whole=True)
     assert dict(told.counts()) == dict(done.counts())
     counts = told.counts()

@@ -53,6 +53,9 @@ async def test_a_session_recalls_its_project_and_none_and_keeps_what_is_said_the
     assert await _found(boat) == await _found(none) == {"Sam likes chess"}
     assert (await boat.memory.remember(BOILER)).outcome == "added"  # it would not be found there otherwise
     assert (await house.memory.remember(BOILER)).outcome == "exact_dup"
+    kept = await house.memory.remember("Sam likes tea", project="-")
+    assert [row.project for row in await none.memory.get([kept.id])] == [""]
+    await house.memory.forget(kept.id)
     with pytest.raises(AccessDenied, match="no project"):
         await none.memory.remember("The mast is high", project="boat")
     fact = await house.memory.store_fact("boiler", "made by", "Vaillant")
@@ -125,7 +128,7 @@ async def test_a_project_is_renamed_although_one_of_its_sessions_has_expired(mem
     async with MemorySystem(memory_home, ttl=timedelta(days=10), clock=clock) as memory:
         await _session(memory, "house")
         clock.move(days=11)
-        kept = [await _session(memory, "house") for _ in range(2)]
+        kept = [await _session(memory, name) for name in ("house", "ＨＯＵＳＥ")]
         await kept[0].memory.remember(BOILER)
         moved = await rename_project(memory, "house", "home")
         assert (moved.sessions, moved.memories) == (2, 1)
