@@ -40,9 +40,9 @@ import whoosh.index
 import whoosh.reading  # noqa: F401
 
 from chatbot.memory import MemorySystem
+from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.stores import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.base import ObservationStore
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
@@ -262,7 +262,7 @@ class Remembering(Scenario):
     async def rows(self) -> list[Observation]:
         """All rows there are, as a process sees them that has just begun, and that can write."""
         async with self.open() as store:
-            rows = await _every_row(store)
+            rows = await Scope(store, Caller(), Environment()).rows(Filter(), view=OWNER)
             torn = (self.folder / "memory" / "observations.jsonl").exists() and not _ends_whole(self.folder)
             with _told() as told:
                 [outcome] = await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=_fact(str(uuid4())))])
@@ -349,17 +349,6 @@ class Erasing(Scenario):
     def open(self) -> MemorySystem:
         """The memory, whose caches are below the folder too."""
         return MemorySystem(self.folder / "memory", settings={"observations": {"cache": str(self.folder / "cache")}})
-
-
-async def _every_row(store: ObservationStore) -> list[Observation]:
-    rows: list[Observation] = []
-    after = None
-    while True:
-        page = await store.find(OWNER, Filter(), order="created", limit=1000, after=after)
-        rows += page.rows
-        after = page.after
-        if after is None:
-            return rows
 
 
 class Saving(Remembering):

@@ -34,17 +34,7 @@ KILLS = {
     "purge": 50,
     "snapshot": 40,
 }
-CUTS = {
-    "append": 12,
-    "compact": 20,
-    "share": 12,
-    "kv": 12,
-    "create": 12,
-    "fork": 12,
-    "erase": 12,
-    "remember": 12,
-    "purge": 12,
-}
+CUTS = {"compact": 20} | dict.fromkeys(["append", "share", "kv", "create", "fork", "erase", "remember", "purge"], 12)
 
 
 @pytest.mark.timeout(900 * TIMES)

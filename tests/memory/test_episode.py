@@ -42,13 +42,9 @@ def test_what_is_rare_stays_however_much_else_was_said(kept: str, common: str) -
         assert f"- user: {kept}" in episode.lines, (at, step)
 
 
-@pytest.mark.parametrize("text", ["How are you?", "ok", "See you soon", "Thanks!", "🙂"])
-def test_what_has_no_content_is_left_out(text: str) -> None:
-    assert Episode().extended([said(0, text)], START).text() == ""
-
-
-def test_errors_and_tool_output_are_left_out() -> None:
-    entries = [said(0, "it broke", "error"), said(1, '{"id": "1"}', "tool")]
+def test_what_has_no_content_and_what_nobody_said_is_left_out() -> None:
+    entries = [said(0, text) for text in ("How are you?", "ok", "See you soon", "Thanks!", "🙂")]
+    entries += [said(1, "it broke", "error"), said(2, '{"id": "1"}', "tool")]
     assert Episode().extended(entries, START).text() == ""
 
 
@@ -76,17 +72,14 @@ async def test_the_summary_is_extended_by_what_left_the_window_since(memory_home
         assert await summarize_episode(session, entries[6].at) == second
 
 
-async def test_a_damaged_summary_is_made_again(memory_home: Path) -> None:
+@pytest.mark.parametrize("kept", [None, "{broken"])
+async def test_a_damaged_summary_is_made_again_and_none_is_kept_unless_it_should_be(
+    memory_home: Path, kept: str | None
+) -> None:
     async with MemorySystem(memory_home) as memory:
         session = await memory.create_session(["basic_session"], "chat")
         await session.transcript_extend([said(0, "The harbour is closed."), said(5, "And now?")])
-        await session.kv_set(KEY, "{broken")
-        assert "harbour" in await summarize_episode(session, START + timedelta(seconds=5))
-
-
-async def test_nothing_is_kept_when_nothing_should_be(memory_home: Path) -> None:
-    async with MemorySystem(memory_home) as memory:
-        session = await memory.create_session(["basic_session"], "chat")
-        await session.transcript_extend([said(0, "The harbour is closed."), said(5, "And now?")])
+        if kept is not None:
+            await session.kv_set(KEY, kept)
         assert "harbour" in await summarize_episode(session, START + timedelta(seconds=5), save=False)
-        assert await session.kv_get(KEY) is None
+        assert await session.kv_get(KEY) == kept

@@ -265,20 +265,15 @@ async def test_vectors_of_another_embedder_make_way_for_one_that_costs_nothing(s
     assert (await store.vector_stats(OWNER)).model == "other"
 
 
-async def test_what_was_written_is_embedded_when_the_memory_is_closed(store: ObservationStore) -> None:
-    embedder = LetterEmbedder()
-    async with Meaning(embedder, store) as meaning:
-        await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(7)]))
-        meaning.begin()
-    assert (await store.vector_stats(OWNER)).missing == 0
-
-
-async def test_closing_a_memory_that_was_only_read_embeds_nothing(store: ObservationStore) -> None:
-    embedder = LetterEmbedder()
-    await store.commit(OWNER, adding(note(0, "aaa")))
-    async with Meaning(embedder, store):
-        pass
-    assert embedder.calls == []
+@pytest.mark.parametrize(("writes", "missing"), [(True, 0), (False, 7)])
+async def test_what_was_written_is_embedded_when_the_memory_is_closed_and_nothing_if_it_was_only_read(
+    store: ObservationStore, missing: int, *, writes: bool
+) -> None:
+    await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(7)]))
+    async with Meaning(LetterEmbedder(), store) as meaning:
+        if writes:
+            meaning.begin()
+    assert (await store.vector_stats(OWNER)).missing == missing
 
 
 async def test_writing_and_searching_go_on_while_the_embedder_works_in_the_background(store: ObservationStore) -> None:
@@ -378,12 +373,9 @@ async def test_a_question_among_other_talk_weighs_most(tmp_path: Path, lines: tu
     assert math.hypot(*found) == pytest.approx(1)
 
 
-async def test_each_of_several_questions_has_a_vector_of_its_own(tmp_path: Path) -> None:
+async def test_each_of_several_questions_has_a_vector_of_its_own_and_of_many_the_last_ones(tmp_path: Path) -> None:
     found, _ = await asked(tmp_path, "Where is my qqqq? When does the xxxx go?")
     assert [max("qx", key=lambda letter: each[ord(letter) - ord("a")]) for each in found] == ["q", "x"]
-
-
-async def test_of_many_questions_the_last_ones_count(tmp_path: Path) -> None:
     found, embedded = await asked(tmp_path, " ".join(f"Where is dog {number}?" for number in range(9)))
     assert len(found) == 3
     assert embedded[1:] == ["Where is dog 6?", "Where is dog 7?", "Where is dog 8?"]

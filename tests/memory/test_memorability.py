@@ -20,16 +20,18 @@ def test_a_score_is_a_share_and_what_is_known_never_more_memorable_than_what_is_
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["My PIN is 4711", "I'm vegetarian", "allergic to nuts", "我吃素", "東京に行きました", "What is a monad?"],
+    ("texts", "kept"),
+    [
+        (
+            ["My PIN is 4711", "I'm vegetarian", "allergic to nuts", "我吃素", "東京に行きました", "What is a monad?"],
+            True,
+        ),
+        (["", "ok", "yes", "how are you?", "so be it then", "🙂", "?!"], False),
+    ],
 )
-def test_without_a_judgement_whatever_has_content_is_kept(text: str) -> None:
-    assert is_worth_keeping(text, "Noted.", None)
-
-
-@pytest.mark.parametrize("text", ["", "ok", "yes", "how are you?", "so be it then", "🙂", "?!"])
-def test_without_a_judgement_pleasantries_are_not(text: str) -> None:
-    assert not is_worth_keeping(text, "You are welcome! The harbour is deep.", None)
+def test_without_a_judgement_whatever_has_content_is_kept(texts: list[str], *, kept: bool) -> None:
+    for text in texts:
+        assert is_worth_keeping(text, "You are welcome! The harbour is deep.", None) is kept, text
 
 
 @pytest.mark.parametrize(
@@ -49,31 +51,24 @@ def test_a_question_whose_answer_repeats_what_was_recalled_is_not_kept_and_a_sta
 
 
 @pytest.mark.parametrize(
-    ("question", "text"),
+    ("question", "text", "is_answer"),
     [
-        ("What is your favourite colour?", "blue"),
-        ("How old are you?", "44 years"),
-        ("Do you have any pets?", "just cats"),
-        ("你最喜欢什么颜色？", "蓝色"),
-        ("Are you a vegetarian cook?", "yes"),
+        ("What is your favourite colour?", "blue", True),
+        ("How old are you?", "44 years", True),
+        ("Do you have any pets?", "just cats", True),
+        ("你最喜欢什么颜色？", "蓝色", True),
+        ("Are you a vegetarian cook?", "yes", True),
+        ("How are you?", "fine", False),
+        ("Anything else?", "no", False),
+        ("Which vinegar do you mean?", "Which do you have?", False),
+        ("Which vinegar do you mean?", "Write down what the harbour master of Gotland said about it", False),
     ],
 )
-def test_a_short_answer_to_a_question_is_kept_whatever_the_judgement(question: str, text: str) -> None:
-    assert is_worth_keeping(text, "Noted.", judgement(), question=question)
+def test_a_short_answer_to_a_question_is_kept_whatever_the_judgement_and_nothing_else_is(
+    question: str, text: str, *, is_answer: bool
+) -> None:
+    assert is_worth_keeping(text, "Noted.", judgement(), question=question) is is_answer
     assert not is_worth_keeping(text, "Noted.", judgement())
-
-
-@pytest.mark.parametrize(
-    ("question", "text"),
-    [
-        ("How are you?", "fine"),
-        ("Anything else?", "no"),
-        ("Which vinegar do you mean?", "Which do you have?"),
-        ("Which vinegar do you mean?", "Write down what the harbour master of Gotland said about it"),
-    ],
-)
-def test_an_offer_a_question_and_a_longer_text_are_no_answers(question: str, text: str) -> None:
-    assert not is_worth_keeping(text, "All right.", judgement(), question=question)
 
 
 def test_the_type_decides_among_equals() -> None:

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
-from chatbot.memory.scope import Caller
 from chatbot.memory.session_search import snippet
 from chatbot.stores.access import Clearance
 from chatbot.stores.cache import Cache
@@ -148,17 +147,13 @@ async def test_without_a_cache_folder_the_search_works_all_the_same(
         assert await _found(second, "giraffe") == ["zoo"]
 
 
-async def test_a_session_of_an_identity_that_sees_less_is_found_by_it(memory_home: Path) -> None:
-    async with MemorySystem(memory_home, Caller(clearance="inner")) as memory:
-        await _said(memory, "a giraffe", title="zoo")
-        assert await _found(memory, "giraffe") == ["zoo"]
-        assert await _found(memory, "giraffe", clearance="familiar") == []
-
-
-async def test_a_secret_memory_leads_nobody_to_its_session(memory: MemorySystem) -> None:
-    session = await _said(memory, "hello")
-    await session.memory.remember("the giraffe is hidden", sensitivity="secret")
-    await session.memory.remember("the okapi is hidden", sensitivity="private")
+async def test_a_session_is_found_by_who_sees_it_and_a_secret_memory_leads_nobody_there(memory: MemorySystem) -> None:
+    session = await _said(memory.cleared_for("inner"), "a zebra", title="zoo")
+    for clearance, found in (("full", ["zoo"]), ("inner", ["zoo"]), ("familiar", [])):
+        assert await _found(memory, "zebra", clearance=clearance) == found  # type: ignore[arg-type]
+    own = memory.memory(session_id=session.id)
+    await own.remember("the giraffe is hidden", sensitivity="secret")
+    await own.remember("the okapi is hidden", sensitivity="private")
     assert await memory.search_sessions("giraffe") == []
     assert await memory.search_sessions("okapi") == []
 
@@ -175,17 +170,14 @@ async def test_filters_hold_for_searches_too(memory: MemorySystem) -> None:
     assert await _found(memory, "giraffe", exclude=[two.id], wanted=SessionFilter(title="TW")) == []
 
 
-async def test_words_without_a_topic_find_nothing(memory: MemorySystem) -> None:
-    await _said(memory, "what is it about")
-    assert await memory.search_sessions("what is it about") == []
-    assert await memory.search_sessions("") == []
-
-
-async def test_tools_and_errors_are_no_conversation(memory: MemorySystem) -> None:
-    session = await memory.create_session(STORES, "chat")
+@pytest.mark.parametrize("text", ["what is it about", "", "giraffe"])
+async def test_words_without_a_topic_find_nothing_and_tools_and_errors_are_no_conversation(
+    memory: MemorySystem, text: str
+) -> None:
+    session = await _said(memory, "what is it about")
     await session.transcript_append("tool", "giraffe")
     await session.transcript_append("error", "giraffe")
-    assert await memory.search_sessions("giraffe") == []
+    assert await memory.search_sessions(text) == []
 
 
 async def test_an_ephemeral_memory_is_searched_too() -> None:
