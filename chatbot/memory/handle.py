@@ -500,10 +500,11 @@ class SessionHandle:
 
     async def _note_used(self) -> None:
         """Record last use at most once a minute per session: more often would cost a write per message."""
-        now = self._environment.clock()
-        if self._catalog.used_last != self.id or now - self.record.used_at > _NOTED_FOR:
-            self.record = self.record.used(now)
-            await self._catalog.note_used(self.id, now)
+        now, until, known = self._environment.clock(), self._environment.expiry(), self.record
+        is_prolonged = until is not None and (known.expires_at is None or until - known.expires_at > _NOTED_FOR)
+        if is_prolonged or self._catalog.used_last != self.id or now - known.used_at > _NOTED_FOR:
+            self.record = replace(known.used(now), expires_at=until or known.expires_at)
+            await self._catalog.note_used(self.id, now, until)
 
 
 async def _failure_of(write: Write) -> StoreError | None:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from chatbot.memory.session_search import SessionHit, search
 from chatbot.stores.access import OWNER
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource, KeyValueStore, ObservationStore, Store
-from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
+from chatbot.stores.errors import InvalidValue, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
@@ -62,7 +61,6 @@ class SessionOpening(AsyncResource, Observable):
         """Folder or address of the memory; None if nothing is kept."""
         self.caller = caller or Caller()
         self._settings = settings or {}
-        self._ttl = ttl
         self._embedder = embedder
         self._clock = clock
         self._options = options or SystemOptions()
@@ -78,6 +76,7 @@ class SessionOpening(AsyncResource, Observable):
             erase_quotes=self._erase_quotes,
             tombstones=self.tombstones,
             keyed=self._keyed_order,
+            ttl=ttl,
         )
         self._meanings: dict[int, Meaning] = {}
         self._observations = self._options.observations or ("in_memory" if home is None else "observations")
@@ -128,7 +127,7 @@ class SessionOpening(AsyncResource, Observable):
     async def load_session(
         self, session_id: str, agent_id: str | None = None, *, any_agent: bool = False
     ) -> SessionHandle:
-        """Load a session; reads no other.
+        """Load a session; reads no other, and changes nothing.
 
         Raises `SessionNotFound`, also for a session that is not open to the caller; `SessionExpired`; or, without
         `any_agent`, `WrongAgent` if it belongs to another agent than `agent_id`.
@@ -136,15 +135,8 @@ class SessionOpening(AsyncResource, Observable):
         record = await self._open_record(session_id)
         if not any_agent and record.agent_id != agent_id:
             raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, not to {agent_id!r}")
-        now = self._clock()
-        if record.is_expired(now):
+        if record.is_expired(self._clock()):
             raise SessionExpired(f"session {session_id} expired at {record.expires_at}")
-        if self._ttl is not None:
-            until = now + self._ttl
-            with suppress(ReadOnlyFolder):  # then its last use is not recorded
-                record = await self._catalog.change(
-                    session_id, lambda record: replace(record, expires_at=until).used(now)
-                )
         return self._handle(record, self._stores_of(record))
 
     async def list_sessions(
@@ -307,16 +299,13 @@ class SessionOpening(AsyncResource, Observable):
             created_at=now,
             used_at=now,
             parent=parent,
-            expires_at=self._expiry(),
+            expires_at=self._environment.expiry(),
             namespace=self.caller.namespace,
             principal=self.caller.principal,
             clearance=self.caller.clearance,
             project=self._options.project if self.caller.project is None else self.caller.project,
         )
         return record.renamed(title)
-
-    def _expiry(self) -> datetime | None:
-        return None if self._ttl is None else self._clock() + self._ttl
 
     def _handle(
         self,

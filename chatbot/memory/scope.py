@@ -18,7 +18,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -281,6 +281,12 @@ class Environment(Struct, frozen=True):
     """Purged rows, which an import does not restore."""
     keyed: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
     """Lock that is held while a row under a caller's own key is replaced."""
+    ttl: timedelta | None = None
+    """Time to live of a session after the last addition to it; None: it does not expire."""
+
+    def expiry(self) -> datetime | None:
+        """Return when a session expires that is used now."""
+        return None if self.ttl is None else self.clock() + self.ttl
 
 
 class Scope(Struct, frozen=True):

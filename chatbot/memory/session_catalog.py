@@ -14,6 +14,7 @@ from datetime import datetime
 from types import TracebackType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.stores.access import NO_PROJECT, is_same_project
@@ -136,11 +137,17 @@ class SessionCatalog(Closable):
         with _translated():
             return await asyncio.to_thread(self.sessions.change, session_id, change)
 
-    async def note_used(self, session_id: str, now: datetime) -> None:
-        """Record that a session was used; cheap, and may be lost."""
+    async def note_used(self, session_id: str, now: datetime, until: datetime | None) -> None:
+        """Record that a session was used, and expires then; a failure is no error. Cheap, without an expiry."""
         self.used_last = session_id
         with _translated():
-            await asyncio.to_thread(self.sessions.note_used, session_id, now)
+            if until is None:
+                await asyncio.to_thread(self.sessions.note_used, session_id, now)
+                return
+        try:
+            await self.change(session_id, lambda record: replace(record, expires_at=until).used(now))
+        except (SessionError, StoreError) as error:
+            logger.warning("the use of session %s was not noted: %s", session_id, error)
 
     @in_thread
     def delete(self, record: SessionRecord) -> None:

@@ -41,7 +41,7 @@ class MemorySystem(SessionOpening):
 
     `home` is the identity's memory folder, made when first needed, or its address in a database, such as
     `postgresql://user@host/database#ada`; None keeps everything in memory and writes nothing.
-    `settings` configures stores by name; sessions expire `ttl` after their last use; `embedder` finds rows by meaning,
+    `settings` configures stores by name; sessions expire `ttl` after the last addition to them; `embedder` finds rows by meaning,
     and is closed with the system. A stored session may use a store `module:Class` only if `settings` or an earlier
     `create_session` name it. Use with `async with`; any number of processes may share one `home`.
     """
@@ -126,7 +126,7 @@ class MemorySystem(SessionOpening):
             raise InvalidValue(f"session {record.id} already exists")
         self.caller.check("write")
         clearance = least_clearance(self.caller.clearance, record.clearance)
-        record = replace(record, clearance=clearance, expires_at=self._expiry())
+        record = replace(record, clearance=clearance, expires_at=self._environment.expiry())
         record = replace(record, namespace=self.caller.namespace, principal=self.caller.principal)
         if self.caller.project is not None:
             record = replace(record, project=self.caller.project)

@@ -20,6 +20,7 @@ from chatbot.stores import (
     UnsupportedOperation,
 )
 from chatbot.stores.records import TranscriptEntry
+from chatbot.transfer import export_session
 from tests.clock import Clock
 
 STORES = ["basic_session"]
@@ -107,12 +108,14 @@ async def test_a_fork_begins_alike_and_goes_its_own_way(memory: MemorySystem) ->
     assert (fork.record.parent, fork.record.title, await fork.receipts()) == (session.id, "Branch", [])
 
 
-async def test_sessions_expire_after_their_last_use(memory_home: Path) -> None:
+async def test_sessions_expire_after_the_last_message_however_often_they_are_opened(memory_home: Path) -> None:
     clock = Clock()
     async with MemorySystem(memory_home, ttl=timedelta(days=10), clock=clock) as memory:
         kept, lost = [await memory.create_session(STORES, "chat") for _ in range(2)]
         clock.move(days=9)
-        await memory.load_session(kept.id, "chat")
+        await kept.transcript_append("user", "said in a session that stayed open")
+        await (await memory.load_session(lost.id, "chat")).rename("renamed")
+        await export_session(memory, lost.id)
         clock.move(days=2)
         assert [record.id for record in await memory.list_sessions()] == [kept.id]
         with pytest.raises(SessionExpired):
@@ -219,7 +222,7 @@ async def test_renaming_and_replacing_a_reply_are_uses_of_the_session(memory_hom
         assert (latest.id, latest.used_at) == (second.id, clock.now)
 
 
-async def test_opening_and_renaming_at_once_lose_neither_the_title_nor_the_time_to_live(memory_home: Path) -> None:
+async def test_adding_and_renaming_at_once_lose_neither_the_title_nor_the_time_to_live(memory_home: Path) -> None:
     clock = Clock()
     ttl = timedelta(days=10)
     async with MemorySystem(memory_home, ttl=ttl, clock=clock) as memory:
@@ -227,23 +230,10 @@ async def test_opening_and_renaming_at_once_lose_neither_the_title_nor_the_time_
         for number in range(10):
             clock.move(days=1)
             async with asyncio.TaskGroup() as group:
-                group.create_task(memory.load_session(session.id, "chat"))
+                group.create_task(session.transcript_append("user", "one more"))
                 group.create_task(session.rename(str(number)))
             for record in (await memory.find_session(session.id), (await memory.list_sessions())[0]):
                 assert (record.title, record.expires_at) == (str(number), clock.now + ttl)
-
-
-async def test_a_session_that_an_old_handle_still_writes_to_is_not_erased_as_expired(memory_home: Path) -> None:
-    clock = Clock()
-    async with MemorySystem(memory_home, ttl=timedelta(days=10), clock=clock) as memory:
-        session = await memory.create_session(STORES, "chat")
-        clock.move(days=9)
-        async with MemorySystem(memory_home, ttl=timedelta(days=10), clock=clock) as elsewhere:
-            await elsewhere.load_session(session.id, "chat")
-        await session.transcript_append("user", "from a handle that knows the old time")
-        clock.move(days=5)
-        assert await memory.expire_sessions() == []
-        assert [record.id for record in await memory.list_sessions()] == [session.id]
 
 
 async def test_expiring_in_two_places_at_once_is_no_error(memory_home: Path) -> None:
