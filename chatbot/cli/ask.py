@@ -10,7 +10,7 @@ from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, is_new_session, options_of
-from chatbot.cli.output import TINY, printable, say_json, warn
+from chatbot.cli.output import TINY, printable, read_input, say_json, warn
 from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
@@ -63,23 +63,9 @@ def _show(receipt: Receipt, *, is_written: bool) -> None:
 
 def question(words: list[str]) -> str:
     """Join arguments and standard input; `-` means only standard input."""
-    piped = "" if sys.stdin is None or sys.stdin.isatty() else _read_stdin()
+    piped = "" if sys.stdin.isatty() and "-" not in words else read_input(sys.stdin.read)
     said = " ".join(word for word in words if word != "-")
     return "\n\n".join(part for part in (said, piped.rstrip("\n")) if part)
-
-
-def _read_stdin() -> str:
-    try:
-        text = sys.stdin.read()
-        text.encode()
-    except UnicodeError as error:
-        place = getattr(error, "start", 0)
-        if isinstance(error, UnicodeDecodeError):  # it counts bytes
-            place = len(error.object[:place].decode(errors="replace"))
-        raise InvalidValue(
-            f"standard input is not valid UTF-8 (character {place + 1}): convert it first, e.g. with iconv"
-        ) from error
-    return text
 
 
 class _Printer:

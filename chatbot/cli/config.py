@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import tomllib
@@ -213,7 +212,7 @@ async def _edit(args: argparse.Namespace) -> None:
     path = file_in_force(args.config)
     before = text = current_text(path)
     while True:
-        text = await asyncio.to_thread(edited, text, suffix=".toml")
+        text = await edited(text, suffix=".toml")
         if text.strip() == before.strip():
             say("nothing was changed")
             return

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from chatbot.cli.arguments import run_command
-from chatbot.cli.output import complain, printable
+from chatbot.cli.output import complain, on_interrupt, printable
 from chatbot.errors import (
     BudgetExceeded,
     ChatbotError,
@@ -106,15 +106,28 @@ def end_in_order() -> None:
 
 async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:
     """Return the outcome of `work`; None if Ctrl-C came first, once the work has cleaned up."""
-    task = asyncio.create_task(work)
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    task = asyncio.create_task(_cancelled_by_ctrl_c(work))
+    loop, caller = asyncio.get_running_loop(), asyncio.current_task()
+
+    def stop(*_: object) -> None:
+        task.cancel()
+        loop.call_soon_threadsafe(lambda: None)  # wakes the loop
+
+    with on_interrupt(stop):
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if caller is not None and caller.cancelling():  # by SIGTERM
+                raise
+            return None
+
+
+async def _cancelled_by_ctrl_c(work: Coroutine[Any, Any, T]) -> T:
+    """Run the work; Ctrl-C at a question that it asks cancels it, where the exception would end the loop."""
     try:
-        return await task
-    except asyncio.CancelledError:
-        return None
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        return await work
+    except KeyboardInterrupt:
+        raise asyncio.CancelledError from None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,9 +135,12 @@ def run(args: argparse.Namespace) -> int:
     if not (hooks := logging.getLogger("chatbot.hooks.hooks")).handlers:
         hooks.addHandler(logging.NullHandler())  # the chat shows its messages as notices
     if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_TerminalFormatter())
+        logging.lastResort.setFormatter(TerminalFormatter())
     try:
-        return int(asyncio.run(run_command(args)) or Exit.OK)
+        code = int(asyncio.run(run_command(args)) or Exit.OK)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except asyncio.CancelledError:
@@ -136,9 +152,13 @@ def run(args: argparse.Namespace) -> int:
     except (ChatbotError, StoreError) as error:
         complain(error, as_json=args.json)
         return exit_code(error)
+    except OSError as error:
+        sys.stdout = None  # it may be what failed
+        complain(error, as_json=args.json)
+        return Exit.STORAGE
 
 
-class _TerminalFormatter(logging.Formatter):
+class TerminalFormatter(logging.Formatter):
     """Removes characters that control a terminal from log lines, which may quote names and contents of files."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from platformdirs import user_config_path, user_data_path
 
 from chatbot.cli.config import toml_text, write_atomically
-from chatbot.cli.output import printable, say, say_json, say_table, tell
+from chatbot.cli.output import ask_line, printable, say, say_json, say_table, tell
 from chatbot.cli.setup import problem_of
 from chatbot.config import Config, ModelSettings
 from chatbot.config_layers import FILE_NAME, Settings
@@ -110,7 +110,7 @@ async def _likely_model() -> str:
 def _ask(what: str, default: str, may_ask: bool) -> str:  # noqa: FBT001 - three plain words
     if not may_ask:
         return default
-    return input(f"{what} [{default}]: ").strip() or default
+    return ask_line(f"{what} [{default}]: ") or default
 
 
 def _identities(args: argparse.Namespace, file: Path) -> str:

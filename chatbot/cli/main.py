@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,7 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _as_process(argv: Sequence[str]) -> int:
     """Turn garbage collection off while loading: it takes a fifth of the start."""
     gc.disable()
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # its number would be that of the next file, to which libraries in C would print
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the end
     try:
         return main(argv)
+    except KeyboardInterrupt:  # before there is a loop
+        return 130
     finally:
         gc.freeze()

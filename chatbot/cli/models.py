@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from getpass import getpass
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, say_json, say_table, tell, waiting, warn
+from chatbot.cli.output import ask_unseen, say, say_json, say_table, tell, waiting, warn
 from chatbot.config import Config
 from chatbot.config_layers import Settings
 from chatbot.memory.scope import utc_now
@@ -46,8 +44,7 @@ async def run_keys(args: argparse.Namespace) -> Exit | None:
 
 def read_key(provider: str) -> str:
     """Read a key from standard input, or from the terminal without showing it. Raises `InvalidValue` for none."""
-    text = getpass(f"key of {provider} (not shown): ") if sys.stdin.isatty() else sys.stdin.readline()
-    return parsed_key(text)
+    return parsed_key(ask_unseen(f"key of {provider} (not shown): "))
 
 
 def _remove(args: argparse.Namespace) -> Exit | None:

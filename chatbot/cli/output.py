@@ -15,7 +15,10 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from functools import partial
+from getpass import getpass
 from threading import Timer
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import msgspec
@@ -144,13 +147,42 @@ def is_yes(question: str) -> bool:
 
 def ask_line(question: str) -> str:
     """Ask for a line on standard error; empty at the end of the input. Ctrl-C interrupts."""
-    # The event loop would only note Ctrl-C, and the question would keep waiting.
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    print(question, end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
+    return read_input(sys.stdin.readline).strip()
+
+
+def ask_unseen(question: str) -> str:
+    """Ask for a secret, which the terminal does not show; without a terminal, read a line. Ctrl-C interrupts."""
+    return read_input(partial(getpass, question) if sys.stdin.isatty() else sys.stdin.readline).rstrip("\n")
+
+
+def read_input(read: Callable[[], str]) -> str:
+    """Return what `read` reads from standard input. Raises `InvalidValue` if it is not UTF-8. Ctrl-C interrupts."""
     try:
-        print(question, end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
-        return input().strip()
+        with on_interrupt(signal.default_int_handler):  # the event loop would only note it, and the read would wait
+            text = read()
+        text.encode()
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # noqa: T201 - what follows begins on a line of its own
+        raise
     except EOFError:
         return ""
+    except UnicodeError as error:
+        place = getattr(error, "start", 0)
+        if isinstance(error, UnicodeDecodeError):  # it counts bytes
+            place = len(error.object[:place].decode(errors="replace"))
+        raise InvalidValue(
+            f"standard input is not valid UTF-8 (character {place + 1}): convert it first, e.g. with iconv"
+        ) from error
+    return text
+
+
+@contextmanager
+def on_interrupt(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have Ctrl-C call `handler` meanwhile."""
+    previous = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGINT, previous)
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from getpass import getpass
 from pathlib import Path
 from shutil import rmtree
 from urllib.parse import urlsplit
@@ -20,7 +18,18 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import printable, progress, reporting, say, say_json, say_table, tell, waiting, warn
+from chatbot.cli.output import (
+    ask_unseen,
+    printable,
+    progress,
+    reporting,
+    say,
+    say_json,
+    say_table,
+    tell,
+    waiting,
+    warn,
+)
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
 from chatbot.config_layers import Settings
@@ -189,7 +198,7 @@ async def run_sync(args: argparse.Namespace) -> Exit:
     with reporting(show, as_json=args.json) as reports:
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             for text in places:
-                place = await asyncio.to_thread(_place, text, setup, memory, asks=args.passphrase)
+                place = _place(text, setup, memory, asks=args.passphrase)
                 with progress(f"syncing with {text}", waits=True) as told:
                     reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=told))
     return Exit.FAILED if any(report.aside for report in reports) else Exit.OK
@@ -208,8 +217,7 @@ def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> Sync
 
 
 def _passphrase() -> str:
-    """Ask for a passphrase on the terminal, or read it from standard input."""
-    return getpass("passphrase of the place (not shown): ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    return ask_unseen("passphrase of the place (not shown): ")
 
 
 def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.memory.results import show, show_changed
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import agree, printable, progress, say, say_json, say_marked, say_table, warn
+from chatbot.cli.output import agree, printable, progress, read_input, say, say_json, say_marked, say_table, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.errors import SessionNotFound
 from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
@@ -151,7 +151,7 @@ async def reindex(run: VerbRun) -> None:
 
 def _read_narrative(run: VerbRun, *, is_asked: bool = False) -> None:
     if is_asked or run.args.narrative == "-":
-        run.args.narrative = sys.stdin.read().strip("\n")
+        run.args.narrative = read_input(sys.stdin.read).strip("\n")
 
 
 async def _edited(run: VerbRun, observation_id: str) -> dict[str, str]:
@@ -160,8 +160,8 @@ async def _edited(run: VerbRun, observation_id: str) -> dict[str, str]:
         raise InvalidValue("no change given: name a field, such as --title")
     row = await run.memories.row(observation_id, ask=SENSITIVITIES)
     if row.user_text:
-        return {"narrative": await asyncio.to_thread(edited, row.narrative or row.user_text)}
-    title, _, narrative = (await asyncio.to_thread(edited, f"{row.title}\n{row.narrative}".strip())).partition("\n")
+        return {"narrative": await edited(row.narrative or row.user_text)}
+    title, _, narrative = (await edited(f"{row.title}\n{row.narrative}".strip())).partition("\n")
     return {"title": title, "narrative": narrative.strip()}
 
 
@@ -268,7 +268,11 @@ def _row(fact: dict[str, Any]) -> list[str]:
 def _read(name: str) -> str:
     """Return the text of a file, or of standard input. Raises `InvalidValue` if it is not text, or too long."""
     try:
-        data = sys.stdin.buffer.read(_LONGEST + 1) if name == "-" else _first_bytes(Path(name))
+        if name == "-":
+            data = read_input(partial(sys.stdin.read, _LONGEST + 1)).encode()
+        else:
+            with Path(name).open("rb") as file:
+                data = file.read(_LONGEST + 1)
         if len(data) > _LONGEST:
             raise InvalidValue(f"{name} is longer than {_LONGEST:,} bytes: give it in parts")
         text = data.decode()
@@ -279,8 +283,3 @@ def _read(name: str) -> str:
     if not text.strip():
         raise InvalidValue(f"{name} holds no text")
     return text
-
-
-def _first_bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_LONGEST + 1)

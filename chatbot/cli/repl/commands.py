@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
@@ -175,7 +174,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
             return Next()
         if not named_editor():
             return Next(draft=asked, replaces=True)
-        text = await asyncio.to_thread(edited, asked)
+        text = await edited(asked)
         if not text.strip() or text == asked:
             self._screen.say("nothing was changed", "dim")
             return Next()

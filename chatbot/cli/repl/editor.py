@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import subprocess
 import tempfile
 from pathlib import Path
 
+from chatbot.cli.output import on_interrupt
 from chatbot.stores.errors import InvalidValue
 
 
@@ -20,8 +22,13 @@ def named_editor() -> list[str]:
         raise InvalidValue(f"the editor {text!r} is not a command: set EDITOR to one") from error
 
 
-def edited(text: str, *, suffix: str = ".md") -> str:
+async def edited(text: str, *, suffix: str = ".md") -> str:
     """Return the text after editing, in `vi` if no editor is set. Raises `InvalidValue` if that failed."""
+    with on_interrupt(lambda *_: None):  # Ctrl-C is a key of the editor
+        return await asyncio.to_thread(_edited, text, suffix)
+
+
+def _edited(text: str, suffix: str) -> str:
     editor = named_editor() or ["vi"]
     with tempfile.TemporaryDirectory(prefix="chatbot-") as folder:
         file = Path(folder, f"text{suffix}")

@@ -152,8 +152,6 @@ class CommandLineSlash(Slash):
             await run_command(build_parser(words).parse_args(words))
         except SystemExit:
             return  # the parser has printed an error, or help
-        except KeyboardInterrupt:
-            self._screen.say("")  # the prompt begins on a line of its own
 
     def _flags(self) -> list[str]:
         config = ["--config", str(self._options.config)] if self._options.config else []

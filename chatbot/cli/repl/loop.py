@@ -20,7 +20,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from chatbot.chat.dialogue import ClientRequest, last_exchange
 from chatbot.cli.exits import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
-from chatbot.cli.output import TINY
+from chatbot.cli.output import TINY, on_interrupt
 from chatbot.cli.repl.actions import Consent, PastedTexts, attached
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, Next, SlashCompleter, Typeahead
@@ -103,16 +103,17 @@ class Repl:
     async def loop(self) -> str | None:
         """Read and answer until the user leaves; return the identity to switch to, if any."""
         following = Next()
-        while not (following.leave or following.identity):
-            try:
-                following = await self._step(following)
-            except KeyboardInterrupt:
-                following = Next()
-            except EOFError:
-                return None
-            except (ChatbotError, StoreError) as error:
-                self._screen.say(str(error), "ansired")
-                following = Next()
+        with on_interrupt(lambda *_: None):  # between a prompt and what answers it, Ctrl-C has nothing to stop
+            while not (following.leave or following.identity):
+                try:
+                    following = await self._step(following)
+                except KeyboardInterrupt:
+                    following = Next()
+                except EOFError:
+                    return None
+                except (ChatbotError, StoreError) as error:
+                    self._screen.say(str(error), "ansired")
+                    following = Next()
         return following.identity
 
     async def say_goodbye(self) -> None:
@@ -132,14 +133,17 @@ class Repl:
             return Next()
         if text.startswith("/") and following.say is None:
             if self._commands.is_meant(text):
-                return await self._commands.run(text.strip())
+                done = await until_interrupted(self._commands.run(text.strip()))
+                if done is None:
+                    self._screen.say("stopped", "ansiyellow")
+                return done or Next()
             text = text[1:] if _ESCAPED.match(text) else text
+        files: Sequence[Upload] = ()
+        if following.say is None:
+            text, files = await asyncio.to_thread(attached, text, self._pasted)
         if following.replaces:
             await self._commands.chat.take_back(to_ask_again=True)
-        if following.say is None:
-            await self._answer(*await asyncio.to_thread(attached, text, self._pasted))
-        else:
-            await self._answer(text, again=following.again)
+        await self._answer(text, files, again=following.again)
         return Next()
 
     async def _read(self, draft: str) -> str:
@@ -150,7 +154,7 @@ class Repl:
         self._typeahead.release(self._prompt.input)
         return await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
 
-    async def _answer(self, text: str, files: Sequence[Upload] = (), *, again: bool = False) -> None:
+    async def _answer(self, text: str, files: Sequence[Upload], *, again: bool) -> None:
         client, begun = ClientRequest(again=again), utc_now()
         with self._screen.reply() as reply:
             self._consent.reply = reply
