@@ -28,7 +28,7 @@ from platformdirs import user_cache_path
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, examine_reservations, parse_call
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import printable, tell, waiting
+from chatbot.cli.output import tell, waiting
 from chatbot.config import TelemetrySettings
 from chatbot.config_layers import FILE_VARIABLE, Settings, find_file
 from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityError, ModelError
@@ -417,14 +417,14 @@ def _mending(error: ChatbotError, options: Options) -> str:
 
 
 def _lines(finding: Finding) -> str:
-    message = printable(finding.message).replace("\n", " ")  # a name of a file must not seem to be a finding
+    message = finding.message.replace("\n", " ")  # a name of a file must not seem to be a finding
     line = f"{_SIGNS[finding.state]} {finding.subject:14} {message}"
     indent = " " * 17
     if sys.stdout.isatty():
         indent = " " * 4  # leaves more room for a path
         columns = shutil.get_terminal_size().columns
         line = textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return f"{line}\n{indent}→ {printable(finding.command)}" if finding.command else line
+    return f"{line}\n{indent}→ {finding.command}" if finding.command else line
 
 
 _SUBJECT = "telemetry"

@@ -140,7 +140,6 @@ def run(args: argparse.Namespace) -> int:
         code = int(asyncio.run(run_command(args)) or Exit.OK)
         if sys.stdout is not None:
             sys.stdout.flush()
-        return code
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except asyncio.CancelledError:
@@ -156,10 +155,13 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout = None  # it may be what failed
         complain(error, as_json=args.json)
         return Exit.STORAGE
+    else:
+        return code
 
 
 class TerminalFormatter(logging.Formatter):
     """Removes characters that control a terminal from log lines, which may quote names and contents of files."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Override `Formatter`."""
         return printable(super().format(record))

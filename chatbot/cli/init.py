@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from platformdirs import user_config_path, user_data_path
 
 from chatbot.cli.config import toml_text, write_atomically
-from chatbot.cli.output import ask_line, printable, say, say_json, say_table, tell
+from chatbot.cli.output import ask_line, say, say_json, say_table, tell
 from chatbot.cli.setup import problem_of
 from chatbot.config import Config, ModelSettings
 from chatbot.config_layers import FILE_NAME, Settings
@@ -93,7 +93,7 @@ async def _tell(
     for path in files:
         say(f"wrote {path}" if path in wrote else f"already exists, unchanged: {path}")
     if model and model != outline.model.name:
-        say(f"the model is still {outline.model.name}: set [model] name = {printable(model)} in {file} to change it")
+        say(f"the model is still {outline.model.name}: set [model] name = {model} in {file} to change it")
     if problem:
         say(f"{outline.model.name} cannot be used yet: {problem}")
     say(f"now run: {command}")
@@ -137,7 +137,7 @@ async def run_personas(args: argparse.Namespace) -> None:
         raise ConfigError(f"no persona is called {args.name!r}{did_you_mean(args.name, known)}")
     persona = known[args.name]
     if args.action == "show":
-        tell(args, asdict(persona), printable(persona.text))
+        tell(args, asdict(persona), persona.text)
         return
     setup = Setup.resolve(Options(config=args.config, identity=args.identity))
     file = set_persona(setup.identity, persona.text)

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from chatbot.cli.arguments import build_parser, with_question
 
@@ -31,7 +32,7 @@ def _as_process(argv: Sequence[str]) -> int:
     gc.disable()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # its number would be that of the next file, to which libraries in C would print
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the end
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - until the end
     try:
         return main(argv)
     except KeyboardInterrupt:  # before there is a loop

@@ -43,6 +43,11 @@ _SHORTEST_SESSION_ID = 18
 
 def say(text: str) -> None:
     """Print a line for the user, or for the next program in the pipe."""
+    say_as_it_is(printable(text))
+
+
+def say_as_it_is(text: str) -> None:
+    """Print a line unchanged."""
     print(text)  # noqa: T201 - the one place that prints
 
 
@@ -99,7 +104,8 @@ def printable(text: str) -> str:
 
     Spaces of every width stay, and so do the joiners that emoji and some scripts are written with.
     """
-    return text.translate(dict.fromkeys(map(ord, _steering(text)), "�"))
+    odd = _steering(text)
+    return text.translate(dict.fromkeys(map(ord, odd), "�")) if odd else text
 
 
 def _as_json(value: Any, indent: int | None = None) -> str:
@@ -109,10 +115,17 @@ def _as_json(value: Any, indent: int | None = None) -> str:
 
 
 def _steering(text: str) -> set[str]:
-    harmless = "\n\t\u200c\u200d"
-    return {
-        char for char in set(text) if not (char.isprintable() or char in harmless or unicodedata.category(char) == "Zs")
-    }
+    return {char for char in set(text) if not (char.isprintable() or char in _HARMLESS or _is_shown(char))}
+
+
+_HARMLESS = "\n\t\u200c\u200d"
+_NEW = range(0x10000, 0xE0000)
+"""Planes of letters and emoji; terminals know more of them than a Python that is older."""
+
+
+def _is_shown(char: str) -> bool:
+    kind = unicodedata.category(char)
+    return kind == "Zs" or (kind == "Cn" and ord(char) in _NEW)
 
 
 def _escape(char: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from chatbot.cli.exits import end_in_order
+from chatbot.cli.exits import TerminalFormatter, end_in_order
 from chatbot.cli.output import say, warn
 from chatbot.errors import ConfigError
 from chatbot.options import Options, Setup
@@ -33,7 +33,9 @@ async def run(args: argparse.Namespace) -> None:
     except ModuleNotFoundError as error:
         raise ConfigError("chatbot serve needs the extra `web`: pip install 'chatbot-runtime[web]'") from error
 
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(TerminalFormatter("%(levelname)s %(name)s: %(message)s"))
     options = Options(
         config=args.config,
         identity=args.identity,
@@ -45,7 +47,12 @@ async def run(args: argparse.Namespace) -> None:
         namespace=args.namespace,
     )
     async with Identities(options) as identities:
-        await serve(identities, ready=lambda address: say(f"{address} (Ctrl-C stops)"))
+        await serve(identities, ready=_tell_ready)
+
+
+def _tell_ready(address: str) -> None:
+    say(f"{address} (Ctrl-C stops)")
+    sys.stdout.flush()  # also to a pipe or a file: the server goes on
 
 
 HOST, PORT = "127.0.0.1", 8808

@@ -20,7 +20,6 @@ from msgspec import structs
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import (
     ask_unseen,
-    printable,
     progress,
     reporting,
     say,
@@ -73,7 +72,7 @@ async def _copy(args: argparse.Namespace) -> Exit:
 def _warned(left_out: Sequence[str]) -> Exit:
     """Warn of what could not be read, and return the exit code."""
     for each in left_out:
-        warn(f"left out, because it cannot be read: {printable(each)}; see `chatbot doctor`")
+        warn(f"left out, because it cannot be read: {each}; see `chatbot doctor`")
     return Exit.FAILED if left_out else Exit.OK
 
 
@@ -153,7 +152,7 @@ async def run_restore(args: argparse.Namespace) -> Exit:
         with _made(args.config, name, found.settings) as setup:
             done = await restore(file, str(path), setup.home, told)
     value = {"identity": name, "made_at": found.made_at, **asdict(done)}
-    tell(args, value, f"restored {name} as of {printable(found.made_at)}: {_counted(done)}, digest {done.digest}")
+    tell(args, value, f"restored {name} as of {found.made_at}: {_counted(done)}, digest {done.digest}")
     return _warned(done.left_out)
 
 
@@ -229,6 +228,6 @@ def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:
     for session in report.forks:
         say(f"a session was continued on both sides: its other part is {session}")
     for each in report.aside:
-        warn(f"set aside {printable(each.file)}: {printable(each.why)}")
+        warn(f"set aside {each.file}: {each.why}")
     if not any([*report.taken.values(), *report.given.values()]):
         say(f"{report.place}: nothing new")

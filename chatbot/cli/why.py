@@ -11,7 +11,7 @@ from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text, merg
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.cli.options import chosen_session, options_of
-from chatbot.cli.output import printable, say, say_json, say_marked, say_table
+from chatbot.cli.output import say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
@@ -100,7 +100,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     calls = how_many(bill.calls, "model call") if bill.calls else "no billed model call"
     say(f"{calls} · {_cost(bill)} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
-        say(f"notice: {printable(notice)}")
+        say(f"notice: {notice}")
 
 
 def _read_of(attachment: dict[str, Any]) -> str:
@@ -125,7 +125,7 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
             if looked_at
             else [""] * 4
         )
-        rows.append((*figures, outcome, " ".join(printable(told).split())))
+        rows.append((*figures, outcome, " ".join(told.split())))
     return rows
 
 
@@ -165,7 +165,7 @@ def _show(bundle: PromptBundle) -> None:
     for message in bundle.messages:
         said = message.content or ", ".join(f"{call.name}({call.arguments})" for call in message.tool_calls)
         say(f"--- {message.role}")
-        say(printable(said))
+        say(said)
     say("---")
     say(f"{_parts_of({**bundle.parts, 'reply': bundle.reply_tokens})} of a window of {bundle.context_window:,}")
     if bundle.dropped:

@@ -18,7 +18,7 @@ from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.memory.results import show, show_changed
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import agree, printable, progress, read_input, say, say_json, say_marked, say_table, warn
+from chatbot.cli.output import agree, progress, read_input, say, say_json, say_marked, say_table, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.errors import SessionNotFound
 from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
@@ -134,7 +134,7 @@ async def forget_profile(run: VerbRun) -> None:
     """Forget a key of the profile, and print the command that restores it."""
     given = await given_of(run, OPERATIONS["forget_profile"].at("cli").values(), SENSITIVITIES)
     ids = await run.memories.profile_forget(given["key"])
-    run.tell({"forgotten": ids}, f"forgotten {printable(given['key'])}; undo: memory restore {' '.join(ids)}")
+    run.tell({"forgotten": ids}, f"forgotten {given['key']}; undo: memory restore {' '.join(ids)}")
 
 
 async def reindex(run: VerbRun) -> None:

@@ -20,7 +20,6 @@ from chatbot.cli.output import (
     SESSION_HEAD,
     Columns,
     age,
-    printable,
     say,
     say_columns,
     say_hit,
@@ -173,7 +172,7 @@ def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
 
 def _say_each(rows: Sequence[Any]) -> None:
     for row in rows:
-        say(printable(str(as_json(row))))
+        say(str(as_json(row)))
 
 
 def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for each type
@@ -182,17 +181,17 @@ def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for ea
             return _BECAME[item.outcome].format(item.id)
         case Task():
             details = f" – {item.details()}" if item.details() else ""
-            return printable(f"{_DONE.get(operation.name, 'changed')}: {item.title} ({item.id}){details}")
+            return f"{_DONE.get(operation.name, 'changed')}: {item.title} ({item.id}){details}"
         case Triple():
-            return printable(f"stated: {item.subject} · {item.predicate} · {item.object} ({item.id})")
+            return f"stated: {item.subject} · {item.predicate} · {item.object} ({item.id})"
         case SessionRecord():
-            return printable(_SESSION_LINES[operation.name](item))
+            return _SESSION_LINES[operation.name](item)
         case ProjectContent():
             return f"moved {how_many(item.sessions, 'session')} and {how_many(item.memories, 'memory')}"
         case Alias():
-            return printable(f"{item.name} is also known as {item.alias} (fact {item.id})")
+            return f"{item.name} is also known as {item.alias} (fact {item.id})"
         case _:
-            return printable(str(as_json(item)))
+            return str(as_json(item))
 
 
 def _say_people(found: Sequence[Person]) -> None:
@@ -249,9 +248,9 @@ def _say_found(hits: Sequence[SessionHit]) -> None:
 def _say_entries(read: Entries) -> None:
     """Print the entries, each with its number."""
     marked = f" · {read.session.sensitivity}" if read.session.sensitivity != "public" else ""
-    say(f"# {printable(read.session.title) or 'untitled'}\n{read.session.id}{marked}")
+    say(f"# {read.session.title or 'untitled'}\n{read.session.id}{marked}")
     for number, entry in enumerate(read.rows, read.first):
-        say(f"\n### {number} {entry.role} — {format_time(entry.at)}\n\n{printable(entry.content)}")
+        say(f"\n### {number} {entry.role} — {format_time(entry.at)}\n\n{entry.content}")
 
 
 def _entries_json(read: Entries) -> list[dict[str, Any]]:
@@ -278,10 +277,10 @@ def _say_profile(known: Profile) -> None:
     else:
         say("No profile yet: chatbot memory profile set KEY VALUE")
     for row in known.proposals:
-        say(printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
+        say(f"{row.title} (memory profile accept {row.id}, or reject)")
     answered = [answer for answer in known.standing if answer.rows]
     for answer in answered:
-        say(printable(f"\n{answer.sentence}".rstrip()))
+        say(f"\n{answer.sentence}".rstrip())
         said: Columns[Observation] = {
             "said": lambda row: f"{row.created_at:%Y-%m-%d}",
             "id": shortener(answer.rows),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from textwrap import shorten
 
-from chatbot.cli.output import age, printable, say, say_marked, say_table, short_ids
+from chatbot.cli.output import age, say, say_marked, say_table, short_ids
 from chatbot.memory.reading import Hit
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Version, status_now
@@ -90,7 +90,7 @@ def say_in_full(row: Observation) -> None:
     parts = [f"# {row.headline}", row.subtitle, row.narrative, "\n".join(f"- {fact}" for fact in row.facts)]
     parts += [f"{who}: {text}" for who, text in (("user", row.user_text), ("assistant", row.assistant_text)) if text]
     parts.append("\n".join(f"{name + ':':<13} {value}" for name, value in _about(row) if value))
-    say("\n\n".join(printable(part) for part in parts if part))
+    say("\n\n".join(filter(None, parts)))
 
 
 def _strength(row: Observation) -> str:

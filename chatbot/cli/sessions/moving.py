@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import printable, progress, reporting, say, say_json, warn
+from chatbot.cli.output import progress, reporting, say, say_as_it_is, say_json, warn
 from chatbot.cli.verbs import chosen
 from chatbot.hooks.capture import exchange_gate
 from chatbot.memory import MemorySystem, SessionRecord
@@ -84,7 +84,7 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
         say_json([json.loads(line) for line in render_session(exported, "jsonl").split("\n") if line])
         return
     text = render_session(exported, form)
-    say(printable(text) if sys.stdout.isatty() else text.removesuffix("\n"))
+    _say_export(text)
 
 
 async def _write(
@@ -160,6 +160,11 @@ def _name(record: SessionRecord, suffix: str) -> str:
     return f"{record.used_at:%Y-%m-%d}-{title or 'untitled'}-{record.id[-6:]}{suffix}"
 
 
+def _say_export(text: str) -> None:
+    """Print an export, unchanged in a pipe."""
+    (say if sys.stdout.isatty() else say_as_it_is)(text.removesuffix("\n"))
+
+
 def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
     if args.json:
         say_json(
@@ -172,7 +177,7 @@ def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, ar
         )
         return
     for record in records if args.dry_run else ():
-        say(f"would be exported {record.id} {printable(record.title)}".rstrip())
+        say(f"would be exported {record.id} {record.title}".rstrip())
     for path in paths:
         say(f"wrote {path}")
 
@@ -198,9 +203,9 @@ def _say_report(report: ImportReport) -> None:
         say(f"  {report.already:,} already existed")
     for kinds, what in ((report.left_out, "left out of conversations"), (report.redacted, "secrets removed")):
         if kinds:
-            say(f"  {what}: " + ", ".join(f"{printable(kind)} ({count:,})" for kind, count in kinds.items()))
+            say(f"  {what}: " + ", ".join(f"{kind} ({count:,})" for kind, count in kinds.items()))
     for each in report.skipped[:_SHOWN]:
-        say(f"  skipped {printable(each.what)}: {printable(each.why)}")
+        say(f"  skipped {each.what}: {each.why}")
     if len(report.skipped) > _SHOWN:
         say(f"  and {len(report.skipped) - _SHOWN:,} more: list all with --json")
 
@@ -215,7 +220,7 @@ async def export_memory(run: VerbRun) -> None:
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
     if not path and not args.dry_run:
         text = render_memories(remembered, form)
-        say((printable(text) if sys.stdout.isatty() else text).removesuffix("\n"))
+        _say_export(text)
         return
     if path and not args.dry_run:
         with new_file(path, force=args.force) as file:
