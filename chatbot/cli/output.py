@@ -64,6 +64,15 @@ def tell(args: argparse.Namespace, value: Any, text: str) -> None:
         say(text)
 
 
+def tell_each(args: argparse.Namespace, values: Sequence[T], show: Callable[[T], None]) -> None:
+    """Print results: with `--json` as one list, else one after the other."""
+    if args.json:
+        say_json(values)
+    else:
+        for value in values:
+            show(value)
+
+
 def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
     """Print a table. On a terminal the last column is shortened to fit; in a pipe no cell is cut.
 
@@ -220,17 +229,16 @@ def terminal_without(modes: int) -> Iterator[int | None]:
 
 
 @contextmanager
-def reporting(show: Callable[[T], None], *, as_json: bool) -> Iterator[list[T]]:
-    """Yield a list for reports, and print it at the end: a failure does not hide what was done before."""
-    reports: list[T] = []
+def reporting(show: Callable[[Sequence[T]], None]) -> Iterator[list[T]]:
+    """Yield a list for what is done, and show it at the end: a failure does not hide what was done before."""
+    done: list[T] = []
     try:
-        yield reports
-    finally:
-        if not as_json:
-            for report in reports:
-                show(report)
-        elif reports:
-            say_json(reports)
+        yield done
+    except BaseException:
+        if done:
+            show(done)
+        raise
+    show(done)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from chatbot.cli.output import (
     say_json,
     say_table,
     tell,
+    tell_each,
     waiting,
     warn,
 )
@@ -194,7 +195,7 @@ async def run_sync(args: argparse.Namespace) -> Exit:
     def show(report: SyncReport) -> None:
         _show_sync(report, is_sealed=args.passphrase)
 
-    with reporting(show, as_json=args.json) as reports:
+    with reporting(lambda reports: tell_each(args, reports, show)) as reports:
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             for text in places:
                 place = _place(text, setup, memory, asks=args.passphrase)

@@ -289,7 +289,7 @@ def test_stored_text_cannot_steer_the_terminal() -> None:
 def test_only_what_is_harmless_is_printable() -> None:
     harmless = "a\u00a0b\u3000c 漢字 👨\u200d👩\u200d👧 🫨🫩 é\n\t"
     assert printable(harmless) == harmless
-    for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x1B, 0x9B, 0x7F, 0xE0041, 0xE0FFF, 0xFEFF):
+    for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x1B, 0x9B, 0x7F, 0xE0041, 0xFEFF):
         assert printable(chr(code)) == "�"
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 
 from chatbot import operations
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import SESSION_HEAD, agree, say, say_json, say_table, session_rows, warn
+from chatbot.cli.output import SESSION_HEAD, agree, reporting, say, say_json, say_table, session_rows, warn
 from chatbot.cli.verbs import chosen
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionRecord
 from chatbot.memory.erasure import Erasure
+from chatbot.memory.projects import ProjectContent
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 
@@ -27,9 +29,21 @@ async def archive(run: VerbRun) -> None:
     what = "restore" if args.undo else "archive"
     if len(records) > 1:
         _agree(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")
-    for record in () if args.dry_run else records:
-        await memory.archive_session(record.id, undo=args.undo)
-    _tell("restored" if args.undo else "archived", records, args)
+    with reporting(lambda done: _tell("restored" if args.undo else "archived", done, args)) as done:
+        for record in records:
+            with _unless_deleted(record):
+                if not args.dry_run:
+                    await memory.archive_session(record.id, undo=args.undo)
+                done.append(record)
+
+
+@contextmanager
+def _unless_deleted(record: SessionRecord) -> Iterator[None]:
+    """Report that another process deleted the session meanwhile; the work goes on with the next."""
+    try:
+        yield
+    except SessionNotFound:
+        warn(f"{record.id} was deleted meanwhile")
 
 
 async def prune(run: VerbRun) -> None:
@@ -37,7 +51,8 @@ async def prune(run: VerbRun) -> None:
     memory, args = run.system, run.args
     expired = await memory.expired_sessions()
     if not args.dry_run:
-        await memory.expire_sessions(keep_memory=run.setup.config.sessions.ttl_keeps_memory)
+        gone = set(await memory.expire_sessions(keep_memory=run.setup.config.sessions.ttl_keeps_memory))
+        expired = [record for record in expired if record.id in gone]
     _tell("deleted", expired, args)
 
 
@@ -45,13 +60,17 @@ async def erase_project(run: VerbRun) -> None:
     """Delete all of a project permanently, once confirmed."""
     args, name = run.args, run.args.project
     going = await operations.erase_project(run.context, name, dry_run=True)
-    told = f"{how_many(going.sessions, 'session')} and {how_many(going.memories, 'memory')} of {name}"
     if not (args.yes or args.dry_run):
+        told = _content(going, name)
         agree(f"deleting {told}", f"delete {told} permanently?", "nothing was deleted")
     if not args.dry_run:
         going = await operations.erase_project(run.context, name)
     done = "would be deleted permanently" if args.dry_run else "deleted permanently"
-    run.tell({"project": name, "dry_run": args.dry_run, **asdict(going)}, f"{done}: {told}")
+    run.tell({"project": name, "dry_run": args.dry_run, **asdict(going)}, f"{done}: {_content(going, name)}")
+
+
+def _content(content: ProjectContent, name: str) -> str:
+    return f"{how_many(content.sessions, 'session')} and {how_many(content.memories, 'memory')} of {name}"
 
 
 async def delete(run: VerbRun) -> None:
@@ -65,25 +84,23 @@ async def delete(run: VerbRun) -> None:
         if is_asked and sys.stdin.isatty():
             _warn_of(going, keep_memory=keep_memory)
         _agree(records, args, "deleting", "delete permanently?")
-    gone, erased = [], going if args.dry_run else []
-    for record in records:
-        try:
-            if not args.dry_run:
-                erased.append(await memory.delete_session(record.id, keep_memory=keep_memory))
-            gone.append(record)
-        except SessionNotFound:
-            warn(f"{record.id} was deleted meanwhile")
-    memories, facts, forks = _counted(erased, keep_memory=keep_memory)
-    more = {"memories": memories, "facts": facts, "keep_memory": keep_memory, "forks": forks}
-    _tell("deleted", gone, args, **more)
-    if gone and not args.json:
-        _tell_memory(memories, facts, forks, args, keep_memory=keep_memory)
+    erased = going if args.dry_run else []
+    with reporting(lambda gone: _tell_deleted(gone, erased, args, keep_memory=keep_memory)) as gone:
+        for record in records:
+            with _unless_deleted(record):
+                if not args.dry_run:
+                    erased.append(await memory.delete_session(record.id, keep_memory=keep_memory))
+                gone.append(record)
 
 
-def _tell_memory(
-    memories: int, facts: int, forks: Sequence[str], args: argparse.Namespace, *, keep_memory: bool
+def _tell_deleted(
+    gone: Sequence[SessionRecord], erased: Sequence[Erasure], args: argparse.Namespace, *, keep_memory: bool
 ) -> None:
-    """Report what happened to the memories of the sessions, and what remains elsewhere."""
+    """Report the deleted sessions, what happened to their memories, and what remains elsewhere."""
+    memories, facts, forks = _counted(erased, keep_memory=keep_memory)
+    _tell("deleted", gone, args, memories=memories, facts=facts, keep_memory=keep_memory, forks=forks)
+    if args.json or not gone:
+        return
     would = "would be " if args.dry_run else ""
     if keep_memory:
         say(f"their memories {'would be kept' if args.dry_run else 'are kept'}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import progress, reporting, say, say_as_it_is, say_json, warn
+from chatbot.cli.output import progress, reporting, say, say_as_it_is, say_json, tell_each, warn
 from chatbot.cli.verbs import chosen
 from chatbot.hooks.capture import exchange_gate
 from chatbot.memory import MemorySystem, SessionRecord
@@ -51,13 +51,14 @@ async def export(run: VerbRun) -> None:
     elif form == "jsonl" and args.output.suffix.lower() in _FORMS and not args.output.is_dir():
         _tell(records, [await _bundle(memory, records, args)], form, args)
     else:
-        _tell(records, await _write(memory, records, form, args), form, args)
+        with reporting(lambda paths: _tell(records, paths, form, args)) as written:
+            await _write(memory, records, form, args, written)
 
 
 async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
     setup, args, beside = run.setup, run.args, run.setup.settings.plugins_beside
-    with reporting(_say_report, as_json=args.json) as reports:
+    with reporting(lambda reports: tell_each(args, reports, _say_report)) as reports:
         for path in args.paths:
             with progress(f"importing {path.name}") as told:
                 importer = Importer(
@@ -88,17 +89,15 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
 
 
 async def _write(
-    memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace
-) -> list[Path]:
+    memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace, written: list[Path]
+) -> None:
     """Write a file for each session: the named file, or files in the named folder."""
-    written = []
     for record, path in zip(records, _targets(records, args.output.expanduser(), SUFFIXES[form]), strict=True):
         exported = await export_session(memory, record.id, memories=args.memories)
         _warn_redacted(exported.redacted)
         with new_file(path, force=args.force) as file:
             file.write(render_session(exported, form).encode())
         written.append(path)
-    return written
 
 
 async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> Path:
