@@ -281,9 +281,10 @@ def waiting(title: str) -> Iterator[None]:
 def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
     from rich import console, progress
 
-    words, times = progress.TextColumn("{task.description}"), progress.TimeElapsedColumn()
+    words, times = progress.TextColumn("{task.description}", markup=False), progress.TimeElapsedColumn()
     columns = (words, progress.BarColumn(), progress.TaskProgressColumn(), times)
-    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bar:
+    error, is_below = console.Console(stderr=True), sys.stdout.isatty()  # what is printed goes above the bar
+    with progress.Progress(*columns, console=error, transient=True, redirect_stdout=is_below) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
