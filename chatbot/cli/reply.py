@@ -27,7 +27,7 @@ from chatbot.chat.prompt import PromptBundle
 from chatbot.cli.output import printable, terminal_without
 from chatbot.messages import TextDelta
 
-_FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
+_FENCE_OR_BLANK = re.compile(r"^ {0,3}(?:```|~~~)|\n\n+", re.MULTILINE)
 _FRAMES_A_SECOND = 12
 _CUTTING = re.compile(r"rxvt|linux")
 _LONG_S = 3
@@ -42,15 +42,16 @@ class LiveReply:
         self._markdown = markdown
         self._stream = stream
         self._pending = ""
-        self._live = Live(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
-        self._live._live_render = _Drawn(console)  # noqa: SLF001 - rich has no public way to get its height
         self._echo = ExitStack()
         self._status = _Status()
         self._running: list[str] = []
+        self._live = Live(
+            console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND, get_renderable=self._picture
+        )
+        self._live._live_render = _Drawn(console)  # noqa: SLF001 - rich has no public way to get its height
 
     def __enter__(self) -> Self:
         self._begin()
-        self._draw()
         return self
 
     def __exit__(
@@ -79,7 +80,6 @@ class LiveReply:
             self._tell_running()
         elif isinstance(event, Notice):
             self._console.print(Text(printable(event.text), style="yellow"))
-        self._draw()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -90,7 +90,6 @@ class LiveReply:
             yield
         finally:
             self._begin()
-            self._draw()
 
     def _begin(self) -> None:
         if self._console.is_terminal:  # echoed characters, ^C too, would move the drawing, and keys wait as typed
@@ -115,9 +114,10 @@ class LiveReply:
         self._print(self._pending)
         self._pending = ""
 
-    def _draw(self) -> None:
+    def _picture(self) -> RenderableType:
+        """Return the picture of one frame."""
         shown = self._pending if self._stream else ""
-        self._live.update(Group(self._render(shown), self._status) if shown else self._status)
+        return Group(self._render(shown), self._status) if shown else self._status
 
     def _print(self, text: str) -> None:
         if text.strip():
@@ -203,11 +203,13 @@ class _Block:
 
 def complete_blocks(text: str) -> int:
     """Return the length of the complete Markdown blocks: up to the last blank line outside a code fence."""
-    end = len(text)
-    while (end := text.rfind("\n\n", 0, end)) > 0:
-        if len(_FENCE.findall(text, 0, end + 1)) % 2 == 0:
-            return end + 2
-    return 0
+    end, in_code = 0, False
+    for found in _FENCE_OR_BLANK.finditer(text):
+        if not found[0].startswith("\n"):
+            in_code = not in_code
+        elif not in_code:
+            end = found.end()
+    return end
 
 
 _COLOURS = {
