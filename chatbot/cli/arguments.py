@@ -30,18 +30,18 @@ exit codes: 0 success, 1 failure, 2 usage, 3 configuration, 4 not found,
 """
 
 
-def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
+def build_parser(argv: Sequence[str] | None = None) -> Parser:
     """Build the grammar; `command` is None for the chat itself.
 
     With `argv`, only the command and the action that it names are built: building them all takes time. If it names none
     that exist, all are built: the error names the nearest.
     """
-    first = _first_word(argv or ())
+    first = first_word(argv or ())
     words = None if argv is None else argv[first:]
     is_help = argv is not None and not {"-h", "--help"}.isdisjoint(argv[:first])
     if words and words[0] not in COMMANDS:
         words = None
-    parser: argparse.ArgumentParser = Parser(
+    parser = Parser(
         prog="chatbot",
         description="A chat bot that remembers, keeps its memory in plain files,\nand runs on any model.",
         epilog=_EXAMPLES,
@@ -64,14 +64,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-def with_question(argv: Sequence[str]) -> list[str]:
-    """Return the command line with `ask` before a question: `chatbot "what is a monad?"` asks it."""
-    first = _first_word(argv)
-    is_question = first < len(argv) and argv[first] not in COMMANDS and " " in argv[first].strip()
-    return [*argv[:first], *(["ask"] if is_question else []), *argv[first:]]
-
-
-def _first_word(argv: Sequence[str]) -> int:
+def first_word(argv: Sequence[str]) -> int:
     """Return the place of the first word that is no option and no value of one; the end if there is none."""
     words = (at for at, each in enumerate(argv) if not (each.startswith("-") or (at and argv[at - 1] in _WITH_VALUE)))
     return next(words, len(argv))
@@ -80,7 +73,7 @@ def _first_word(argv: Sequence[str]) -> int:
 def _action_in(words: Sequence[str] | None) -> str | None:
     """Return the action behind the first word; None if there is none, or options before it may have other values."""
     behind = (words or ())[1:]
-    first = _first_word(behind)
+    first = first_word(behind)
     is_plain = all(each in _WITH_VALUE or not each.startswith("-") for each in behind[:first])
     return behind[first] if is_plain and first < len(behind) else None
 
@@ -98,8 +91,6 @@ _WITH_VALUE = frozenset(
 """Options before the command whose value is the next word."""
 _RIGHTS = "read,chat,write"
 _CLEARANCES = ("full", "inner", "familiar", "public")
-_PICK = ""
-"""Value of `-r` without an argument: the user picks."""
 _OURS = argparse.SUPPRESS
 """Default of an option that is also accepted before the command."""
 
@@ -115,7 +106,7 @@ def _conversation(parser: argparse.ArgumentParser) -> None:
     _project(group, "work in this project; - for no project")
     which = group.add_mutually_exclusive_group()
     flag(which, "-c", "--continue", "continue the last session", dest="continue_last", default=_OURS)
-    option(which, "-r", "--resume", "ID|TITLE", "resume a session", nargs="?", const=_PICK, default=_OURS)
+    option(which, "-r", "--resume", "ID|TITLE", "resume a session", nargs="?", const="", default=_OURS)
     flag(which, "--new", "start a new session", default=_OURS)
     option(which, "--fork", "ID|TITLE", "start from a copy of a session", default=_OURS)
 
@@ -154,10 +145,8 @@ def _maintain(parser: argparse.ArgumentParser) -> None:
     option(parser, "--summarize-old", "DAYS", "also summarize older sessions (30)", type=days, nargs="?", const=30.0)
 
 
-def _actions(
-    parser: argparse.ArgumentParser, *, required: bool = True, dest: str = "action"
-) -> argparse._SubParsersAction[argparse.ArgumentParser]:
-    return parser.add_subparsers(title="actions", metavar="ACTION", dest=dest, required=required)
+def _actions(parser: argparse.ArgumentParser, *, required: bool = True) -> Any:
+    return parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=required)
 
 
 def _models(parser: argparse.ArgumentParser) -> None:
@@ -297,8 +286,8 @@ def _usage(parser: argparse.ArgumentParser) -> None:
 
 
 def _config(parser: argparse.ArgumentParser) -> None:
-    actions = _actions(parser, required=False, dest="what")
-    parser.set_defaults(what="show", key="", dry_run=False)
+    actions = _actions(parser, required=False)
+    parser.set_defaults(action="show")
     add_action(actions, "show", "show the settings in force; keys are masked", "config show --json")
     add_action(actions, "path", "show which files are in force", "config path")
     examples = (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 
 from chatbot.cli.arguments import build_parser
+from chatbot.cli.grammar import every_action
 from chatbot.cli.output import tell
 
 _FILES = {"FILE", "PATH"}
@@ -20,28 +20,16 @@ async def run(args: argparse.Namespace) -> None:
 
 def actions_of(command: str) -> list[tuple[str, str]]:
     """Return the actions of a command, each with its help."""
-    parser = build_parser([command])
-    [commands] = [each for each in parser._actions if isinstance(each, _SUBPARSERS)]  # noqa: SLF001
-    [actions] = [each for each in commands.choices[command]._actions if isinstance(each, _SUBPARSERS)]  # noqa: SLF001
+    parser = build_parser([command]).actions[command]
+    [actions] = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]  # noqa: SLF001
     return [(each.dest, each.help or "") for each in actions._choices_actions]  # noqa: SLF001 - argparse has no other way
-
-
-_SUBPARSERS = argparse._SubParsersAction  # noqa: SLF001 - the same
 
 
 def _script(shell: str) -> str:
     import shtab
 
     parser = build_parser()
-    for action in _every_action(parser):
+    for action in every_action(parser):
         if action.metavar in _FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     return str(shtab.complete(parser, shell)).rstrip("\n")
-
-
-def _every_action(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    for action in parser._actions:  # noqa: SLF001 - the same
-        yield action
-        if isinstance(action, _SUBPARSERS):
-            for child in action.choices.values():
-                yield from _every_action(child)

@@ -176,8 +176,8 @@ def _put(document: Any, place: SettingPath, value: Any) -> None:
 
 async def run(args: argparse.Namespace) -> None:
     """Print the settings or their paths, or change or trust a file."""
-    if args.what in _CHANGES:
-        await _CHANGES[args.what](args)
+    if args.action in _CHANGES:
+        await _CHANGES[args.action](args)
         return
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     paths = {
@@ -185,7 +185,7 @@ async def run(args: argparse.Namespace) -> None:
         "identity": str(setup.identity.file) if setup.identity.file.exists() else None,
         "memory": str(setup.home),
     }
-    if args.what == "path":
+    if args.action == "path":
         tell(args, paths, "\n".join(f"{name:9} {path or '(none: defaults)'}" for name, path in paths.items()))
         return
     setup.check()
@@ -230,7 +230,7 @@ async def _edit(args: argparse.Namespace) -> None:
 def _tell_written(args: argparse.Namespace, path: Path, what: str) -> None:
     """Report the file, what overrides it, and whether the change needs trust."""
     settings = Settings.read(path)
-    overridden = settings.source(*place_of(args.key)) if args.what == "set" else path
+    overridden = settings.source(*place_of(args.key)) if args.action == "set" else path
     written = {"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)}
     tell(args, written, f"{what} in {path}")
     if overridden != path:

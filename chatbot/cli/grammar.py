@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -146,6 +146,15 @@ class Parser(argparse.ArgumentParser):
         near = near or get_close_matches(typed, known, n=1, cutoff=0.6)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose from {', '.join(known)}"
         return f"invalid choice {typed!r}: {hint}"
+
+
+def every_action(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yield the arguments of the parser and of all parsers below it."""
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way
+        yield action
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
+            for child in action.choices.values():
+                yield from every_action(child)
 
 
 def flag(parser: argparse._ActionsContainer, *names_and_help: str, action: str = "store_true", **more: Any) -> None:

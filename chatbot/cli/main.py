@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatbot.cli.arguments import build_parser, with_question
+from chatbot.cli.arguments import COMMANDS, build_parser, first_word
+from chatbot.cli.grammar import every_action
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if argv is None:
         return _as_process(sys.argv[1:])
-    argv = with_question(argv)
-    args = build_parser(argv).parse_args(argv)
+    args = _parsed(with_question(argv))
     if args.version:
         from importlib.metadata import version
 
@@ -25,6 +26,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     from chatbot.cli.exits import run
 
     return run(args)
+
+
+def with_question(argv: Sequence[str]) -> list[str]:
+    """Return the command line with `ask` before a question: `chatbot "what is a monad?"` asks it."""
+    first = first_word(argv)
+    is_question = first < len(argv) and argv[first] not in COMMANDS and " " in argv[first].strip()
+    return [*argv[:first], *(["ask"] if is_question else []), *argv[first:]]
+
+
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line; an option before a command that would ignore it there is an error."""
+    parser = build_parser(argv)
+    args, first = parser.parse_args(argv), first_word(argv)
+    if first and argv[first:] and argv[first] == args.command:
+        before = build_parser([]).parse_args(argv[:first])
+        taken = {each.dest for each in every_action(parser.actions[args.command]) if each.default is argparse.SUPPRESS}
+        for option in parser._actions:  # noqa: SLF001 - argparse has no other way
+            default = parser.get_default(option.dest)
+            if option.dest not in taken and getattr(before, option.dest, default) != default:
+                name = option.option_strings[-1]
+                parser.error(f"{name} has no effect before {args.command!r}: see chatbot {args.command} --help")
+    return args
 
 
 def _as_process(argv: Sequence[str]) -> int:

@@ -249,7 +249,7 @@ class SlashCompleter(Completer):
             yield name
         typed = document.text_before_cursor
         if path := _typed_path(typed):
-            for each in _files(path, complete_event):
+            for each in _attachable(path, complete_event):
                 yield each
             return
         command, space, argument = typed.partition(" ")
@@ -286,10 +286,23 @@ def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _typed_path(typed: str) -> str:
-    """Return the text after the last `@` that begins a word, if the cursor is still in it."""
+    """Return the text after the last `@` that begins a word, with its opening quote, if the cursor is still in it."""
     at = max(typed.rfind(" @"), typed.rfind("\n@")) + 1
     word = typed[at:]
-    return word[1:] if word.startswith("@") and not any(map(str.isspace, word)) else ""
+    is_in = '"' not in word[2:] if word.startswith('@"') else not any(map(str.isspace, word))
+    return word[1:] if word.startswith("@") and is_in else ""
+
+
+def _attachable(typed: str, complete_event: CompleteEvent) -> Iterator[Completion]:
+    """Yield the files whose path begins so, in quotes if it has a space."""
+    path = typed.removeprefix('"')
+    for each in _files(path, complete_event):
+        whole = path + each.text
+        if path == typed and not any(map(str.isspace, whole)):
+            yield each
+        else:
+            end = "" if each.display_text.endswith("/") else '"'
+            yield Completion(f'"{whole}{end}', start_position=-len(typed), display=each.display)
 
 
 def _files(typed: str, complete_event: CompleteEvent) -> Iterable[Completion]:
