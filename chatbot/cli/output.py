@@ -184,9 +184,6 @@ def read_input(read: Callable[[], str]) -> str:
         with on_interrupt(signal.default_int_handler):  # the event loop would only note it, and the read would wait
             text = read()
         text.encode()
-    except KeyboardInterrupt:
-        print(file=sys.stderr)  # noqa: T201 - what follows begins on a line of its own
-        raise
     except EOFError:
         return ""
     except UnicodeError as error:

@@ -60,11 +60,17 @@ def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
         uploaded(name)
 
 
-@pytest.mark.parametrize("typed", ["what is in @deep/", "@deep/", "@notes.txt\n@deep/"])
-async def test_tab_completes_a_path_behind_an_at_sign(typed: str) -> None:
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        *((typed, "er.md") for typed in ("what is in @deep/", "@deep/", "@notes.txt\n@deep/")),
+        *((typed, '"my notes.txt"') for typed in ("see @my", '@"my', '@"my n')),
+    ],
+)
+async def test_tab_completes_a_path_behind_an_at_sign_in_quotes_if_it_has_a_space(typed: str, completed: str) -> None:
     completer = SlashCompleter(Commands, None)  # type: ignore[arg-type] # no command is completed
     found = [each.text async for each in completer.get_completions_async(Document(typed), CompleteEvent())]
-    assert found == ["er.md"]
+    assert found == [completed]
 
 
 async def test_a_call_is_allowed_once_or_for_this_session_or_denied() -> None:

@@ -97,6 +97,8 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["ask"], 2, "no question"),
         (["sessions"], 2, "name an action: list, search, show"),
         (["-i", "ada", "forget", "tea"], 2, "did you mean 'memory forget'?"),
+        (["--project", "house", "memory", "list"], 2, "--project has no effect before 'memory'"),
+        (["-i", "ada", "--ephemeral", "usage"], 2, "--ephemeral has no effect before 'usage'"),
         ([], 2, "needs a terminal"),
     ],
 )
@@ -114,14 +116,22 @@ def test_control_characters_never_reach_the_terminal() -> None:
         assert refused.rstrip("\n").isprintable()
 
 
-def test_a_reader_that_has_enough_is_no_error() -> None:
+@pytest.mark.parametrize(
+    ("plumbing", "code", "told"),
+    [("| head -n 1", 0, ""), ("> /dev/full", 7, "No space left on device"), ("<&- >&- 2>&-", 0, "")],
+)
+def test_a_reader_that_has_enough_is_no_error_nor_is_none_and_a_full_disk_is_one(
+    plumbing: str, code: int, told: str
+) -> None:
     ok("ask", "hello " * 20_000, CHATBOT_MODEL__CONTEXT_WINDOW="1000000")
-    command = f'{sys.executable} -m chatbot sessions show -- "$(ls identities/ada/memory/sessions)" | head -n 1'
-    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+    command = f'{sys.executable} -m chatbot sessions show -- "$(ls identities/ada/memory/sessions)" {plumbing}'
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout.count("\n")) == (code, plumbing.count("head"))
+    assert (told in done.stderr, done.stderr.count("\n")) == (True, bool(told))
 
 
-def test_ctrl_c_keeps_what_was_said() -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_keep_what_was_said(number: int, code: int) -> None:
     Path("endless.py").write_text(ENDLESS, encoding="utf-8")
     with subprocess.Popen(
         [sys.executable, "endless.py", "ask", "tell me"],
@@ -131,8 +141,8 @@ def test_ctrl_c_keeps_what_was_said() -> None:
     ) as asking:
         assert asking.stdout is not None
         assert asking.stdout.read(14) == b"so far so good"
-        asking.send_signal(signal.SIGINT)
-        assert asking.wait(timeout=PATIENCE_S) == 130
+        asking.send_signal(number)
+        assert asking.wait(timeout=PATIENCE_S) == code
     entries = from_json("sessions", "show", "tell me")["entries"]
     assert [(entry["role"], entry["content"]) for entry in entries] == [
         ("user", "tell me"),

@@ -95,6 +95,7 @@ def test_the_narrative_can_come_from_standard_input() -> None:
         found = from_json("add", *arguments, stdin="piped\nin " + arguments[0])["id"]
         assert from_json("get", found)[0]["narrative"] == "piped\nin " + arguments[0]
     fails(2, "are both given", "add", "three", "-", "--narrative", "x")
+    command.fails(2, "not valid UTF-8 (character 2)", "memory", "add", "four", "-", stdin=b"a\xff")
 
 
 def test_a_secret_is_taken_out_and_that_is_told() -> None:
@@ -443,7 +444,8 @@ def test_what_cannot_be_done_to_a_memory_that_is_forgotten_is_said() -> None:
 
 def test_what_a_memory_says_is_edited_in_the_editor_of_the_user_and_the_history_keeps_what_it_said() -> None:
     found = add("Tea", "--narrative", "at four")
-    assert "changed" in terminal("edit", found, editor="sed -i s/four/five/;1s/Tea/Coffee/").ended()
+    editor = """sh -c 'trap "" INT; kill -INT 0; sed -i "s/four/five/;1s/Tea/Coffee/" "$0"'"""
+    assert "changed" in terminal("edit", found, editor=editor).ended(), "Ctrl-C is a key of the editor"
     shown = ok("history", found)
     assert ("title: Tea → Coffee" in shown, "at four → at five" in shown) == (True, True)
     command.ok("ask", "I keep a heron")

@@ -23,7 +23,7 @@ from chatbot.runtime import Runtime
 from tests.command import fails, from_json, ok, run
 from tests.servers.in_thread import answering
 from tests.servers.wire_shapes import WireShapes, wire_shapes
-from tests.terminal import Terminal
+from tests.terminal import CTRL_C, Terminal
 
 CONFIG = Path(".config/chatbot/config.toml")
 IDENTITY = Path(".local/share/chatbot/identities/sam/identity.toml")
@@ -417,6 +417,17 @@ def test_here_is_the_folder_that_one_is_in() -> None:
     ok("init", "--here", "--model", "scripted")
     assert Path("identities/ada/identity.toml").is_file()
     assert not (Path.home() / CONFIG).exists()
+
+
+@pytest.mark.parametrize(
+    "question", [("init", "--here"), ("keys", "set", "openai"), pytest.param(("setup",), marks=pytest.mark.nightly)]
+)
+def test_ctrl_c_at_a_question_ends_the_command_which_writes_nothing(question: tuple[str, ...]) -> None:
+    asking = Terminal(*question)
+    asking.see(r"name of the identity|not shown|\[y/N\]")
+    asking.type(CTRL_C)
+    assert "Traceback" not in asking.ended(130)
+    assert not [path for path in (Path("config.toml"), Path.home() / CONFIG, Path.home() / KEYS) if path.exists()]
 
 
 def test_a_name_that_no_identity_can_have_writes_nothing() -> None:

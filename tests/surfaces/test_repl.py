@@ -11,6 +11,7 @@ from filelock import FileLock
 from chatbot.cli.repl.actions import PastedTexts
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.loop import _keys
+from chatbot.cli.reply import complete_blocks
 from tests.command import ok, project
 from tests.effort import by_day
 from tests.terminal import CTRL_C, Terminal
@@ -104,7 +105,15 @@ async def endless():
         await asyncio.sleep(0.01)
 
 chatbot.models.open_model = lambda *_: ScriptedModel([endless, "and on"])
+
+async def do_search(commands, text):
+    "Search for ever."
+    print("searching", flush=True)
+    await asyncio.sleep(600)
+
 from chatbot.cli.main import main
+from chatbot.cli.repl.commands import Commands
+Commands.do_search = do_search
 sys.exit(main(sys.argv[1:]))
 """
 """A model whose first reply ends once there is a file `go`."""
@@ -120,9 +129,11 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said_and_what_is_typed_meanwhil
     chat.say("tell me a story", r"so\s+good")
     chat.type("typed ahead")
     chat.type(CTRL_C, "stopped; what was said so far is kept")
+    chat.say("/search", "searching")
+    chat.type(CTRL_C, r"searching\n\^C\nstopped\n")
     chat.say("go on", "and on")
     shown = chat.leave()
-    assert (shown.count("word"), "^C" in shown) == (30, False)
+    assert (shown.count("word"), shown.count("^C")) == (30, 1)
     assert [content for _, content in _said()] == [
         "tell me a story",
         f"{long} so far so good",
@@ -244,6 +255,13 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages_and_a_typed_fil
     *others, typed = [content for role, content in _said() if role == "user"]
     assert others == [*said, "/help"]
     assert re.fullmatch(r"see notes\.txt\n\n\[notes\.txt\]\(attachments/[0-9a-f]{32}\.txt\)", typed)
+
+
+def test_a_long_block_of_code_is_looked_through_once() -> None:
+    code = "```\n" + "x = 1\n\n" * 100_000
+    assert complete_blocks(code) == 0
+    assert complete_blocks(f"before\n\n{code}") == len("before\n\n")
+    assert complete_blocks(f"{code}```\n\nafter\n") == len(f"{code}```\n\n")
 
 
 EVERY_COMMAND = {

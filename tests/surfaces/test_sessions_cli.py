@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import zipfile
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -105,6 +106,17 @@ def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
     assert len(from_json("delete", "--all", "--with-memory", "--yes")["deleted"]) == 2
 
 
+@pytest.mark.parametrize(("action", "option"), [("archive", "--json"), ("delete", "--keep-memory")])
+def test_a_failure_midway_does_not_hide_what_was_done_before(action: str, option: str) -> None:
+    gone, stuck = make("one", "two")
+    lock = HOME / "sessions" / stuck / ".lock"
+    lock.unlink(missing_ok=True)
+    lock.symlink_to("elsewhere")
+    done = run(action, gone, stuck, "--yes", "--json", option)
+    assert (done.returncode, json.loads(done.stdout)[f"{action}d"]) == (7, [gone])
+    assert json.loads(done.stderr)["error"]["type"] == "UnsafePath"
+
+
 def test_the_empty_and_the_old_can_be_deleted() -> None:
     make("empty", days_ago=9, said=0)
     make("old", days_ago=90)
@@ -154,6 +166,14 @@ def test_a_search_says_how_to_go_on() -> None:
     assert ok("search", "nothing", "of", "the", "kind") == "no session matches\n"
 
 
+def test_what_a_search_finds_goes_where_it_is_sent_while_the_terminal_shows_a_bar() -> None:
+    make(*(f"giraffe {number}" for number in range(101)), said=1)
+    searching = Terminal(command=["/bin/sh", "-c", f"{sys.executable} -m chatbot sessions search giraffe > found"])
+    assert "reading" in searching.ended()
+    assert "giraffe" not in searching.text
+    assert Path("found").read_text(encoding="utf-8").count("chatbot -r") == 10
+
+
 def test_a_fork_ends_where_it_is_told_to() -> None:
     make("source", said=4)
     fork = from_json("fork", "source", "--at", "2", "--title", "fork")
@@ -171,6 +191,7 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     assert Path("two.md").stat().st_mode & 0o077 == 0
     fails(2, "already exists", "export", "two", "-o", "two.md")
     ok("export", "two", "-o", "two.md", "--force")
+    assert ok("export", "two", "-o", "\udcff\x1b.md") == "wrote ��.md\n"
     assert ok("export", "two").startswith("# two\n")
     assert ok("export", "two", "--format", "jsonl").count("\n") == 4
     assert ok("export", "two", "-o", "-") == ok("export", "two")

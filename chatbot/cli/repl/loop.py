@@ -135,7 +135,7 @@ class Repl:
             if self._commands.is_meant(text):
                 done = await until_interrupted(self._commands.run(text.strip()))
                 if done is None:
-                    self._screen.say("stopped", "ansiyellow")
+                    self._screen.say("\nstopped", "ansiyellow")  # below the ^C
                 return done or Next()
             text = text[1:] if _ESCAPED.match(text) else text
         files: Sequence[Upload] = ()
