@@ -154,13 +154,6 @@ def test_two_identities_sync_through_the_places_of_the_configuration(monkeypatch
     assert (done.returncode != 0, done.stdout) == (True, "gave 1 change of memory\n"), "it was done before the failure"
 
 
-def test_an_import_that_fails_says_what_was_imported_before() -> None:
-    ok("memory", "export", "--output", "bees.jsonl")
-    done = run("sessions", "import", "bees.jsonl", "missing.jsonl", "-i", "bo")
-    assert done.returncode != 0
-    assert "bees.jsonl: " in done.stdout
-
-
 def _first_bytes(listener: socket.socket) -> bytes:
     listener.settimeout(PATIENCE_S)
     with listener.accept()[0] as asking:

@@ -95,13 +95,6 @@ def test_a_question_with_a_space_is_asked(typed: list[str], understood: list[str
     assert with_question(typed) == understood
 
 
-def test_a_mistyped_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    for typed, hint in (("sesions", "did you mean 'sessions'?"), ("qwerty", "choose from ask, sessions")):
-        with pytest.raises(SystemExit):
-            build_parser().parse_args([typed])
-        assert f"invalid choice {typed!r}: {hint}" in capsys.readouterr().err
-
-
 def test_every_command_shows_examples_that_it_understands() -> None:
     parser = build_parser()
     for each in parsers(parser):

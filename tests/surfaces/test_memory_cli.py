@@ -427,11 +427,6 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
     assert f"purged {other}" in ok("purge", "--first", "tin opener", "--yes")
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("rm", "'forget' or 'purge'"), ("serch", "'search'")])
-def test_a_verb_that_is_none_points_to_those_that_do_it(typed: str, meant: str) -> None:
-    fails(2, f"invalid choice '{typed}': did you mean {meant}?", typed, "tea")
-
-
 def test_what_cannot_be_done_to_a_memory_that_is_forgotten_is_said() -> None:
     found = add("Tea")
     ok("forget", found)
