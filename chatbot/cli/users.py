@@ -202,8 +202,7 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
         tell(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {told}")
         return
     if not args.yes:
-        warn(f"this deletes permanently: {told}")
-        raise InvalidValue("nothing was deleted: add --yes to confirm, or --dry-run for a preview")
+        raise InvalidValue(f"this would delete permanently: {told}: add --yes to confirm")
     with waiting("erasing"):
         erased = await erase_user(theirs)
     await asyncio.to_thread(Accounts.of(setup.server_home).set_quota, theirs.caller.namespace, None)

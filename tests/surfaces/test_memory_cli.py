@@ -176,6 +176,7 @@ def test_what_is_remembered_is_taken_to_another_identity() -> None:
     assert ok("export") == ok("export", "-o", "-") == Path("memories.jsonl").read_text(encoding="utf-8")
     fails(2, "already exists", "export", "-o", "memories.jsonl")
     assert ok("export", "--format", "markdown").startswith("# Tea\n\nat four\n\n*discovery, 20")
+    assert [part["kind"] for part in from_json("export")] == ["memories", "observation", "fact", "end"]
     assert "1 memory imported\n  1 fact imported" in ok("import", "memories.jsonl", "-i", "grace")
     assert titles("list", "-i", "grace") == ["Tea"]
 

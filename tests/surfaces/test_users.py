@@ -342,7 +342,7 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve) -> Non
     assert "bob" in ok("users", "list")
     printed = json.loads(ok("users", "export", "alice"))
     assert {row["id"] for row in printed["memories"]} == {row["id"] for row in exported["memories"]}
-    fails(2, "--yes", "users", "erase", "alice")
+    fails(2, '{"error": {"type": "InvalidValue", "message": "this would delete', "users", "erase", "alice", "--json")
     assert _kept_of(0)
     ok("users", "erase", "alice", "--yes")
     assert _kept_of(0) == []

@@ -8,8 +8,9 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -81,11 +82,7 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
         raise InvalidValue(f"these are {len(records)} sessions: name a folder or a .jsonl file for them with -o")
     exported = await export_session(memory, records[0].id, memories=args.memories)
     _warn_redacted(exported.redacted)
-    if args.json:
-        say_json([json.loads(line) for line in render_session(exported, "jsonl").split("\n") if line])
-        return
-    text = render_session(exported, form)
-    _say_export(text)
+    _say_export(partial(render_session, exported), form, args)
 
 
 async def _write(
@@ -159,9 +156,12 @@ def _name(record: SessionRecord, suffix: str) -> str:
     return f"{record.used_at:%Y-%m-%d}-{title or 'untitled'}-{record.id[-6:]}{suffix}"
 
 
-def _say_export(text: str) -> None:
-    """Print an export, unchanged in a pipe."""
-    (say if sys.stdout.isatty() else say_as_it_is)(text.removesuffix("\n"))
+def _say_export(render: Callable[[str], str], form: str, args: argparse.Namespace) -> None:
+    """Print an export, unchanged in a pipe; with `--json` the records of its bundle."""
+    if args.json:
+        say_json([json.loads(line) for line in render("jsonl").split("\n") if line])
+    else:
+        (say if sys.stdout.isatty() else say_as_it_is)(render(form).removesuffix("\n"))
 
 
 def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
@@ -218,8 +218,7 @@ async def export_memory(run: VerbRun) -> None:
     remembered = await export_memories(memories, SENSITIVITIES, **await run.wanted())
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
     if not path and not args.dry_run:
-        text = render_memories(remembered, form)
-        _say_export(text)
+        _say_export(partial(render_memories, remembered), form, args)
         return
     if path and not args.dry_run:
         with new_file(path, force=args.force) as file:
