@@ -11,10 +11,9 @@ from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, is_new_session, options_of
 from chatbot.cli.output import TINY, printable, read_input, say_json, warn
-from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
-from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.errors import InvalidValue
 
 
 async def run(args: argparse.Namespace) -> Exit | None:
@@ -34,14 +33,12 @@ async def run(args: argparse.Namespace) -> Exit | None:
         if not args.json and (warning := runtime.warning(session)):
             warn(warning)
         streams = args.stream and not args.json
-        printer = _Printer(streams=streams)
+        printer, receipt = _Printer(streams=streams), None
         try:
             receipt = await until_interrupted(runtime.chat(session).turn(text, printer, attachments=files))
-        except (ChatbotError, StoreError):
-            if is_new_session(args):
-                await runtime.discard_empty(session)
-            raise
         finally:
+            if receipt is None and is_new_session(args):
+                await runtime.discard_empty(session)
             if printer.has_written:
                 _write("\n")
         if receipt is None:
