@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 
 from chatbot.attachments.read import uploaded
@@ -41,6 +42,8 @@ async def run(args: argparse.Namespace) -> Exit | None:
                 await runtime.discard_empty(session)
             if printer.has_written:
                 _write("\n")
+        if printer.refusal is not None:
+            raise printer.refusal
         if receipt is None:
             return Exit.INTERRUPTED
         if args.json:
@@ -69,11 +72,16 @@ class _Printer:
     def __init__(self, *, streams: bool) -> None:
         self._streams = streams
         self.has_written = False
+        self.refusal: OSError | None = None
 
     def __call__(self, event: TurnEvent) -> None:
         if isinstance(event, TextDelta) and self._streams:
+            try:
+                _write(printable(event.text))
+            except OSError as error:  # the reader has enough, or the disk is full: the turn stops, as with Ctrl-C
+                self.has_written, self.refusal = False, error
+                raise asyncio.CancelledError from error
             self.has_written = True
-            _write(printable(event.text))
         elif isinstance(event, Notice):
             warn(event.text)
 

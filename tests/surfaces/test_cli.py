@@ -1,6 +1,7 @@
 """The command line as scripts use it: real processes, real files, exit codes."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -131,6 +132,16 @@ def test_a_reader_that_has_enough_is_no_error_nor_is_none_and_a_full_disk_is_one
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout.count("\n")) == (code, plumbing.count("head"))
     assert (told in done.stderr, done.stderr.count("\n")) == (True, bool(told))
+
+
+def test_a_reply_whose_reader_has_enough_is_kept_as_far_as_it_came() -> None:
+    asking = f"yes word | head -n 30000 | {sys.executable} -m chatbot ask - | head -c 9"
+    settings = os.environ | {"CHATBOT_MODEL__CONTEXT_WINDOW": "1000000"}
+    done = subprocess.run(["/bin/sh", "-c", asking], capture_output=True, timeout=PATIENCE_S, env=settings, check=True)
+    assert (done.stdout, done.stderr) == (b"You said:", b"")
+    [session] = from_json("sessions", "list")
+    said = [(each["role"], each["content"][:9]) for each in from_json("sessions", "show", session["id"])["entries"]]
+    assert said[1:] == [("assistant", "You said:"), ("error", "stopped b")]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
