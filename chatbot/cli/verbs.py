@@ -46,9 +46,8 @@ def add_memory(memory: argparse.ArgumentParser, only: str | None = None) -> None
     memory.set_defaults(namespace=None, all_namespaces=False)
     verbs = Verbs(memory, "memory", dest="action", required=True, only=only)
     parsers = add_operations(verbs, "memory")
-    parsers["remember"].add_argument(
-        "stdin", nargs="?", choices=["-"], metavar="-", help="read the narrative from standard input"
-    )
+    words = "read the narrative from standard input"
+    parsers["remember"].add_argument("stdin", nargs="?", choices=["-"], metavar="-", help=words)
     flag(parsers["list_tasks"], "--all", "also show completed and cancelled tasks")
     add_bulk(parsers["forget_memory"])
     for name in ("purge_memories", "retract_fact"):
@@ -59,12 +58,8 @@ def add_memory(memory: argparse.ArgumentParser, only: str | None = None) -> None
 
 
 def _add_extract(verbs: Verbs) -> None:
-    extract = verbs.add(
-        "extract",
-        "extract facts from a text with a model (--add keeps them)",
-        "extract notes.txt",
-        "pdftotext report.pdf - | chatbot memory extract - --add",
-    )
+    examples = ["extract notes.txt", "pdftotext report.pdf - | chatbot memory extract - --add"]
+    extract = verbs.add("extract", "extract facts from a text with a model (--add keeps them)", *examples)
     extract.add_argument("file", metavar="FILE", help="text file (-: standard input)")
     keeping = extract.add_mutually_exclusive_group()
     flag(keeping, "--dry-run", "show the facts and keep none (default)")
@@ -73,21 +68,10 @@ def _add_extract(verbs: Verbs) -> None:
 
 
 def _add_files(verbs: Verbs) -> None:
-    add_import(
-        verbs.add(
-            "import",
-            "import notes, a bundle, or a ChatGPT or Claude export",
-            "import CLAUDE.md --dry-run",
-            "import ~/notes --sensitivity private",
-            "import memories.jsonl",
-        )
-    )
-    export = verbs.add(
-        "export",
-        "export memories as JSON lines (for `import`) or Markdown",
-        "export -o memories.jsonl",
-        "export --type decision -o decisions.md",
-    )
+    examples = ["import CLAUDE.md --dry-run", "import ~/notes --sensitivity private", "import memories.jsonl"]
+    add_import(verbs.add("import", "import notes, a bundle, or a ChatGPT or Claude export", *examples))
+    examples = ["export -o memories.jsonl", "export --type decision -o decisions.md"]
+    export = verbs.add("export", "export memories as JSON lines (for `import`) or Markdown", *examples)
     add_parameters(export, fields_of(MemoryFilter), title="filters")
     option(export, "-o", "--output", "PATH", "file (default -: standard output)", type=Path)
     export.add_argument("--format", choices=("jsonl", "markdown"), help="default: by the file's extension, or jsonl")
@@ -106,18 +90,10 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     """Add the options of an import; `chatbot memory import` has the same."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
     flag(parser, "--dry-run", "report what would be imported, write nothing")
-    parser.add_argument(
-        "--sensitivity",
-        choices=("public", "private", "secret"),
-        default="public",
-        help="minimum sensitivity of imported memories",
-    )
-    parser.add_argument(
-        "--no-exchanges",
-        dest="exchanges",
-        action="store_false",
-        help="do not remember exchanges: they can be searched, and are not recalled",
-    )
+    least = "minimum sensitivity of imported memories"
+    parser.add_argument("--sensitivity", choices=("public", "private", "secret"), default="public", help=least)
+    words = "do not remember exchanges: they can be searched, and are not recalled"
+    flag(parser, "--no-exchanges", words, dest="exchanges", action="store_false")
     flag(parser, "--include-purged", "also import what was deleted permanently here")
     flag(parser, "--trust", "keep visibilities, models and personas that a bundle names")
 
@@ -129,77 +105,38 @@ def add_bulk(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_moving(grammar: Verbs) -> None:
-    export = grammar.add(
-        "export",
-        "export sessions: Markdown, or a bundle of JSON lines",
-        "export 0195a1b2 > talk.md",
-        "export 0195a1b2 -o talk.md",
-        "export --before 30d -o old.jsonl",
-        "export --title tax -o folder",
-        agent=False,
-    )
+    files = ("export 0195a1b2 > talk.md", "export 0195a1b2 -o talk.md")
+    many = ("export --before 30d -o old.jsonl", "export --title tax -o folder")
+    export = grammar.add("export", "export sessions: Markdown, or a bundle of JSON lines", *files, *many, agent=False)
     _add_sessions(export)
-    option(
-        export,
-        "-o",
-        "--output",
-        "PATH",
-        "file; a folder for several, or FILE.jsonl (default -: standard output)",
-        type=Path,
-    )
+    where = "file; a folder for several, or FILE.jsonl (default -: standard output)"
+    option(export, "-o", "--output", "PATH", where, type=Path)
     export.add_argument("--format", choices=EXPORTS, help="default: by the file's extension, or markdown")
-    export.add_argument(
-        "--no-memories", dest="memories", action="store_false", help="leave out the memories of these sessions"
-    )
+    flag(export, "--no-memories", "leave out the memories of these sessions", dest="memories", action="store_false")
     flag(export, "--force", "overwrite an existing file")
     flag(export, "--dry-run", "list what would be exported, write nothing")
-    importing = grammar.add(
-        "import",
-        "import a bundle, a ChatGPT or Claude export, or notes",
-        "import chatgpt-export.zip --dry-run",
-        "import old.jsonl",
-        "import ~/notes",
-    )
-    add_import(importing)
+    summary = "import a bundle, a ChatGPT or Claude export, or notes"
+    examples = ["import chatgpt-export.zip --dry-run", "import old.jsonl", "import ~/notes"]
+    add_import(grammar.add("import", summary, *examples))
 
 
 def _add_erasing(grammar: Verbs) -> None:
-    archive = grammar.add(
-        "archive",
-        "archive sessions: hide them from lists",
-        "archive --before 90d",
-        "archive 0195a1b2 --undo",
-        agent=False,
-    )
+    examples = ["archive --before 90d", "archive 0195a1b2 --undo"]
+    archive = grammar.add("archive", "archive sessions: hide them from lists", *examples, agent=False)
     _add_sessions(archive)
     flag(archive, "--undo", "restore archived sessions")
     add_bulk(archive)
-    delete = grammar.add(
-        "delete",
-        "delete sessions permanently, with their memories",
-        "delete 0195a1b2",
-        "delete 0195a1b2 --keep-memory --yes",
-        "delete --empty --before 7d --yes",
-        agent=False,
-    )
+    examples = ["delete 0195a1b2", "delete 0195a1b2 --keep-memory --yes", "delete --empty --before 7d --yes"]
+    delete = grammar.add("delete", "delete sessions permanently, with their memories", *examples, agent=False)
     _add_sessions(delete)
     flag(delete, "--empty", "only sessions without messages")
-    _add_memory_too(delete)
+    which = delete.add_mutually_exclusive_group()
+    words = "delete their memories too (default on a terminal)"
+    flag(which, "--with-memory", words, dest="keep_memory", action="store_false", default=None)
+    flag(which, "--keep-memory", "keep their memories", default=None)
     add_bulk(delete)
     prune = grammar.add("prune", "delete expired sessions", "prune --dry-run")
     flag(prune, "--dry-run", "list what would be deleted, delete nothing")
-
-
-def _add_memory_too(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--with-memory",
-        dest="keep_memory",
-        action="store_false",
-        default=None,
-        help="delete their memories too (default on a terminal)",
-    )
-    flag(which, "--keep-memory", "keep their memories", default=None)
 
 
 _WHICH = "id, its beginning, or title"
@@ -223,7 +160,7 @@ async def chosen(memory: MemorySystem, args: argparse.Namespace) -> list[Session
     """Return the named sessions, or else those that match. Raises `InvalidValue` without names and filter."""
     wanted = filter_of(args)
     if args.sessions:
-        if not wanted.fits_all:
+        if not wanted.fits_all or args.limit:
             raise InvalidValue("sessions and a filter are both given: use one")
         found = [await memory.find_session(text) for text in args.sessions]
         return list({record.id: record for record in found}.values())

@@ -99,7 +99,8 @@ def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
     fails(2, "--yes", "delete", "--title", "one")
     fails(2, "--yes", "archive", "one", "two")
     fails(2, "name sessions", "delete", "--yes")
-    fails(2, "one", "delete", "one", "--title", "two", "--yes")
+    for more in (("--title", "two"), ("--limit", "1")):
+        fails(2, "sessions and a filter are both given", "delete", "one", "two", *more, "--yes")
     fails(4, "no session", "delete", "one", "three", "--yes")
     assert len(titles("list")) == 2
     fails(2, "--with-memory", "delete", "--all", "--yes")
