@@ -68,21 +68,15 @@ OF_OPERATIONS: Mapping[str, OwnVerb] = {
 """Operations whose verbs do more on the command line than run them."""
 
 
-_TYPES: tuple[tuple[Any, Any, str], ...] = (
-    (kinds.Past, past, "WHEN"),
-    (kinds.Future, future, "WHEN"),
-    (kinds.Share, share, "SHARE"),
-    (kinds.Limit, count, "N"),
-    (kinds.Count, count, "N"),
-    (kinds.Tokens, count, "N"),
-    (kinds.RankCursor, count, "N"),
-    (kinds.Id, str, "ID"),
-    (kinds.FactId, str, "ID"),
-    (kinds.IdCursor, str, "ID"),
-    (kinds.TimeCursor, str, "ID"),
-    (kinds.SessionId, str, "ID|TITLE"),
-    (kinds.Metadata, pair, "KEY=VALUE"),
-)
+_TYPES: Mapping[Any, tuple[Any, str]] = {
+    kinds.Past: (past, "WHEN"),
+    kinds.Future: (future, "WHEN"),
+    kinds.Share: (share, "SHARE"),
+    **dict.fromkeys((kinds.Limit, kinds.Count, kinds.Tokens, kinds.RankCursor), (count, "N")),
+    **dict.fromkeys((kinds.Id, kinds.FactId, kinds.IdCursor, kinds.TimeCursor), (str, "ID")),
+    kinds.SessionId: (str, "ID|TITLE"),
+    kinds.Metadata: (pair, "KEY=VALUE"),
+}
 _FEW = 5
 """Maximum words that argparse lists as choices; longer lists are checked later, with a suggestion."""
 _BEGUN = {kinds.IdCursor: "id", kinds.FactId: "fact_id", kinds.LineKey: "line_key"}
@@ -204,8 +198,7 @@ def _add_option(parser: argparse._ActionsContainer, parameter: Parameter) -> Non
 
 
 def _type_of(parameter: Parameter) -> tuple[Any, str]:
-    found = ((parse, metavar) for kind, parse, metavar in _TYPES if kind == parameter.item)
-    return next(found, (str, "WORD" if parameter.choices else "TEXT"))
+    return _TYPES.get(parameter.item, (str, "WORD" if parameter.choices else "TEXT"))
 
 
 def _help(parameter: Parameter) -> str:

@@ -27,7 +27,7 @@ from chatbot.cli.completion import actions_of
 from chatbot.cli.output import age, printable, terminal_without
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError, SessionNotFound
-from chatbot.identity import list_identities, load_identity
+from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle
 from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
@@ -203,21 +203,14 @@ class CommandValues:
         return found
 
     async def models(self) -> list[Candidate]:
-        """Return the models of the configuration and of the identities, aliases, and all chat models with a key."""
+        """Return the models of the configuration, aliases, and all chat models that can be used."""
         from chatbot.models.catalog import usable_models
 
         setup = self._runtime.setup
-        names = [self._runtime.model_asked_for, setup.config.model.name, *_ALWAYS]
-        for identity in list_identities(setup.identities):
-            try:
-                found = load_identity(setup.identities, identity, setup.config.nameable_providers)
-                names.append(found.overrides.get("model", {}).get("name"))
-            except ChatbotError:
-                continue  # one that is malformed has no model to offer
-        names += setup.config.aliases
+        names = (self._runtime.model_asked_for, setup.config.model.name, *_ALWAYS, *setup.config.aliases)
         usable = await asyncio.to_thread(usable_models, setup.config)
         about = {model.name: f"{model.price} · {place}" for model, place in usable}
-        return [(name, name, about.get(name, "")) for name in dict.fromkeys((*filter(None, names), *about))]
+        return [(name, name, about.get(name, "")) for name in dict.fromkeys((*names, *about))]
 
     async def identities(self) -> list[Candidate]:
         """Return every identity."""
