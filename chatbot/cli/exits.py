@@ -138,8 +138,7 @@ def run(args: argparse.Namespace) -> int:
         logging.lastResort.setFormatter(TerminalFormatter())
     try:
         code = int(asyncio.run(run_command(args)) or Exit.OK)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except asyncio.CancelledError:

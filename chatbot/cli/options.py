@@ -28,13 +28,13 @@ def is_new_session(args: argparse.Namespace) -> bool:
     return args.fork is None and args.resume is None and not args.continue_last
 
 
-async def chosen_session(runtime: Runtime, args: argparse.Namespace) -> SessionHandle | None:
-    """Return the session that the flags name, or a new one; None for an agent that keeps no sessions."""
+async def chosen_session(runtime: Runtime, args: argparse.Namespace, *, last: bool = False) -> SessionHandle | None:
+    """Return the session that the flags name, or a new one, or the `last` one; None for an agent that keeps none."""
     if args.fork is not None:
         record = await runtime.find(args.fork)
         return await runtime.memory.fork_session(record.id)
-    if args.resume is not None:
+    if args.resume:
         return await runtime.resume(args.resume)
-    if args.continue_last:
+    if args.continue_last or (last and not args.new):
         return await runtime.resume()
     return await runtime.new_session()

@@ -333,10 +333,7 @@ def short_ids(ids: Sequence[str], *, shortest: int = SHORTEST_ID) -> list[str]:
     """Shorten ids to a unique start on a terminal; in a pipe they stay whole."""
     if not sys.stdout.isatty():
         return list(ids)
-    length = next(
-        (size for size in range(shortest, 36) if len({each[:size] for each in ids}) == len(set(ids))),
-        36,
-    )
+    length = next((size for size in range(shortest, 36) if len({each[:size] for each in ids}) == len(set(ids))), 36)
     return [each[:length] for each in ids]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from prompt_toolkit import print_formatted_text
 from prompt_toolkit.formatted_text import FormattedText
 
-from chatbot.chat.ledger import cost_text
+from chatbot.chat.ledger import bill_of, cost_text
 from chatbot.cli.output import printable
 from chatbot.stores.records import TranscriptEntry
 
@@ -59,16 +59,12 @@ class Screen:
         """Print one line with cost and time of the turn, and the memories in its prompt."""
         from chatbot.chat.receipts import memory_line  # after the first reply, not before the first prompt
 
-        usage = [call.usage for call in receipt.calls]
-        tokens_in, tokens_out = sum(one.input_tokens for one in usage), sum(one.output_tokens for one in usage)
-        cached = sum(one.cached_tokens for one in usage)
-        cost = sum(one.cost_usd or 0.0 for one in usage)
-        is_known = all(one.cost_usd is not None for one in usage)
+        bill = bill_of(receipt.calls)
         parts = [
             receipt.model,
-            f"{tokens_in:,} in{f' ({cached:,} cached)' if cached else ''}",
-            f"{tokens_out:,} out",
-            cost_text(cost, is_known=is_known),
+            f"{bill.input_tokens:,} in{f' ({bill.cached_tokens:,} cached)' if bill.cached_tokens else ''}",
+            f"{bill.output_tokens:,} out",
+            cost_text(bill.cost_usd, is_known=not bill.calls_of_unknown_cost),
             f"{receipt.seconds:.1f} s",
         ]
         if receipt.finish not in {"stop", "empty"}:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from urllib.parse import urlsplit
@@ -18,18 +19,7 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import (
-    ask_unseen,
-    progress,
-    reporting,
-    say,
-    say_json,
-    say_table,
-    tell,
-    tell_each,
-    waiting,
-    warn,
-)
+from chatbot.cli.output import ask_unseen, progress, reporting, say, say_json, say_table, tell, tell_each, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
 from chatbot.config_layers import Settings
@@ -191,10 +181,7 @@ async def run_sync(args: argparse.Namespace) -> Exit:
     places = [args.place] if args.place else _listed(setup)
     if not places:
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
-
-    def show(report: SyncReport) -> None:
-        _show_sync(report, is_sealed=args.passphrase)
-
+    show = partial(_show_sync, is_sealed=args.passphrase)
     with reporting(lambda reports: tell_each(args, reports, show)) as reports:
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             for text in places:

@@ -134,8 +134,7 @@ async def run_prompt(args: argparse.Namespace) -> None:
     if not args.dry_run:
         raise InvalidValue("add --dry-run: chatbot prompt only shows prompts")
     async with Runtime(options_of(args)) as runtime:
-        named = args.new or args.resume is not None or args.fork is not None
-        session = await chosen_session(runtime, args) if named else await runtime.resume()
+        session = await chosen_session(runtime, args, last=True)
         try:
             bundle, receipt = await runtime.chat(session).dry_run(" ".join(args.text))
         finally:

@@ -9,13 +9,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from chatbot.cli.memory.command import VerbRun, warn_redacted
-from chatbot.cli.memory.tables import (
-    say_history,
-    say_hits,
-    say_in_full,
-    say_observations,
-    say_timeline,
-)
+from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
 from chatbot.cli.output import (
     SESSION_HEAD,
     Columns,
@@ -134,7 +128,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
 
 def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> None:
     if part.rows:
-        _table_of(part.rows[0])(part.rows)
+        _TABLES.get(type(part.rows[0]), _say_each)(part.rows)
     following = (part.next_cursor or "").rpartition("~")[2]  # of a time and an id, the id
     if following:
         say(f"more: --page-after {following}")
@@ -154,20 +148,6 @@ def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -
             say_in_full(row)
     else:
         _say_part(operation, ListPage(rows), is_first=True)
-
-
-def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
-    tables: dict[type, Callable[[Sequence[Any]], None]] = {
-        Hit: say_hits,
-        Observation: say_observations,
-        Person: _say_people,
-        Task: _say_tasks,
-        Triple: _say_facts,
-        SessionRecord: lambda records: say_table(SESSION_HEAD, session_rows(records)),
-        SessionHit: _say_found,
-        Project: _say_projects,
-    }
-    return tables.get(type(item), _say_each)
 
 
 def _say_each(rows: Sequence[Any]) -> None:
@@ -296,11 +276,19 @@ def _notes(line: Line) -> Sequence[tuple[str, bool]]:
     return (("pinned", line.pinned), (line.sensitivity, line.sensitivity != "public"), (f"by {line.by}", bool(line.by)))
 
 
-_WHOLE: dict[type, Callable[[Any], None]] = {
-    Entries: _say_entries,
-    Profile: _say_profile,
-}
+_WHOLE: dict[type, Callable[[Any], None]] = {Entries: _say_entries, Profile: _say_profile}
 """Printers of results that are not lists of items of one type."""
+_TABLES: dict[type, Callable[[Sequence[Any]], None]] = {
+    Hit: say_hits,
+    Observation: say_observations,
+    Person: _say_people,
+    Task: _say_tasks,
+    Triple: _say_facts,
+    SessionRecord: lambda records: say_table(SESSION_HEAD, session_rows(records)),
+    SessionHit: _say_found,
+    Project: _say_projects,
+}
+"""Printers of lists."""
 _HEAD = ("", "what", "how many")
 
 

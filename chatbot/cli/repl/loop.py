@@ -94,9 +94,7 @@ class Repl:
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
         if self._runtime.is_tiny:
             self._screen.say(TINY.format("/setup"), "dim")
-        is_named = args.new or args.fork is not None or bool(args.resume)
-        session = await chosen_session(self._runtime, args) if is_named else await self._runtime.resume()
-        await self._enter(session)
+        await self._enter(await chosen_session(self._runtime, args, last=True))
         if args.resume == "":
             await self._commands.do_sessions("")
 

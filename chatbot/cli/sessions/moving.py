@@ -24,12 +24,7 @@ from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperatio
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
 from chatbot.transfer import Importer, ImportReport, export_memories, export_session, open_source
-from chatbot.transfer.exports import (
-    SUFFIXES,
-    export_loose,
-    render_memories,
-    render_session,
-)
+from chatbot.transfer.exports import SUFFIXES, export_loose, render_memories, render_session
 
 _FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".markdown": "markdown"}
 _SHOWN = 20
