@@ -101,11 +101,12 @@ def warn(text: str) -> None:
 
 def complain(error: Exception, *, as_json: bool = False) -> None:
     """Print an error on standard error."""
+    name, message = type(error).__name__, str(error)
     if as_json:
-        told = {"error": {"type": type(error).__name__, "message": str(error)}}
+        told = {"error": {"type": name, "message": message}}
         print(_as_json(told), file=sys.stderr)  # noqa: T201 - the one place that prints
     else:
-        warn(str(error))
+        warn(message or name)
 
 
 def printable(text: str) -> str:

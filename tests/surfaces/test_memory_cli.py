@@ -295,19 +295,10 @@ def test_only_what_is_harmless_is_printable() -> None:
         assert printable(chr(code)) == "�"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["list", "--meta", "novalue"], "must be KEY=VALUE"),
-        (["add", ""], "needs a title"),
-        (["facts", "add", "a", "b", ""], "cannot be empty"),
-    ],
-)
-def test_a_bad_word_on_the_command_line_is_named(arguments: list[str], named: str) -> None:
-    fails(2, named, *arguments)
-
-
-def test_spans_reach_back_or_forth_and_metadata_is_json_or_text() -> None:
+def test_spans_reach_back_or_forth_metadata_is_json_or_text_and_a_bad_word_is_named() -> None:
+    fails(2, "must be KEY=VALUE", "list", "--meta", "novalue")
+    fails(2, "needs a title", "add", "")
+    fails(2, "cannot be empty", "facts", "add", "a", "b", "")
     now = datetime.now(UTC)
     assert abs(now - timedelta(weeks=2) - past("2w")) < timedelta(seconds=10)
     soon = future("12h")

@@ -372,24 +372,15 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
 
 
 @pytest.mark.nightly
-def test_the_beginning_of_a_command_is_enough_if_it_is_one(remembering: Start) -> None:
-    chat = remembering()
-    chat.say("/ident", "ada answers; others: grace")
-    chat.say("/re", "/re could be /recall, /remember")
-    chat.say("/help cont", "/context: Show the parts.*Nothing is\\s+sent")
-    chat.say("/context")
-    assert all(part in chat.see("of a window of 8,192") for part in ("persona", "memory", "reply", "free"))
-    chat.leave()
-
-
-@pytest.mark.nightly
 def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembering: Start) -> None:
     chat = remembering()
     chat.say("My name is Sam", "You said")
-    chat.say("/identity grcae", r"did\s+you\s+mean\s+'grace'")
+    chat.say("/re", "/re could be /recall, /remember")
+    chat.say("/help cont", "/context: Show the parts.*Nothing is\\s+sent")
+    chat.say("/ident grcae", r"did\s+you\s+mean\s+'grace'")
     chat.say("/identity grace")
     assert "chatbot -r" in chat.see("grace · scripted.*a new session")
-    chat.say("/identity", "grace answers; others: ada")
+    chat.say("/ident", "grace answers; others: ada")
     chat.say("/model local/nowhere.gguf", "model file not found")
     chat.say("hello", "You said: hello")
     chat.leave()
