@@ -39,12 +39,12 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; an option before a command that would ignore it there is an error."""
     parser = build_parser(argv)
     args, first = parser.parse_args(argv), first_word(argv)
-    if first and argv[first:] and argv[first] == args.command:
-        before = build_parser([]).parse_args(argv[:first])
+    if first and not args.version and argv[first:] and argv[first] == args.command:
+        alone = build_parser([])
+        given, usual = (vars(alone.parse_args(words)) for words in (argv[:first], []))
         taken = {each.dest for each in every_action(parser.actions[args.command]) if each.default is argparse.SUPPRESS}
         for option in parser._actions:  # noqa: SLF001 - argparse has no other way
-            default = parser.get_default(option.dest)
-            if option.dest not in taken and getattr(before, option.dest, default) != default:
+            if option.dest not in taken and given.get(option.dest) != usual.get(option.dest):
                 name = option.option_strings[-1]
                 parser.error(f"{name} has no effect before {args.command!r}: see chatbot {args.command} --help")
     return args
