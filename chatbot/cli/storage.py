@@ -181,8 +181,11 @@ async def run_sync(args: argparse.Namespace) -> Exit:
     places = [args.place] if args.place else _listed(setup)
     if not places:
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
-    show = partial(_show_sync, is_sealed=args.passphrase)
-    with reporting(lambda reports: tell_each(args, reports, show)) as reports:
+
+    def show(reports: Sequence[SyncReport]) -> None:
+        tell_each(args, reports, partial(_show_sync, is_sealed=args.passphrase))
+
+    with reporting(show) as reports:
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             for text in places:
                 place = _place(text, setup, memory, asks=args.passphrase)

@@ -29,7 +29,11 @@ async def archive(run: VerbRun) -> None:
     what = "restore" if args.undo else "archive"
     if len(records) > 1:
         _agree(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")
-    with reporting(lambda done: _tell("restored" if args.undo else "archived", done, args)) as done:
+
+    def show(done: Sequence[SessionRecord]) -> None:
+        _tell("restored" if args.undo else "archived", done, args)
+
+    with reporting(show) as done:
         for record in records:
             with _unless_deleted(record):
                 if not args.dry_run:
@@ -85,7 +89,11 @@ async def delete(run: VerbRun) -> None:
             _warn_of(going, keep_memory=keep_memory)
         _agree(records, args, "deleting", "delete permanently?")
     erased = going if args.dry_run else []
-    with reporting(lambda gone: _tell_deleted(gone, erased, args, keep_memory=keep_memory)) as gone:
+
+    def show(gone: Sequence[SessionRecord]) -> None:
+        _tell_deleted(gone, erased, args, keep_memory=keep_memory)
+
+    with reporting(show) as gone:
         for record in records:
             with _unless_deleted(record):
                 if not args.dry_run:

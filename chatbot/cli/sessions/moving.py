@@ -47,14 +47,17 @@ async def export(run: VerbRun) -> None:
     elif form == "jsonl" and args.output.suffix.lower() in _FORMS and not args.output.is_dir():
         _tell(records, [await _bundle(memory, records, args)], form, args)
     else:
-        with reporting(lambda paths: _tell(records, paths, form, args)) as written:
-            await _write(memory, records, form, args, written)
+        await _write(memory, records, form, args)
 
 
 async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
     setup, args, beside = run.setup, run.args, run.setup.settings.plugins_beside
-    with reporting(lambda reports: tell_each(args, reports, _say_report)) as reports:
+
+    def show(reports: Sequence[ImportReport]) -> None:
+        tell_each(args, reports, _say_report)
+
+    with reporting(show) as reports:
         for path in args.paths:
             with progress(f"importing {path.name}") as told:
                 importer = Importer(
@@ -80,16 +83,20 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
     _say_export(partial(render_session, exported), form, args)
 
 
-async def _write(
-    memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace, written: list[Path]
-) -> None:
+async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
     """Write a file for each session: the named file, or files in the named folder."""
-    for record, path in zip(records, _targets(records, args.output.expanduser(), SUFFIXES[form]), strict=True):
-        exported = await export_session(memory, record.id, memories=args.memories)
-        _warn_redacted(exported.redacted)
-        with new_file(path, force=args.force) as file:
-            file.write(render_session(exported, form).encode())
-        written.append(path)
+
+    def show(written: Sequence[Path]) -> None:
+        _tell(records, written, form, args)
+
+    paths = _targets(records, args.output.expanduser(), SUFFIXES[form])
+    with reporting(show) as written:
+        for record, path in zip(records, paths, strict=True):
+            exported = await export_session(memory, record.id, memories=args.memories)
+            _warn_redacted(exported.redacted)
+            with new_file(path, force=args.force) as file:
+                file.write(render_session(exported, form).encode())
+            written.append(path)
 
 
 async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> Path:
