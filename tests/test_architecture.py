@@ -209,7 +209,6 @@ MAY_TOUCH_FILES = {
     "memory/orders.py": "a table that ships",
     "redaction.py": "a table that ships",
     "server/page/sheets.py": "files that ship",
-    "cli/memory/changing.py": "import from a file that the user names",
     "attachments/read.py": "files that the user attaches",
     "embed.py": "the configuration beside the folder that a developer names",
     "server/page/settings.py": "the configuration, which its owner changes there",

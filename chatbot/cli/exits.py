@@ -106,7 +106,7 @@ def end_in_order() -> None:
 
 async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:
     """Return the outcome of `work`; None if Ctrl-C came first, once the work has cleaned up."""
-    task = asyncio.create_task(_cancelled_by_ctrl_c(work))
+    task = asyncio.create_task(work)
     loop, caller = asyncio.get_running_loop(), asyncio.current_task()
 
     def stop(*_: object) -> None:
@@ -120,14 +120,6 @@ async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:
             if caller is not None and caller.cancelling():  # by SIGTERM
                 raise
             return None
-
-
-async def _cancelled_by_ctrl_c(work: Coroutine[Any, Any, T]) -> T:
-    """Run the work; Ctrl-C at a question that it asks cancels it, where the exception would end the loop."""
-    try:
-        return await work
-    except KeyboardInterrupt:
-        raise asyncio.CancelledError from None
 
 
 def run(args: argparse.Namespace) -> int:

@@ -202,8 +202,8 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     files = from_json("export", "--all", "-o", "folder")["files"]
     assert sorted(Path(file).name[11:].rpartition("-")[0] for file in files) == ["Tea-cake-ünï", "two"]
     assert {Path(file).parent.name for file in files} == {"folder"}
-    os.mkfifo("pipe")
-    fails(2, "is not a file", "export", "two", "-o", "pipe", "--force")
+    os.mkfifo("pipe.md")
+    fails(2, "is not a file", "export", "two", "-o", "pipe.md", "--force")
     fails(2, "name a folder", "export", "--all")
     fails(2, "no sessions match", "export", "--title", "nothing")
     fails(7, "cannot be written", "export", "two", "-o", "nowhere/two.md")

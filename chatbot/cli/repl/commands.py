@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
@@ -53,7 +54,16 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         return bool(cls.named(name)) or not ("/" in name[1:] or "\n" in text.strip())
 
     async def run(self, line: str) -> Next:
-        """Run the command in `line`, which begins with a slash; the beginning of its name is enough."""
+        """Run the command in `line`, which begins with a slash; the beginning of its name is enough.
+
+        Ctrl-C at a question of its cancels it.
+        """
+        try:
+            return await self._run_line(line)
+        except KeyboardInterrupt:  # it would end the loop
+            raise asyncio.CancelledError from None
+
+    async def _run_line(self, line: str) -> Next:
         name = line.split(maxsplit=1)[0]
         found = self._found_one(name)
         if found is None:
