@@ -42,8 +42,8 @@ class MemorySystem(SessionOpening):
     `home` is the identity's memory folder, made when first needed, or its address in a database, such as
     `postgresql://user@host/database#ada`; None keeps everything in memory and writes nothing.
     `settings` configures stores by name; sessions expire `ttl` after the last addition; `embedder` finds rows by
-    meaning, and is closed with the system. A stored session may use a store `module:Class` only if `settings` or an earlier
-    `create_session` name it. Use with `async with`; any number of processes may share one `home`.
+    meaning, and is closed with the system. A stored session may use a store `module:Class` only if `settings` or an
+    earlier `create_session` name it. Use with `async with`; any number of processes may share one `home`.
     """
 
     def cleared_for(
