@@ -10,19 +10,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chatbot.cli.arguments import COMMANDS, build_parser, first_word
-from chatbot.cli.grammar import every_action
+from chatbot.cli.grammar import Parser, every_action
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if argv is None:
         return _as_process(sys.argv[1:])
-    args = _parsed(with_question(argv))
+    argv = with_question(argv)
+    parser = build_parser(argv)
+    args = parser.parse_args(argv)
     if args.version:
         from importlib.metadata import version
 
         print(f"chatbot {version('chatbot-runtime')}")  # noqa: T201 - the answer to --version
         return 0
+    if args.command and argv[0].startswith("-"):
+        _check_order(parser, argv, args.command)
     from chatbot.cli.exits import run
 
     return run(args)
@@ -35,19 +39,17 @@ def with_question(argv: Sequence[str]) -> list[str]:
     return [*argv[:first], *(["ask"] if is_question else []), *argv[first:]]
 
 
-def _parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line; an option before a command that would ignore it there is an error."""
-    parser = build_parser(argv)
-    args, first = parser.parse_args(argv), first_word(argv)
-    if first and not args.version and argv[first:] and argv[first] == args.command:
+def _check_order(parser: Parser, argv: Sequence[str], command: str) -> None:
+    """Make an option before a command that would ignore it there an error."""
+    first = first_word(argv)
+    if argv[first:] and argv[first] == command:
         alone = build_parser([])
         given, usual = (vars(alone.parse_args(words)) for words in (argv[:first], []))
-        taken = {each.dest for each in every_action(parser.actions[args.command]) if each.default is argparse.SUPPRESS}
+        taken = {each.dest for each in every_action(parser.actions[command]) if each.default is argparse.SUPPRESS}
         for option in parser._actions:  # noqa: SLF001 - argparse has no other way
             if option.dest not in taken and given.get(option.dest) != usual.get(option.dest):
                 name = option.option_strings[-1]
-                parser.error(f"{name} has no effect before {args.command!r}: see chatbot {args.command} --help")
-    return args
+                parser.error(f"{name} has no effect before {command!r}: see chatbot {command} --help")
 
 
 def _as_process(argv: Sequence[str]) -> int:

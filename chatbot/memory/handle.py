@@ -500,7 +500,8 @@ class SessionHandle:
 
     async def _note_used(self) -> None:
         """Record last use at most once a minute per session: more often would cost a write per message."""
-        now, until, known = self._environment.clock(), self._environment.expiry(), self.record
+        now, ttl, known = self._environment.clock(), self._environment.ttl, self.record
+        until = None if ttl is None else now + ttl
         is_prolonged = until is not None and (known.expires_at is None or until - known.expires_at > _NOTED_FOR)
         if is_prolonged or self._catalog.used_last != self.id or now - known.used_at > _NOTED_FOR:
             self.record = replace(known.used(now), expires_at=until or known.expires_at)

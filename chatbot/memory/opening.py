@@ -299,13 +299,17 @@ class SessionOpening(AsyncResource, Observable):
             created_at=now,
             used_at=now,
             parent=parent,
-            expires_at=self._environment.expiry(),
+            expires_at=self._expiry(),
             namespace=self.caller.namespace,
             principal=self.caller.principal,
             clearance=self.caller.clearance,
             project=self._options.project if self.caller.project is None else self.caller.project,
         )
         return record.renamed(title)
+
+    def _expiry(self) -> datetime | None:
+        ttl = self._environment.ttl
+        return None if ttl is None else self._clock() + ttl
 
     def _handle(
         self,

@@ -284,10 +284,6 @@ class Environment(Struct, frozen=True):
     ttl: timedelta | None = None
     """Time to live of a session after the last addition to it; None: it does not expire."""
 
-    def expiry(self) -> datetime | None:
-        """Return when a session expires that is used now."""
-        return None if self.ttl is None else self.clock() + self.ttl
-
 
 class Scope(Struct, frozen=True):
     """A caller in one store, with the agent and session they write for."""

@@ -126,7 +126,7 @@ class MemorySystem(SessionOpening):
             raise InvalidValue(f"session {record.id} already exists")
         self.caller.check("write")
         clearance = least_clearance(self.caller.clearance, record.clearance)
-        record = replace(record, clearance=clearance, expires_at=self._environment.expiry())
+        record = replace(record, clearance=clearance, expires_at=self._expiry())
         record = replace(record, namespace=self.caller.namespace, principal=self.caller.principal)
         if self.caller.project is not None:
             record = replace(record, project=self.caller.project)
