@@ -5,6 +5,7 @@ A store writes the events only if no one else has written since: concurrent chan
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -398,18 +399,22 @@ def _inheriting(row: Observation, view: View, known: PriorState, before: Collect
 
 
 def _tightening(event: Event, row: Observation, known: PriorState, before: Observation | None = None) -> list[Event]:
-    """Return the event that makes all rows derived from `row` at least as strict as it is now.
+    """Return the events that make all rows derived from `row` at least as strict as it is now.
 
-    It is written before `row`, so that a kill in between leaves no row too loose.
+    They are written before `row`, so that a kill in between leaves no row too loose.
     """
     if before is not None and Guard.of(row) == Guard.of(before):
         return []
     derived = filter(None, map(known.observation, row_events.made_from([row.id], known.derived_from)))
-    ids = tuple(each.id for each in derived if not is_stricter(each, row))
-    if not ids:
-        return []
-    fields = {name: getattr(row, name) for name in GUARDED}
-    return [Event(kind="tighten", at=event.at, ids=ids, fields=fields, who=event.who, why=f"as strict as {row.id}")]
+    guards: defaultdict[Guard, list[str]] = defaultdict(list)
+    for each in derived:
+        if not is_stricter(each, row):
+            guards[strictest([each, row])].append(each.id)
+    tighten = Event(kind="tighten", at=event.at, who=event.who, why=f"as strict as {row.id}")
+    return [
+        structs.replace(tighten, ids=tuple(ids), fields={name: getattr(guard, name) for name in GUARDED})
+        for guard, ids in guards.items()
+    ]
 
 
 def _superseding(event: Event, old: Observation, new: Observation, known: PriorState) -> Event:

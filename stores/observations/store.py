@@ -87,6 +87,10 @@ class LoggedObservations(ObservationStore):
         """Return the shelf of that name for derived data: by default a folder in the cache of this machine."""
         return FolderShelf.of(self._cache, name)
 
+    def cache_size(self) -> int:
+        """Return how many bytes the shelves take."""
+        return self._cache.size()
+
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         if not events:
             return []
@@ -234,7 +238,7 @@ class LoggedObservations(ObservationStore):
             by_visibility=by_visibility,
             facts=len(self._facts(view, query.FactFilter())),
             journal_bytes=self._replica.log.position if view.is_owners else None,
-            cache_bytes=self._cache.size() if view.is_owners else None,
+            cache_bytes=self.cache_size() if view.is_owners else None,
         )
 
     @in_thread

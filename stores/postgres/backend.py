@@ -53,9 +53,7 @@ class PostgresSessions(Sessions):
         self._forget(session_id)
 
     def ref(self, session_id: str) -> SessionRef:
-        if not is_session_id(session_id):
-            raise MissingFolder(f"{session_id!r} is not a session id")
-        return SessionRef(session_id, Path())
+        return SessionRef(_as_id(session_id), Path())
 
     def turn_reads(self, session_id: str, see: Callable[[SessionRecord], None]) -> Sequence[Look]:
         def keep(rows: list[Row]) -> None:
@@ -65,7 +63,7 @@ class PostgresSessions(Sessions):
         return [Look(self._place.database, self._place.identity, statements.READ_SESSION, {"id": session_id}, keep)]
 
     def get(self, session_id: str) -> SessionRecord:
-        rows = self._place.rows(statements.READ_SESSION, id=_text(session_id))
+        rows = self._place.rows(statements.READ_SESSION, id=_as_id(session_id))
         if not rows:
             raise _missing(session_id)
         return _read(session_id, *rows[0])
@@ -76,7 +74,7 @@ class PostgresSessions(Sessions):
         found: list[SessionRecord] = []
         before, last = _LAST_MOMENT, _LAST_ID
         if behind is not None:
-            rows = self._place.rows(statements.READ_SESSION, id=_text(behind))
+            rows = self._place.rows(statements.READ_SESSION, id=behind) if is_session_id(behind) else []
             if not rows:
                 return found
             before, last = rows[0][1], behind
@@ -94,7 +92,7 @@ class PostgresSessions(Sessions):
 
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
         place = self._place
-        with place.database.transaction(place.identity, statements.LOCK_SESSION, id=_text(session_id)) as transaction:
+        with place.database.transaction(place.identity, statements.LOCK_SESSION, id=_as_id(session_id)) as transaction:
             if not transaction.first:
                 raise _missing(session_id)
             record = change(_read(session_id, *transaction.first[0]))
@@ -103,12 +101,12 @@ class PostgresSessions(Sessions):
 
     def note_used(self, session_id: str, now: datetime) -> None:
         try:
-            self._place.rows(statements.NOTE_USED, durable=False, id=_text(session_id), used_at=now)
+            self._place.rows(statements.NOTE_USED, durable=False, id=_as_id(session_id), used_at=now)
         except StoreError as error:
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
     def delete(self, session_id: str) -> None:
-        if not self._forget(_text(session_id)):
+        if not self._forget(_as_id(session_id)):
             raise _missing(session_id)
 
     def _forget(self, session_id: str) -> bool:
@@ -143,9 +141,11 @@ def _readable(session_id: str, text: str, used_at: datetime) -> SessionRecord | 
         return None
 
 
-def _text(session_id: str) -> str:
-    """Return the id without NUL, which PostgreSQL refuses; the text may be anything."""
-    return session_id.replace("\0", "")
+def _as_id(session_id: str) -> str:
+    """Return the id. Raises `MissingFolder` for any other text, which PostgreSQL may refuse in its own way."""
+    if not is_session_id(session_id):
+        raise _missing(session_id)
+    return session_id
 
 
 def _missing(session_id: str) -> MissingFolder:
@@ -191,7 +191,7 @@ class PostgresBackend(PostgresPlace, Backend):
         return examine(self, wish)
 
     def sizes(self) -> Mapping[str, int]:
-        return {part: int(size) for part, size in self.rows(statements.SIZES)}
+        return {"sessions": int(self.rows(statements.SIZE_OF_SESSIONS)[0][0])}
 
     def close(self) -> None:
         self._leave()

@@ -63,6 +63,9 @@ class PostgresObservations(LoggedObservations):
         """Open a shelf in the database, which servers share."""
         return self._shelves.setdefault(name, PostgresShelf(self._place, name))
 
+    def cache_size(self) -> int:
+        return int(self._place.rows(statements.SIZE_OF_PIECES)[0][0])
+
     async def aclose(self) -> None:
         await super().aclose()
         await asyncio.to_thread(self._leave)

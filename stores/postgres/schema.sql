@@ -167,10 +167,10 @@ WITH said AS MATERIALIZED (
     SELECT identity, start, chatbot.as_json(line) AS e FROM chatbot.event
 ),
 change AS (
-    SELECT identity, start, e ->> 'event' AS kind, each.id, e -> 'set' AS fields, e ->> 'by' AS by
+    SELECT identity, start, e ->> 'event' AS kind, each.id, e -> 'set' AS fields, e ->> 'by' AS by, e ->> 'at' AS at
     FROM said CROSS JOIN LATERAL jsonb_array_elements_text(coalesce(e -> 'ids', jsonb_build_array(e -> 'id'))) AS each (id)
     UNION ALL
-    SELECT identity, start, along.kind, each.id, NULL, e -> 'row' ->> 'id'
+    SELECT identity, start, along.kind, each.id, NULL, e -> 'row' ->> 'id', e ->> 'at'
     FROM said
     CROSS JOIN LATERAL (VALUES
         ('compress', e -> 'compresses'), ('supersede', jsonb_build_array(e -> 'supersedes')),
@@ -186,13 +186,13 @@ edited AS (
     GROUP BY identity, id
 ),
 moved AS (
-    SELECT DISTINCT ON (identity, id) identity, id, kind, by
+    SELECT DISTINCT ON (identity, id) identity, id, kind, by, at::timestamptz AS at
     FROM change
-    WHERE kind IN ('supersede', 'compress', 'expire', 'archive', 'delete', 'restore')
+    WHERE kind IN ('supersede', 'compress', 'archive', 'delete', 'restore')
     ORDER BY identity, id, start DESC
 ),
 memory AS (
-    SELECT a.identity, a.e -> 'row' || coalesce(edited.fields, '{}') AS r, moved.kind, moved.by
+    SELECT a.identity, a.e -> 'row' || coalesce(edited.fields, '{}') AS r, moved.kind, moved.by, moved.at
     FROM said AS a
     LEFT JOIN edited ON edited.identity = a.identity AND edited.id = a.e -> 'row' ->> 'id'
     LEFT JOIN moved ON moved.identity = a.identity AND moved.id = a.e -> 'row' ->> 'id'
@@ -203,11 +203,13 @@ SELECT
     CASE kind
         WHEN 'supersede' THEN 'superseded'
         WHEN 'compress' THEN 'compressed'
-        WHEN 'expire' THEN 'expired'
         WHEN 'archive' THEN 'archived'
         WHEN 'delete' THEN 'deleted'
-        WHEN 'restore' THEN 'active'
-        ELSE CASE WHEN (r ->> 'expires_at')::timestamptz <= now() THEN 'expired' ELSE coalesce(r ->> 'status', 'active') END
+        ELSE CASE -- restoring ends an expiry that has passed
+            WHEN (r ->> 'expires_at')::timestamptz BETWEEN coalesce(at, '-infinity') AND now() THEN 'expired'
+            WHEN kind = 'restore' THEN 'active'
+            ELSE coalesce(r ->> 'status', 'active')
+        END
     END AS status,
     r ->> 'type' AS type, r ->> 'title' AS title, r ->> 'narrative' AS narrative,
     coalesce(r ->> 'visibility', 'private') AS visibility, coalesce(r ->> 'sensitivity', 'unknown') AS sensitivity,

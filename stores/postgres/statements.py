@@ -267,11 +267,15 @@ IS_THERE = """
 SELECT 1 WHERE EXISTS (SELECT 1 FROM chatbot.session WHERE identity = %(identity)s)
     OR EXISTS (SELECT 1 FROM chatbot.head WHERE identity = %(identity)s)
 """
-SIZES = """
-SELECT 'sessions', coalesce(sum(octet_length(content)), 0) FROM chatbot.message WHERE identity = %(identity)s
-UNION ALL
-SELECT 'memory', coalesce(sum(octet_length(line)), 0) FROM chatbot.event WHERE identity = %(identity)s
+SIZE_OF_SESSIONS = """
+SELECT coalesce(sum(size), 0) FROM (
+    SELECT octet_length(content) FROM chatbot.message WHERE identity = %(identity)s
+    UNION ALL SELECT octet_length(value) FROM chatbot.key_value WHERE identity = %(identity)s
+    UNION ALL SELECT octet_length(record) FROM chatbot.line WHERE identity = %(identity)s AND session <> ''
+    UNION ALL SELECT octet_length(value) FROM chatbot.document WHERE identity = %(identity)s AND session <> ''
+) AS parts (size)
 """
+SIZE_OF_PIECES = "SELECT coalesce(sum(octet_length(data)), 0) FROM chatbot.piece WHERE identity = %(identity)s"
 
 WITHOUT_IDENTITY: dict[str, LiteralString] = {
     "process": "SELECT pg_backend_pid()",

@@ -370,9 +370,11 @@ class BackendContract(PlaceContract):
         assert other.place_of(other.sessions.ref(session_id(1))).blobs("attachments").read(photo) == b"photo"
 
     def test_what_is_no_id_of_a_session_is_no_session(self, place: Backend) -> None:
-        for text in ("../../etc", "", session_id(9), "x"):
-            with pytest.raises(MissingFolder):
-                place.sessions.get(text)
+        sessions = place.sessions
+        for text in ("../../etc", "", session_id(9), "x", "\0", "\ud800"):
+            for use in (sessions.get, sessions.delete, lambda each: sessions.change(each, lambda before: before)):
+                with pytest.raises(MissingFolder):
+                    use(text)
 
     def test_each_session_has_a_place_of_its_own(self, place: Backend, folder: Path) -> None:
         self.made(place, 1, 2)

@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Self
 
@@ -15,15 +15,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from chatbot.memory import MemorySystem
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreError, StoreFailed
 from chatbot.stores.home import Address
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres import database, database_connection, schema, statements
 from chatbot.stores.postgres.backend import PostgresBackend
+from chatbot.stores.postgres.observations import PostgresObservations
 from chatbot.stores.postgres.schema import TABLES
 from chatbot.stores.postgres.sessions_store import escaped, unescaped
+from chatbot.stores.query import status_now
+from chatbot.stores.row_events import Event
 from chatbot.stores.testing.backend_contract import record
 from tests.postgres import ROLE, address, open_backend, owner_url
+from tests.stores.places import OWNER, adding, id_of
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
@@ -119,11 +124,24 @@ async def test_the_view_of_memories_says_what_the_store_says(tmp_path: Path) -> 
         await memories.forget(hives[1], hives[2])
         await memories.restore(hives[2])
         newer = (await memories.remember("the newest hive", supersedes=hives[3])).id
-        kept = {each.id: (each.status, each.title) for each in await memories.every(statuses=STATUSES)}
+        await memories.remember("what it is made of", derived_from=[hives[0]])
+        await memories.update(hives[0], visibility="shared")
+        await memories.update(hives[0], sensitivity="secret")
+        past = datetime(2020, 3, 4, tzinfo=UTC)
+        times = {"created_at": past, "updated_at": past, "expires_at": past + timedelta(days=1)}
+        changes = [Event(kind=kind, at=past, ids=(id_of(1),)) for kind in ("delete", "restore")]
+        async with PostgresObservations(where) as store:
+            await store.commit(replace(OWNER, now=past), [adding(1, title="the past hive", **times), *changes])
+        every = await memories.every(statuses=STATUSES, ask=SENSITIVITIES)
+        now = datetime.now(UTC)
+        kept = {each.id: (status_now(each, now), each.title, each.visibility, each.sensitivity) for each in every}
+        await memories.reindex()
+        assert (await memories.stats()).cache_bytes
     backend = open_backend(tmp_path)
-    rows = backend.rows("SELECT id, status, title FROM chatbot.memories")
+    assert backend.sizes() == {"sessions": 0}
+    rows = backend.rows("SELECT id, status, title, visibility, sensitivity FROM chatbot.memories")
     assert {each: tuple(rest) for each, *rest in rows} == kept
-    assert kept[hives[0]][1] == "the green hive"
+    assert (kept[hives[0]][1], kept[id_of(1)][0]) == ("the green hive", "expired")
     assert backend.rows("SELECT superseded_by FROM chatbot.memories WHERE status = 'superseded'") == [(newer,)]
     backend.close()
 
