@@ -117,6 +117,10 @@ class SessionRef(Struct, frozen=True):
     """As in `View`."""
 
 
+LONGEST_KEY = 2_000
+"""Bytes of a key: an index of PostgreSQL takes no longer ones."""
+
+
 class KeyValue(Struct, frozen=True):
     """One key-value entry. Keys are unique in a session; `at` is when the value was set."""
 
@@ -127,6 +131,8 @@ class KeyValue(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not check_text(self.key, "the key"):
             raise InvalidValue("a key cannot be empty")
+        if (size := len(self.key.encode())) > LONGEST_KEY:
+            raise InvalidValue(f"the key {self.key!r:.80} takes {size:,} bytes: at most {LONGEST_KEY:,} can be kept")
         check_text(self.value, f"the value of {self.key!r}")
         check_time(self.at)
 

@@ -222,7 +222,7 @@ class SessionHandle:
         return await self._keeper(KeyValueStore, "read").kv_get(self._looked_at(), key)
 
     async def kv_set(self, key: str, value: str) -> None:
-        """Keep `value` as the newest entry. Durable on return. Raises `InvalidValue` for an empty key."""
+        """Keep `value` as the newest entry. Durable on return. Raises `InvalidValue` for an empty or very long key."""
         await self._keeper(KeyValueStore, "write").kv_set(self._ref, KeyValue(key, value, self._environment.clock()))
 
     async def kv_delete(self, key: str) -> bool:

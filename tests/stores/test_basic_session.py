@@ -354,6 +354,8 @@ def test_what_no_file_can_keep_is_refused_by_name() -> None:
         TranscriptEntry("user", "\ud800", WHEN)
     with pytest.raises(InvalidValue, match="empty"):
         KeyValue("", "value", WHEN)
+    with pytest.raises(InvalidValue, match="takes 2,002 bytes: at most 2,000 can be kept"):
+        KeyValue("é" * 1_001, "value", WHEN)
     with pytest.raises(InvalidValue, match="surrogate"):
         KeyValue("key", "\udfff", WHEN)
     for no_moment, words in (
