@@ -1,4 +1,4 @@
-"""A primary server of PostgreSQL and its synchronous standby, of one test alone, on ports of loopback."""
+"""Servers of PostgreSQL of one test alone, on ports of loopback: one, or a primary and its synchronous standby."""
 
 import os
 import shutil
@@ -25,6 +25,11 @@ class Node:
         self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         self._programs, self._user = _programs()
 
+    def create(self) -> None:
+        """Make it, and start it."""
+        self.run("initdb", "-D", str(self.folder), "--auth=trust", "--encoding=utf8", "-U", "postgres")
+        self.start()
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         options = f"-p {self.port} -h 127.0.0.1 -k {self.folder.parent}"
@@ -38,6 +43,7 @@ class Node:
         """Kill the postmaster and all that it has started, as a crash of the machine would."""
         with suppress(FileNotFoundError, psutil.NoSuchProcess):
             postmaster = psutil.Process(int((self.folder / "postmaster.pid").read_text().split()[0]))
+            postmaster.suspend()  # or it would start others while we look
             everyone = [postmaster, *postmaster.children(recursive=True)]
             for each in everyone:
                 with suppress(psutil.NoSuchProcess):
@@ -60,25 +66,32 @@ class Node:
 
 
 @contextmanager
-def pair() -> Iterator[tuple[Node, Node]]:
-    """The primary and its standby; what the primary commits is on both."""
-    home = Path(mkdtemp(prefix="chatbot-pair-"))
-    primary, standby = (Node(home / name, _free_port()) for name in ("primary", "standby"))
+def nodes(*names: str, home: Path | None = None) -> Iterator[list[Node]]:
+    """Servers of these names, not created yet, whose folders are in `home` or in a new one."""
+    is_new, home = home is None, home or Path(mkdtemp(prefix="chatbot-nodes-"))
+    found = [Node(home / name, _free_port()) for name in names]
     if user := _programs()[1]:
         shutil.chown(home, user)
     try:
-        primary.run("initdb", "-D", str(primary.folder), "--auth=trust", "--encoding=utf8", "-U", "postgres")
-        primary.start()
+        yield found
+    finally:
+        for each in found:
+            each.kill()
+        if is_new:
+            shutil.rmtree(home)
+
+
+@contextmanager
+def pair() -> Iterator[tuple[Node, Node]]:
+    """The primary and its standby; what the primary commits is on both."""
+    with nodes("primary", "standby") as (primary, standby):
+        primary.create()
         source = f"host=127.0.0.1 port={primary.port} user=postgres"
         standby.run("pg_basebackup", "-D", str(standby.folder), "-R", "-X", "stream", "-d", source)
         standby.start()
         primary.tell("ALTER SYSTEM SET synchronous_standby_names = '*'")  # not in the copy: it would wait for a third
         primary.tell("SELECT pg_reload_conf()")
         yield primary, standby
-    finally:
-        for each in (primary, standby):
-            each.kill()
-        shutil.rmtree(home)
 
 
 def several(*nodes: Node, role: str = "postgres") -> str:

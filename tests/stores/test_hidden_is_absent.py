@@ -9,7 +9,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -30,7 +29,7 @@ from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.row_events import HELD, Event
 from tests.effort import examples
-from tests.stores.places import NOW, OWNER, Place, id_of, update
+from tests.stores.places import NOW, OWNER, id_of, update
 from tests.stores.places import row as made
 
 SINCE = "2025-03-04T00:00:00Z"
@@ -212,8 +211,8 @@ async def answer(operation: Operation, memories: Memory, about: str) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-async def compared(specs: Sequence[Spec], clearance: Clearance, project: str | None, home: Path | None) -> None:
-    whole, seen = (World(opened(home, name), clearance, project) for name in ("whole", "seen"))
+async def compared(specs: Sequence[Spec], clearance: Clearance, project: str | None) -> None:
+    whole, seen = (World(InMemoryStore(Path()), clearance, project) for _ in range(2))
     async with whole.store, seen.store:
         await filled(whole, specs)
         view = View(clearance, NOW, frozenset(SENSITIVITIES), project=project)
@@ -239,25 +238,11 @@ async def alike(
             assert not [other for other in hidden if other != each and other in answers[0]], name
 
 
-def opened(home: Path | None, name: str) -> ObservationStore:
-    return InMemoryStore(Path()) if home is None else Place(home / name).open()
-
-
 @pytest.mark.parametrize(("clearance", "project"), CALLERS)
 @settings(max_examples=examples(64), deadline=None)
 @given(specs=SPECS)
 def test_hidden_rows_make_no_difference(clearance: Clearance, project: str | None, specs: list[Spec]) -> None:
-    asyncio.run(compared(specs, clearance, project, None))
-
-
-@pytest.mark.parametrize(("clearance", "project"), CALLERS)
-@settings(max_examples=examples(8), deadline=None)
-@given(specs=SPECS)
-def test_hidden_rows_make_no_difference_on_the_disk(
-    clearance: Clearance, project: str | None, specs: list[Spec]
-) -> None:
-    with TemporaryDirectory() as home:
-        asyncio.run(compared(specs, clearance, project, Path(home)))
+    asyncio.run(compared(specs, clearance, project))
 
 
 def test_every_operation_on_memory_is_compared_here() -> None:

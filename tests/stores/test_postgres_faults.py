@@ -1,6 +1,5 @@
 """Losses and messages when a server, the database or the connection to it dies: nothing that was acknowledged."""
 
-import atexit
 import os
 import random
 import signal
@@ -8,16 +7,12 @@ import socket
 import subprocess
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from shutil import rmtree
 from tempfile import mkdtemp
-from typing import Any
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-import psutil
 import psycopg
 import pytest
 
@@ -28,6 +23,7 @@ from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.testing.processes import start
 from tests.patience import PATIENCE_S
 from tests.postgres import ROLE, address, open_backend, owner_url
+from tests.postgres_pair import Node, nodes
 from tests.stores.test_postgres_replica import WRITERS, Written, progress, talking
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("postgres")]
@@ -35,51 +31,16 @@ MINUTES = float(os.environ.get("CHATBOT_KILL_MINUTES", "0.5"))
 """How long the database is killed at random."""
 
 
-class Server:
-    """A database server of one test alone, which is killed and started again."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or Path(mkdtemp(prefix="chatbot-killed-"))
-        self._running: Any = None
-        self.start()
-        self.url = f"postgresql://postgres@/postgres?host={quote(str(self._folder))}"
-
-    def start(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from pgserver.postgres_server import PostgresServer
-
-            self._running = PostgresServer(self._folder, cleanup_mode=None)
-
-    def kill(self) -> None:
-        """Kill the postmaster as a crash would, and whom it has started, and wait for their end."""
-        postmaster = self._running.get_postmaster_info().process
-        postmaster.suspend()  # or it would start others while we look
-        everyone = [*postmaster.children(recursive=True), postmaster]
-        for each in reversed(everyone):  # the postmaster first: it would start others again
-            with suppress(psutil.NoSuchProcess):
-                each.send_signal(signal.SIGKILL)
-        for each in everyone:
-            with suppress(psutil.NoSuchProcess):
-                each.wait(PATIENCE_S)
-
-    def stop(self) -> None:
-        """End it without ceremony: nobody needs what it keeps."""
-        self.kill()
-        atexit.unregister(self._running._cleanup)
-        rmtree(self._folder)
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server()
-    schema.create(server.url)
-    yield server
-    database.Database.close_all()
-    server.stop()
+def server() -> Iterator[Node]:
+    with nodes("killed") as [server]:
+        server.create()
+        schema.create(server.url)
+        yield server
+        database.Database.close_all()
 
 
-def test_a_database_that_is_killed_under_load_loses_nothing_that_was_acknowledged(server: Server) -> None:
+def test_a_database_that_is_killed_under_load_loses_nothing_that_was_acknowledged(server: Node) -> None:
     where = Address(server.url, "ada")
     backend = PostgresBackend(where)
     lines, enough = [Written() for _ in range(WRITERS)], threading.Event()
@@ -130,36 +91,35 @@ def small_disk() -> Iterator[Path]:
 
 
 def test_a_full_disk_is_told_and_all_goes_on_once_there_is_room(small_disk: Path) -> None:
-    data, ballast = small_disk / "data", small_disk / "ballast"
-    data.mkdir()
-    server = Server(data)
-    schema.create(server.url)
-    backend = PostgresBackend(Address(server.url, "ada"))
-    with suppress(OSError), ballast.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(1 << 20))
-    acknowledged: list[int] = []
+    ballast, acknowledged = small_disk / "ballast", list[int]()
+    with nodes("full", home=small_disk) as [server]:
+        server.create()
+        schema.create(server.url)
+        backend = PostgresBackend(Address(server.url, "ada"))
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 20))
 
-    def fill() -> None:
-        for number in range(200):
-            backend.lines("usage").append([{"n": number, "text": os.urandom(200_000).hex()}])
-            acknowledged.append(number)
+        def fill() -> None:
+            for number in range(200):
+                backend.lines("usage").append([{"n": number, "text": os.urandom(200_000).hex()}])
+                acknowledged.append(number)
 
-    with pytest.raises(StoreError, match=r"no room|connection broke|no PostgreSQL answers|starting|shutting"):
-        fill()
-    ballast.unlink()
-    server.start()  # for a server whose log has no room stops
-    backend.lines("usage").append([{"n": 1_000}])
-    found = [each["n"] for each in backend.lines("usage").all()]
-    assert set(acknowledged) <= set(found)
-    assert found == sorted(set(found))
-    backend.close()
-    database.Database.close_all()
-    server.stop()
+        with pytest.raises(StoreError, match=r"no room|connection broke|no PostgreSQL answers|starting|shutting"):
+            fill()
+        ballast.unlink()
+        server.kill()  # for a server whose log has no room may have stopped
+        server.start()
+        backend.lines("usage").append([{"n": 1_000}])
+        found = [each["n"] for each in backend.lines("usage").all()]
+        assert set(acknowledged) <= set(found)
+        assert found == sorted(set(found))
+        backend.close()
+        database.Database.close_all()
 
 
 def test_a_dead_database_is_told_in_words_and_waiting_has_a_bound(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
     backend = PostgresBackend(Address(server.url, "ada"))
@@ -188,7 +148,7 @@ def _asked(backend: PostgresBackend) -> int:
 
 
 def test_a_lock_that_is_not_given_back_is_waited_for_no_longer_than_allowed(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
     backend = PostgresBackend(Address(server.url, "ada"))
@@ -225,7 +185,7 @@ def write_and_wait(backend: PostgresBackend) -> None:
 _SLOW = "CREATE TABLE chatbot.half (n integer); SELECT pg_sleep(600)"
 
 
-def test_a_creation_that_is_killed_leaves_nothing_of_it_and_is_repeated(server: Server) -> None:
+def test_a_creation_that_is_killed_leaves_nothing_of_it_and_is_repeated(server: Node) -> None:
     with psycopg.connect(server.url, autocommit=True) as owner:
         owner.execute("DROP SCHEMA chatbot CASCADE")
         worker = start("tests.stores.test_postgres_faults:create_slowly", "builtins:str", Path(), server.url)

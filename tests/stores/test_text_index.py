@@ -274,22 +274,3 @@ def unlisted(folder: Path) -> int:
     """Return how many texts an index opened there has to read."""
     index = TextIndex.opened(FolderShelf(folder / "index"))
     return len(index.uncovered(array("q", range(300))))
-
-
-def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Texts) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    visible = everything(texts)
-    expected = rank(seen(texts, visible), WORDS[:3])
-    fill(index, texts)
-    with ThreadPoolExecutor(1) as thread:
-        for plan in index.rebuild_plans(300):
-            rows = [(row, *texts[row]) for row in range(plan.start, plan.end)]
-            future = thread.submit(index.write, plan, rows)
-            while not future.done():
-                assert scored(index, WORDS[:3], visible) == expected
-            written = future.result()
-            assert written is not None
-            index.adopt(written)
-            assert scored(index, WORDS[:3], visible) == expected
-    assert index.pending == 0
