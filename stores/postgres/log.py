@@ -47,7 +47,8 @@ class PostgresLog(Log):
         self._generation = 0
         self._position = 0
         self._last = b""
-        self._end: int | None = None
+        self._found: tuple[int, float, int] | None = None
+        """End that `is_replaced` found for `read_new`, after the thread and the time that asked."""
         self._lines: OrderedDict[int, bytes] = OrderedDict()
         self._writing: tuple[int, int] | None = None
         """Generation and size while this process writes; below, the thread that writes."""
@@ -58,8 +59,7 @@ class PostgresLog(Log):
         """When another writer was last seen."""
         self._was_read = False
         self._known_at = 0.0
-        """Time up to which all writes are known to be read; below, when the end was last asked for."""
-        self._asked_at = 0.0
+        """Time up to which all writes are known to be read."""
         self._unsure: threading.Event | None = None
         """Set once it is known whether lines that count as read were written."""
         self._leave = weakref.finalize(self, self._database.leave)
@@ -86,26 +86,33 @@ class PostgresLog(Log):
         """Compare the generation in one round trip, which also gives `read_new` its end."""
         if (unsure := self._unsure) is not None and self._writer != threading.get_ident():
             unsure.wait()
-        begins = self._writing is not None
-        generation, self._end = self._state()
+        begins, asked_at = self._writing is not None, time.monotonic()
+        generation, end = self._state()
+        self._found = (threading.get_ident(), asked_at, end)
         if begins and not generation:
             return False  # our first write is not committed yet
         return self._generation not in {0, generation}
 
     def start_again(self) -> None:
         self._generation = self._position = 0
-        self._last, self._end = b"", None
+        self._last, self._found = b"", None
         self._was_read = False
         self._lines.clear()
 
     def read_new(self) -> Iterator[tuple[LinePlace, bytes]]:
-        end, self._end = self._end, None
-        if end is None or not self._generation:
-            self._generation, end = self._state()
+        found, self._found = self._found, None
+        if found is not None and found[0] == threading.get_ident() and self._generation:
+            _, asked_at, end = found
+        else:
+            asked_at = time.monotonic()
+            generation, end = self._state()
+            self._generation = self._generation or generation
+            if generation != self._generation:
+                return  # rewritten since we looked: the next `is_replaced` tells
         yield from self._read_to(end)
         self._was_read = True
         if self._writing is None:
-            self._known_at = self._asked_at
+            self._known_at = asked_at
 
     def is_known(self, looked: float) -> bool:
         """Return False in the thread that writes: it must know the end."""
@@ -250,7 +257,6 @@ class PostgresLog(Log):
         """Return generation and size; (0, 0) if nothing was ever written."""
         if self._writing is not None and self._writer == threading.get_ident():
             return self._writing
-        self._asked_at = time.monotonic()
         return _state_in(self._rows(statements.STATE_OF_HEAD, **_HEAD))
 
     def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
@@ -323,12 +329,6 @@ class PostgresWriting(_QueuedLines):
     def __init__(self, log: PostgresLog, transaction: Transaction) -> None:
         super().__init__(log)
         self._transaction = transaction
-
-    def append(self, event: Event) -> LinePlace:
-        if self._log._generation in {0, _LOST}:  # noqa: SLF001 - they are one
-            generation, size = self._transaction.first[0]
-            self._log.take_as_read(generation, size, b"")
-        return super().append(event)
 
     def release(self) -> None:
         if self.is_over:
