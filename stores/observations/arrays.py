@@ -175,12 +175,6 @@ class Pieces(Generic[Opened]):
             return None
 
 
-def joined(texts: Iterable[bytes]) -> tuple[bytes, list[int]]:
-    """Return the texts joined, and where each begins, followed by the end of the last one."""
-    listed = list(texts)
-    return b"".join(listed), list(accumulate(map(len, listed), initial=0))
-
-
 def _aligned(size: int) -> int:
     return size + -size % _ALIGNED
 

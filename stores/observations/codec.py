@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +18,6 @@ from whoosh.filedb.filestore import RamStorage
 from whoosh.formats import Frequency
 from whoosh.writing import SegmentWriter
 
-from chatbot.stores.observations.arrays import joined
 from chatbot.stores.observations.lookups import Numbering
 from chatbot.stores.observations.segments import KEY_BYTES, MANY, REPEATED, UNKNOWN, Ints, Segment, SegmentDraft
 from chatbot.stores.text.bm25 import FIELDS, MAX_FREQUENCY, length_to_byte
@@ -38,24 +38,21 @@ class _CountField(FieldType):  # type: ignore[misc]
 class Postings:
     """Gathers postings in place of Whoosh's pool, which would sort tuples and spill them to files as pickles."""
 
-    def __init__(self, parts: Iterable[Part] = ()) -> None:
+    def __init__(self) -> None:
         self._words: list[str] = []
         self._numbers = Numbering(self._words)
         self._terms = array("I")
         self._counts = array("I")
         self._runs: list[tuple[int, int]] = []
         """For each field of a document: its number of terms, and its part of a packed posting."""
-        self._parts = list(parts)
+        self.parts: list[Part] = []
+        """Postings that were copied from segments."""
 
     def add(self, field: int, document: int, counts: Counts) -> None:
         """Add all postings of one field of a document."""
         self._terms.extend(map(self._numbers.__getitem__, counts))
         self._counts.extend(counts.values())
         self._runs.append((len(counts), document << _DOCUMENT | field << _FIELD))
-
-    def extend(self, part: Part) -> None:
-        """Add a part."""
-        self._parts.append(part)
 
     def iter_postings(self) -> Postings:
         """Return these postings for `RowWriter` and the codec's `add_postings`, all at once."""
@@ -67,11 +64,11 @@ class Postings:
         self._numbers.clear()
         self._terms, self._counts = array("I"), array("I")
         self._runs.clear()
-        self._parts.clear()
+        self.parts.clear()
 
     def arrays(self, codes: Ints) -> dict[str, Ints]:
         """Return the arrays of a segment without `texts` and lengths; `codes` are the lengths by field and document."""
-        parts = [*self._parts, *([self._gathered()] if self._runs else [])]
+        parts = [*self.parts, *([self._gathered()] if self._runs else [])]
         if not sum(len(part[2]) for part in parts):
             return {}
         terms = list(parts[0][0]) if len(parts) == 1 else sorted(set().union(*(part[0] for part in parts)))
@@ -100,8 +97,9 @@ class Postings:
 
 def _term_arrays(terms: Sequence[bytes]) -> dict[str, Ints]:
     keys = np.frombuffer(b"".join(term[:KEY_BYTES].ljust(KEY_BYTES, b"\0") for term in terms), ">u8")
-    rest, rests = joined(term[KEY_BYTES:] for term in terms)
-    return {"keys": keys, "rest": np.frombuffer(rest, "u1"), "rests": np.array(rests, "<u4")}
+    rest = [term[KEY_BYTES:] for term in terms]
+    rests = np.fromiter(accumulate(map(len, rest), initial=0), "<u4")
+    return {"keys": keys, "rest": np.frombuffer(b"".join(rest), "u1"), "rests": rests}
 
 
 def _posting_arrays(packed: Ints, terms: int, codes: Ints) -> dict[str, Ints]:
@@ -230,7 +228,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         """Add a document with counted terms, a field at once; Whoosh would add posting by posting."""
         self.perdocwriter.start_doc(self.docnum)
         for name, counts in fields.items():
-            self.perdocwriter.add_field(name, self.schema[name], None, sum(counts.values()))
+            self.perdocwriter.add_field(name, None, None, sum(counts.values()))
             self.pool.add(NUMBERS[name], self.docnum, counts)
         self.perdocwriter.finish_doc()
         self._added = True
@@ -241,14 +239,11 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         rows = np.arange(segment.start, segment.end) - self._start
         inside = (rows >= 0) & (rows < len(self._versions))
         free = self._versions[np.where(inside, rows, 0)] == UNKNOWN
-        self.add_documents(segment, np.where(inside & free & (segment.versions != UNKNOWN), rows, -1))
-
-    def add_documents(self, segment: Segment, places: Ints) -> None:
-        """Add documents of a segment at their new `places`; those with a negative place are left out."""
+        places = np.where(inside & free & (segment.versions != UNKNOWN), rows, -1)
         taken = np.flatnonzero(places >= 0)
         self._versions[places[taken]] = segment.versions[taken]
         self.perdocwriter.codes[:, places[taken]] = segment.codes[:, taken]
-        self.pool.extend(_part_of(segment, places))
+        self.pool.parts.append(_part_of(segment, places))
 
     def finish(self) -> SegmentDraft:
         """Return the segment; Whoosh's commit would write a table of contents."""
@@ -260,7 +255,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
 
 
 def _part_of(segment: Segment, places: Ints) -> Part:
-    """Return the postings of the documents to copy, at their new places."""
+    """Return the postings of documents at their new `places`, without those of a negative place."""
     firsts, runs = segment.array("firsts", "<u4").astype("i8"), segment.array("runs", "<u4").astype("i8")
     postings = segment.postings
     rows, counts = places[postings >> 16], (postings & MANY).astype("u8")

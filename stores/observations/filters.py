@@ -31,7 +31,7 @@ def fitting(table: Table, wanted: Filter) -> set[int] | None:
     groups += [[label_of(f"metadata.{key}", written(value))] for key, value in exact.items()]
     compared = {key: value for key, value in wanted.metadata.items() if key not in exact}
     found = _meeting(table, compared) if compared else None
-    for group in sorted(groups, key=table.labels.count) if len(groups) > 1 else groups:
+    for group in groups:
         rows: set[int] = set()
         for label in group:
             rows.update(_without_any(table, label) if label in _EMPTY else table.labels.of(label))

@@ -24,7 +24,7 @@ from chatbot.stores.log import Hands, Shelf
 from chatbot.stores.observations import ranking
 from chatbot.stores.observations.arrays import Piece, PieceList, Pieces, listed
 from chatbot.stores.observations.lookups import Visible
-from chatbot.stores.observations.overlay import FLUSH_ROWS, FORMAT, Overlay, Text
+from chatbot.stores.observations.overlay import FLUSH_ROWS, FORMAT, Overlay, Text, counted
 from chatbot.stores.observations.ranking import RankedRows, Totals
 from chatbot.stores.observations.segments import MAX_ROWS, Ints, Segment
 from chatbot.stores.query import Corpus
@@ -281,7 +281,7 @@ def _texts_of(
     plan: Plan, documents: Iterable[tuple[int, int, Document]]
 ) -> Iterator[tuple[int, int, Mapping[str, Mapping[str, int]]]]:
     for row, version, document in documents:
-        yield row, version, Text.of(version, document).fields
+        yield row, version, counted(document)
     for row, text in plan.texts.items():
         yield row, text.version, text.fields
 

@@ -34,14 +34,18 @@ class Text(NamedTuple):
     @classmethod
     def of(cls, version: int, document: Document) -> Text:
         """Return the text of these terms."""
-        counted = {name: Counter(terms) for name, terms in document.items() if terms}
         codes = bytes(map(length_to_byte, [len(document.get(name, ())) for name in FIELDS]))
-        return cls(version, counted, codes)
+        return cls(version, counted(document), codes)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """The quantised length of each field."""
         return tuple(map(LENGTHS.__getitem__, self.codes))
+
+
+def counted(document: Document) -> Mapping[str, Mapping[str, int]]:
+    """Return how often each term is in each field."""
+    return {name: Counter(terms) for name, terms in document.items() if terms}
 
 
 class Overlay(dict[int, Text]):

@@ -96,10 +96,6 @@ class Vectors:
                 "configure that model again, or make them again with `chatbot memory reindex --embed`"
             )
 
-    def has(self, number: int, digest: int) -> bool:
-        """Return whether the row has a vector of exactly this text."""
-        return number < len(self._digests) and bool(self._digests[number] == digest)
-
     def present(self, digests: array[int]) -> Ints:
         """Return for each of these texts, by number of its row, whether its vector exists."""
         now = np.array(digests, "i8")
@@ -118,7 +114,8 @@ class Vectors:
             self.catch_up(hands)
             self.check(model, dimension)
             new = _rows_of(given, dimension)
-            used = self._used_by_part(digests, without=new[0])
+            flags, places = self._used(digests, without=new[0]), zip(self._known, self._starts, strict=True)
+            used = {part: flags[start : start + len(part)] for part, start in places}
             kept, taken = self._split(len(new[0]), {part: int(np.count_nonzero(flags)) for part, flags in used.items()})
             left = [part.rows(used[part]) for part in taken if used[part].any()]
             self._publish(hands, [*(part.piece for part in kept), _put(hands, model, dimension, [*left, new])])
@@ -170,7 +167,8 @@ class Vectors:
     ) -> dict[int, tuple[Ints, Ints]]:
         """Return for each of these rows with a vector what `nearest` finds for it among the wanted rows after it."""
         used = self._used(digests, wanted)
-        own = [number for number in numbers if digests[number] and self.has(number, digests[number])]
+        present = self.present(digests)
+        own = [number for number in numbers if present[number]]
         return {
             number: self._most_alike(self._vector_of(number), used & (self._numbers > number), limit) for number in own
         }
@@ -236,10 +234,6 @@ class Vectors:
         usable = np.r_[usable, np.zeros(max(0, len(self._places) - len(usable)), bool)]
         flags: Ints = usable[self._numbers] & self._is_last
         return flags
-
-    def _used_by_part(self, digests: array[int], without: Ints) -> dict[VectorPart, Ints]:
-        flags = self._used(digests, without=without)
-        return {part: flags[start : start + len(part)] for part, start in zip(self._known, self._starts, strict=True)}
 
 
 def _rows_of(rows: Iterable[tuple[int, int, Vector]], dimension: int) -> Rows:

@@ -100,12 +100,13 @@ class Writer:
         with self._alone():
             vectors, table = self._replica.vectors(), self._replica.table
             vectors.check(model, dimension)
+            present = vectors.present(table.texts)
             kept = {
                 number: (number, digest, unit(values))
                 for row, values in given
                 if (number := table.numbers.get(row.id)) is not None
                 and (digest := text_digest(row)) == table.texts[number]
-                and not vectors.has(number, digest)
+                and not present[number]
             }
             if kept:
                 vectors.add(model, dimension, kept.values(), table.texts)
