@@ -343,10 +343,10 @@ def of_project(facts: Iterable[Triple], wanted: FactFilter) -> list[Triple]:
 
 
 def check_limit(limit: int) -> int:
-    """Return the limit. Raises `InvalidValue` for a negative one."""
+    """Return the limit, at most `EVERY`. Raises `InvalidValue` for a negative one."""
     if limit < 0:
         raise InvalidValue(f"the limit is {limit}: it cannot be negative")
-    return limit
+    return min(limit, EVERY)
 
 
 def page_limit(limit: int) -> int:

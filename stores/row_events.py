@@ -81,7 +81,9 @@ STATUS_AFTER: dict[str, Status] = {
 _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
 HELD = "held"
 """Metadata key of a value and its start, the only one in which a successor may differ."""
-_COUNTED = frozenset({"use_count", "last_used_at", "strength", "consolidated_at", "consolidated_touches"})
+_COUNTED = {
+    name: FIELDS[name] for name in ("use_count", "last_used_at", "strength", "consolidated_at", "consolidated_touches")
+}
 
 
 def _check_list(items: object, _: str) -> tuple[Any, ...]:
@@ -204,7 +206,7 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
     if kind == "use":
         return replace(observation, use_count=observation.use_count + 1, last_used_at=at)
     if kind == "counts":
-        return changed(observation, {name: event.fields[name] for name in _COUNTED & event.fields.keys()})
+        return replace(observation, **counts_in(event))
     if kind == "consolidate":
         return counted(
             observation, (observation.use_count, observation.last_used_at), strength_in(event, observation.id)
@@ -225,7 +227,7 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
 
 def check_fields(event: Event) -> None:
     """Raise `InvalidValue` for fields that no event of its kind can set."""
-    if fixed := event.fields.keys() & (_FIXED - _COUNTED if event.kind == "counts" else _FIXED):
+    if fixed := event.fields.keys() & (_FIXED - _COUNTED.keys() if event.kind == "counts" else _FIXED):
         raise InvalidValue(f"{', '.join(sorted(fixed))} cannot be changed by the event {event.kind!r}")
 
 
@@ -249,6 +251,16 @@ def implied(event: Event) -> list[Event]:
         along.append(("delete", (event.forgets,)))
     by, who, why = event.row.id if event.row else event.ids[0], event.who, event.why
     return [Event(kind=kind, at=event.at, ids=ids, by=by, who=who, why=why) for kind, ids in along if ids]
+
+
+def counts_in(event: Event) -> dict[str, Any]:
+    """Return the fields that an event of the kind `counts` sets. Raises `InvalidValue` for impossible values."""
+    check_fields(event)
+    values = read(event.fields, _COUNTED, partial=True)
+    for name, value in values.items():
+        if value is not None and (form := _COUNTED[name].form) is not None:
+            form.check(value, name)
+    return values
 
 
 def strength_in(event: Event, observation_id: str) -> tuple[float, datetime, int]:

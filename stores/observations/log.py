@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 NAME = "observations.jsonl"
 LOCK_NAME = ".observations.lock"
 _CHECKED_BYTES = 4096
+_LAST_BYTES = 64
+"""Bytes of the last line that was read, with its checksum: if they moved, an editor has changed the file in place."""
 _LARGEST = 8 << 30
 """Bytes of a journal that are read at once."""
 
@@ -37,6 +39,7 @@ class FileLog(Log):
         self._home = home
         self._inode = 0
         self._position = 0
+        self._last = b""
         self._file: int | None = None
 
     @property
@@ -51,6 +54,7 @@ class FileLog(Log):
             return False
         self._position = mark.size
         if self._tail_digest() == mark.digest:
+            self._last = self._read(max(0, mark.size - _LAST_BYTES), mark.size)
             return True
         self._position = 0
         return False
@@ -59,11 +63,15 @@ class FileLog(Log):
         if self._file is None:
             return False
         now = files.stamp(self.path)
-        return now is None or now.inode != self._inode or now.size < self._position
+        if now is None or now.inode != self._inode or now.size < self._position:
+            return True
+        last = self._position - len(self._last)
+        return now.size > self._position and self._read(last, self._position) != self._last
 
     def start_again(self) -> None:
         self.close()
         self._position = 0
+        self._last = b""
 
     def read_new(self) -> Iterator[tuple[LinePlace, bytes]]:
         file = self._opened()
@@ -74,10 +82,10 @@ class FileLog(Log):
         end = data.rfind(b"\n") + 1  # the rest is still being written, or torn
         begin = 0
         while begin < end:
-            stop = data.index(b"\n", begin)
-            yield (self._position, stop - begin), data[begin:stop]
-            self._position += stop + 1 - begin
-            begin = stop + 1
+            line = data[begin : data.index(b"\n", begin) + 1]
+            yield (self._position, len(line) - 1), line[:-1]
+            self.grow(line)
+            begin += len(line)
 
     def was_written(self) -> bool:
         """Return whether the lock file exists."""
@@ -93,18 +101,21 @@ class FileLog(Log):
             yield FileWriting(self, folder, file)
 
     def event_at(self, place: LinePlace) -> Event:
-        file = self._opened()
-        line = b"" if file is None else files.read_between(file, place[0], sum(place))
-        return parse_event(record_of(line))
+        return parse_event(record_of(self._read(place[0], sum(place))))
 
     def _tail_digest(self) -> str:
         """Return a digest of the file's start and of the bytes before the position: it distinguishes journals."""
-        file = self._opened()
-        if not self._position or file is None:
+        if not self._position or self._opened() is None:
             return ""
-        head = files.read_between(file, 0, min(self._position, _CHECKED_BYTES))
-        tail = files.read_between(file, max(0, self._position - _CHECKED_BYTES), self._position)
+        head = self._read(0, min(self._position, _CHECKED_BYTES))
+        tail = self._read(max(0, self._position - _CHECKED_BYTES), self._position)
         return blake2b(head + tail, digest_size=16).hexdigest()
+
+    def _read(self, start: int, end: int) -> bytes:
+        """Return the bytes of the file between these places; empty if there is no file."""
+        file = self._opened()
+        with files.translated(self._home):
+            return b"" if file is None else files.read_between(file, start, end)
 
     def close(self) -> None:
         if self._file is not None:
@@ -126,16 +137,17 @@ class FileLog(Log):
     def _size(self) -> int:
         return 0 if self._file is None else os.fstat(self._file).st_size
 
-    def grow(self, size: int) -> LinePlace:
-        """Count a line that was added by this process as read; return its place."""
-        place = (self._position, size - 1)
-        self._position += size
+    def grow(self, line: bytes) -> LinePlace:
+        """Count a line as read; return its place."""
+        place = (self._position, len(line) - 1)
+        self._position += len(line)
+        self._last = line[-_LAST_BYTES:]
         return place
 
-    def take_as_read(self, size: int) -> None:
-        """Count that many bytes of the current file as read. Needs the lock, so that it cannot be replaced."""
+    def take_as_read(self, data: bytes) -> None:
+        """Count the current file, which has this content, as read. Needs the lock, so that it cannot be replaced."""
         self._opened()
-        self._position = size
+        self._position, self._last = len(data), data[-_LAST_BYTES:]
 
     def _known_end(self) -> files.Stamp | None:
         """Return the stamp of the file if all of it was read; None otherwise."""
@@ -154,7 +166,7 @@ class FileWriting:
     def append(self, event: Event) -> LinePlace:
         line = encode(event.as_json())
         self._file.write(line)
-        return self._log.grow(len(line))
+        return self._log.grow(line)
 
     def release(self) -> None:
         self._folder.unlock()
@@ -167,7 +179,7 @@ class FileWriting:
         data = b"".join([kept, *(encode(event.as_json()) for event in more)])
         self._folder.replace(NAME, data)
         self._log.start_again()
-        self._log.take_as_read(len(data))
+        self._log.take_as_read(data)
         return moved
 
 

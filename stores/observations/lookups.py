@@ -104,10 +104,6 @@ class Labels(dict[str, "array[int]"]):
         """The rows that carry the label; not to be changed."""
         return self.get(label, _NO_ROWS)
 
-    def count(self, labels: Iterable[str]) -> int:
-        """Return how many rows carry the labels, each counted by itself."""
-        return sum(len(self.of(label)) for label in labels)
-
     def add(self, label: str, number: int) -> None:
         """Add the label to a row, mostly the last one."""
         rows = self.get(label)
@@ -119,10 +115,12 @@ class Labels(dict[str, "array[int]"]):
             insort(rows, number)
 
     def remove(self, label: str, number: int) -> None:
-        """Remove the label from a row."""
-        self[label].remove(number)
-        if not self[label]:
-            del self[label]
+        """Remove the label from a row, which may lack it if the journal was edited in place."""
+        rows = self.get(label)
+        if rows is not None and number in rows:
+            rows.remove(number)
+            if not rows:
+                del self[label]
 
     def erase(self, numbers: AbstractSet[int]) -> None:
         """Remove all labels from these rows."""
@@ -181,17 +179,16 @@ class Visible:
 
 
 class Mask:
-    """A `Visible` that is kept up to date."""
+    """A `Visible` that is kept up to date; `set_time` first."""
 
-    def __init__(self, table: Table, view: View, statuses: frozenset[Status], now: int) -> None:
+    def __init__(self, table: Table, view: View, statuses: frozenset[Status]) -> None:
         self._table = table
         self._view = view
         self._statuses = statuses
         self._allowed: list[bool] = []
-        self.now = -NEVER
+        self._now = -NEVER
         self._know_classes()
         self.visible = Visible(bytearray(map(self._allowed.__getitem__, table.class_of)))
-        self.expire_until(now)
 
     def append(self, number: int) -> None:
         """Add the flag of a new row."""
@@ -203,21 +200,21 @@ class Mask:
             self.visible.flags[number] = seen
             self.visible.version += 1
 
-    def expire_until(self, now: int) -> None:
-        """Update the flags of rows that expired since."""
-        if now == self.now:
+    def set_time(self, now: int) -> None:
+        """Update the flags of rows that expired since, or had not expired yet: views may be older than the last one."""
+        if now == self._now:
             return
         expiring = self._table.expiring
-        begin = bisect_right(expiring, (self.now, NEVER))
-        self.now = now
-        for _, number in expiring[begin : bisect_right(expiring, (now, NEVER))]:
+        begin, end = (bisect_right(expiring, (each, NEVER)) for each in sorted((self._now, now)))
+        self._now = now
+        for _, number in expiring[begin:end]:
             self.refresh(number)
 
     def _is_visible(self, number: int) -> bool:
         if len(self._allowed) < len(self._table.classes):
             self._know_classes()
         found = self._table.class_of[number]
-        if self._table.expires_at[number] <= self.now and self._table.classes[found][0] == "active":
+        if self._table.expires_at[number] <= self._now and self._table.classes[found][0] == "active":
             return "expired" in self._statuses and may_see(self._table.classes[found][1], self._view)
         return self._allowed[found]
 
@@ -235,27 +232,33 @@ class Column(NamedTuple):
     """From a row to its number, when it is added or changed; None if the table sets it by other means."""
     blank: float = 0
     """The number of a row that was erased before it was read."""
+    number: Callable[[Any], float] = float
+    """From the value of the row's field to a number."""
     value: Callable[[Any], Any] | None = None
     """From a number to the value of the row's field."""
 
 
 def _column_of(field: Field, mark: InTable) -> Column:
     """The column of a field of a row, under the field's name."""
-    form = field.form or Form()
+    form, none = field.form or Form(), mark.none
     value_of, number, value = attrgetter(field.name), form.number, form.value
     if field.default is not None:
-        return Column(form.code, lambda row: number(value_of(row)), mark.blank, value)
-    none = mark.none
+        return Column(form.code, lambda row: number(value_of(row)), mark.blank, number, value)
+
+    def number_or_none(found: Any) -> float:
+        return none if found is None else number(found)
+
     return Column(
         form.code,
-        lambda row: none if (found := value_of(row)) is None else number(found),
+        lambda row: number_or_none(value_of(row)),
         mark.blank,
+        number_or_none,
         lambda kept: None if kept == none else value(kept) if value else kept,
     )
 
 
 COLUMNS: Mapping[str, Column] = {
-    "class_of": Column("H"),
+    "class_of": Column("I"),
     "starts": Column("Q"),
     "lengths": Column("I"),
     "session_of": Column("I"),
@@ -265,7 +268,6 @@ COLUMNS: Mapping[str, Column] = {
 }
 """All columns."""
 OF_A_ROW = {name: column.of for name, column in COLUMNS.items() if column.of is not None}
-COUNTS = ("use_count", "last_used_at", "quiet", "strength", "consolidated_at", "consolidated_touches")
 
 
 def twin_key(row: Observation) -> bytes:
@@ -342,13 +344,9 @@ def _changes(
     """Return the fields that the event changed, each with its written value before and after."""
     if before is None or after is None or not event.fields:
         return {}
-    old, new = (_values_in(shown(row, sees), event.fields) for row in (before, after))
-    return {name: (old[name], new[name]) for name in sorted(event.fields) if old[name] != new[name]}
-
-
-def _values_in(row: Observation, names: Mapping[str, Any]) -> dict[str, Any]:
-    line = row.as_json()
-    return {name: line.get(name, WRITTEN_DEFAULTS.get(name)) for name in names}
+    old, new = (WRITTEN_DEFAULTS | shown(row, sees).as_json() for row in (before, after))
+    values = ((name, (old.get(name), new.get(name))) for name in sorted(event.fields))
+    return {name: each for name, each in values if each[0] != each[1]}
 
 
 def _shown_event(event: Event, sees: Sees) -> Event:

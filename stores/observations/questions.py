@@ -22,6 +22,7 @@ from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.index import TextIndex
+    from chatbot.stores.observations.row_vectors import Vectors
     from chatbot.stores.observations.segments import Ints
 
 
@@ -45,6 +46,10 @@ class Questions:
     def _index(self) -> TextIndex:
         return self._replica.search.caught_up(is_fresh=self._is_fresh)
 
+    @cached_property
+    def _vectors(self) -> Vectors:
+        return self._replica.vectors()
+
     def match(self, terms: Sequence[str], wanted: Filter, limit: int) -> list[Match]:
         """Answer `ObservationStore.match`."""
         if "active" not in wanted.statuses or not terms:
@@ -55,20 +60,20 @@ class Questions:
 
     def nearest(self, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
         """Answer `ObservationStore.nearest`."""
-        vectors = self._replica.vectors()
-        vectors.check(model)
+        self._vectors.check(model)
         if "active" not in wanted.statuses:
             return []
-        numbers, cosines = vectors.nearest(unit(vector), self._table.texts, self._mask(wanted), limit)
+        numbers, cosines = self._vectors.nearest(unit(vector), self._table.texts, self._mask(wanted), limit)
         return self._matches(numbers.tolist(), cosines.tolist())
 
     def later_alike(self, ids: Iterable[str], wanted: Filter, *, model: str, limit: int) -> dict[str, list[Match]]:
         """Answer `ObservationStore.later_alike`."""
-        vectors, table = self._replica.vectors(), self._table
-        vectors.check(model)
+        table = self._table
+        self._vectors.check(model)
         if "active" not in wanted.statuses:
             return {}
-        found = vectors.later_alike(self._seen_among(dict.fromkeys(ids)), table.texts, self._mask(wanted), limit)
+        own = table.numbers_seen(dict.fromkeys(ids), self._visible)
+        found = self._vectors.later_alike(own, table.texts, self._mask(wanted), limit)
         return {
             table.ids[number]: self._matches(rows.tolist(), cosines.tolist())
             for number, (rows, cosines) in found.items()
@@ -96,7 +101,7 @@ class Questions:
         table = self._table
         return {
             table.ids[number]: {table.ids[other]: off for other, off in beside.items()}
-            for number in self._seen_among(dict.fromkeys(ids))
+            for number in table.numbers_seen(dict.fromkeys(ids), self._visible)
             if (beside := self._beside(number)) is not None
         }
 
@@ -106,7 +111,7 @@ class Questions:
         if "active" not in wanted.statuses:
             return []
         fitting = filters.fitting(table, wanted)
-        numbers = filter(filters.predicate(table, wanted), self._seen_among(ids))
+        numbers = filter(filters.predicate(table, wanted), table.numbers_seen(ids, self._visible))
         chosen = [number for number in numbers if fitting is None or number in fitting]
         return self._matches(chosen, [0.0] * len(chosen))
 
@@ -134,7 +139,8 @@ class Questions:
             ],
             question.limit,
         )
-        _add_unscored(found, (*dated, *similar))
+        for match in (*dated, *similar):  # some hold none of the words
+            found.rows.setdefault(match.id, match._replace(score=0.0))
         found.similar = {match.id: match.score for match in similar if match.id != question.without}
         found.rows.pop(question.without, None)
         self._add_beside(wanted, question, found)
@@ -205,15 +211,3 @@ class Questions:
 
     def _mask(self, wanted: Filter) -> Ints:
         return ranking.wanted_and_seen(self._table, wanted, self._visible)
-
-    def _seen_among(self, ids: Iterable[str]) -> list[int]:
-        """Return the numbers of the current rows with these ids."""
-        flags, number_of = self._visible.flags, self._table.numbers.get
-        return [number for each in ids if (number := number_of(each)) is not None and flags[number]]
-
-
-def _add_unscored(found: Candidates, matches: Iterable[Match]) -> None:
-    """Add rows that hold none of the words, unless they were found already."""
-    for match in matches:
-        if match.id not in found.rows:
-            found.rows[match.id] = match._replace(score=0.0)

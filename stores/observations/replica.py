@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from chatbot.stores.access import Guard, View
@@ -31,7 +32,7 @@ from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Progress
-from chatbot.stores.row_events import STATUS_AFTER, Event, applied, check_fields, implied, strength_in
+from chatbot.stores.row_events import STATUS_AFTER, Event, applied, check_fields, counts_in, implied, strength_in
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.row_vectors import Vectors
@@ -119,7 +120,7 @@ class Replica:
         self._snapshot_lines = 0
         self._known_vectors: Vectors | None = None
         self.search = TextSearch(
-            shelf(search.NAME), self.lock, lambda: self.table.texts, self._document_row, log.is_replaced
+            shelf(search.NAME), self.lock, lambda: self.table.texts, self.each_row, log.is_replaced
         )
 
     @contextmanager
@@ -143,14 +144,24 @@ class Replica:
         for place, line in self.log.read_new():
             self.table.lines += 1
             event = event_of(line, self.log.name)
-            if event is not None:
-                self._fold_safely(event, place)
+            try:
+                if event is not None:
+                    self._fold(event, place)
+            except InvalidValue as error:
+                logger.warning("%s holds an impossible change, which was skipped: %s", self.log.name, error)
+            except BaseException:
+                self._start_again()  # a part of the change may be in the table
+                raise
         return False
 
     def add(self, event: Event, place: LinePlace) -> None:
         """Apply an event that this process has written."""
         self.table.lines += 1
-        self._fold(event, place)
+        try:
+            self._fold(event, place)
+        except BaseException:
+            self._start_again()
+            raise
 
     def note_rewritten(self, moved: dict[int, LinePlace], added: int) -> None:
         """Update the places of rows after this process rewrote the log; `added` is the number of new lines."""
@@ -170,8 +181,12 @@ class Replica:
         if not numbers:
             return []
         sees = self.naming(view)
+        return list(map(shown, self.each_row(numbers), repeat(sees)))
+
+    def each_row(self, numbers: Sequence[int]) -> list[Observation]:
+        """Return the observations as they are now; their lines are fetched together."""
         self.log.fetch(place for number in numbers if number not in self._bodies for place in self.table.places(number))
-        return [shown(self.row(number), sees) for number in numbers]
+        return list(map(self.row, numbers))
 
     def naming(self, view: View) -> Callable[[str], bool]:
         """Return a test for ids that the caller may know."""
@@ -192,7 +207,12 @@ class Replica:
 
     def events(self, number: int) -> list[Event]:
         """Return the events of a row, without those that count uses."""
-        first, *later = map(self.log.event_at, self.table.places(number))
+        places = self.table.places(number)
+        self.log.fetch(places)
+        try:
+            first, *later = map(self.log.event_at, places)
+        except InvalidValue as error:
+            raise self._changed_in_place() from error
         row_id = self.table.ids[number]
         return [first, *(_about(row_id, event) for event in later)]
 
@@ -288,12 +308,6 @@ class Replica:
         known = self._snapshot_lines
         return self.snapshots.is_shared and self.table.lines - known >= max(_SHARED_AFTER, known // _SHARED_SHARE)
 
-    def _fold_safely(self, event: Event, place: LinePlace) -> None:
-        try:
-            self._fold(event, place)
-        except StoreError as error:
-            logger.warning("%s holds an impossible change, which was skipped: %s", self.log.name, error)
-
     def _fold(self, event: Event, place: LinePlace) -> None:
         table = self.table
         if event.row is not None:
@@ -320,6 +334,7 @@ class Replica:
 
     def _fold_counts(self, event: Event) -> None:
         table = self.table
+        counts = counts_in(event) if event.kind == "counts" else {}
         for each in event.ids:
             number = table.numbers.get(each)
             if number is None:
@@ -329,7 +344,7 @@ class Replica:
             elif event.kind == "consolidate":
                 table.consolidate(number, *strength_in(event, each))
             else:
-                table.set_counts(number, applied(self.row(number), event))
+                table.set_counts(number, counts)
                 self._bodies.pop(number, None)
         if event.kind != "counts":
             table.use_lines += 1 + len(event.ids) // _COUNTED_IN_A_LINE
@@ -368,12 +383,11 @@ class Replica:
     def _read_row(self, number: int) -> Observation:
         first, *later = self.events(number)
         if first.row is None or first.row.id != self.table.ids[number]:
-            raise InvalidValue(f"{self.log.name} was changed in place: run `chatbot memory reindex`")
+            raise self._changed_in_place()
         return reduce(applied, later, first.row)
 
-    def _document_row(self, number: int) -> Observation | None:
-        """Return the row whose text is to be indexed; None for one that is not searched."""
-        return self.row(number) if self.table.texts[number] else None
+    def _changed_in_place(self) -> InvalidValue:
+        return InvalidValue(f"{self.log.name} was changed in place: run `chatbot memory reindex`")
 
 
 def _about(row_id: str, event: Event) -> Event:

@@ -10,8 +10,8 @@ import logging
 import threading
 import time
 from array import array
-from collections.abc import Callable, Collection, Iterator
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import compress, islice
 from typing import TYPE_CHECKING
 
 from chatbot.stores.errors import StoreError
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RowOf = Callable[[int], Observation | None]
-"""Returns the row of a number; None if it was erased."""
+RowsOf = Callable[[Sequence[int]], Iterable[Observation]]
+"""Returns the rows of these numbers."""
 
 NAME = "index"
 LEAST_ROWS = 32
 """Fewer rows than this are left to the next process on closing, so that segments stay few."""
 _AT_ONCE = 128
-"""Rows read at a time under the lock while the index is rebuilt."""
+"""Rows read at a time, under the lock while the index is rebuilt."""
 _FEW = 32
 """Rows analysed at a time under the lock: some milliseconds."""
 _PUT_AT_MOST = 4 * FLUSH_ROWS
@@ -57,13 +57,13 @@ class TextSearch:
         shelf: Shelf,
         lock: threading.RLock,
         versions: Callable[[], array[int]],
-        row_of: RowOf,
+        rows_of: RowsOf,
         is_replaced: Callable[[], bool],
     ) -> None:
         self._shelf = shelf
         self._lock = lock
         self._versions = versions
-        self._row_of = row_of
+        self._rows_of = rows_of
         self._is_replaced = is_replaced
         self._index: TextIndex | None = None
         self._stale: dict[int, Observation | None] = {}
@@ -83,8 +83,7 @@ class TextSearch:
             self._is_whole = False
         if not self._is_whole:
             self._fill(index)
-        for number, row in self._stale.items():
-            self._put(index, number, row)
+        self._put(index, self._stale)
         self._stale.clear()
         return index
 
@@ -112,9 +111,10 @@ class TextSearch:
             self.progress = before
         self.caught_up()
 
-    def has_batch(self) -> bool:
-        """Return whether enough rows are only in memory to write a batch."""
-        return self._index is not None and self._index.pending + len(self._stale) >= FLUSH_ROWS
+    def has_batch(self, least: int = FLUSH_ROWS) -> bool:
+        """Return whether at least this many rows are only in memory."""
+        index = self._index  # others may close it meanwhile
+        return index is not None and index.pending + len(self._stale) >= least
 
     def take_in(self) -> None:
         """Analyse a batch of noted rows, a few at a time, so that no search waits for all of it."""
@@ -122,8 +122,9 @@ class TextSearch:
             with self._lock:
                 if self._index is None:
                     return
-                for number, row in list(islice(self._stale.items(), _FEW)):
-                    self._put(self._index, number, row)
+                few = dict(islice(self._stale.items(), _FEW))
+                self._put(self._index, few)
+                for number in few:
                     del self._stale[number]
 
     def index_batch(self, least: int = FLUSH_ROWS, pause_s: float = _PAUSE_S) -> bool:
@@ -145,8 +146,7 @@ class TextSearch:
 
     def leave(self) -> None:
         """Write rows that are only in memory for the next process, if they are many. A failure only costs time."""
-        index = self._index
-        if index is not None and index.pending + len(self._stale) >= LEAST_ROWS:
+        if self.has_batch(LEAST_ROWS):
             self.index_batch(LEAST_ROWS, 0)
 
     def close(self) -> None:
@@ -167,8 +167,7 @@ class TextSearch:
         if len(missing) > _PUT_AT_MOST:
             self._write_all(index)
             missing = index.uncovered(self._versions())
-        for number in missing:
-            self._put(index, number)
+        self._put(index, dict.fromkeys(missing))
         self._is_whole = True
 
     def _write_all(self, index: TextIndex) -> None:
@@ -192,18 +191,25 @@ class TextSearch:
         """Return False once rows were erased: the texts were read without the journal's lock and may be among them."""
         return not self._is_replaced() and self._index is index
 
-    def _put(self, index: TextIndex, number: int, row: Observation | None = None) -> None:
-        version = self._versions()[number]
-        index.put(number, version, _document(row if row is not None and version else self._row_of(number)))
+    def _put(self, index: TextIndex, noted: Mapping[int, Observation | None]) -> None:
+        """Put rows by their numbers into the index; those that are None are read. Version 0 has no text."""
+        versions, numbers = self._versions(), list(noted)
+        for begin in range(0, len(numbers), _AT_ONCE):
+            part = numbers[begin : begin + _AT_ONCE]
+            unread = [number for number in part if noted[number] is None and versions[number]]
+            read = iter(self._rows_of(unread) if unread else ())
+            for number in part:
+                version = versions[number]
+                index.put(number, version, document_of(noted[number] or next(read)) if version else {})
 
     def _documents(self, plan: Plan) -> Iterator[tuple[int, int, Document]]:
         for begin in range(plan.start, plan.end, _AT_ONCE):
             numbers = range(begin, min(begin + _AT_ONCE, plan.end))
             with self._lock:
-                versions = self._versions()
-                rows = [(number, versions[number], self._row_of(number)) for number in numbers]
-            for number, version, row in rows:
-                yield number, version, _document(row)
+                versions = self._versions()[begin : numbers.stop]
+                read = iter(self._rows_of(list(compress(numbers, versions))))
+            for number, version in zip(numbers, versions, strict=True):
+                yield number, version, document_of(next(read)) if version else {}
 
 
 def document_of(row: Observation) -> Document:
@@ -215,7 +221,3 @@ def document_of(row: Observation) -> Document:
     dates = [*moment_terms(row.created_at), *date_terms(row.text(), row.created_at)]
     found = {name: words for name, parts in texts.items() if (words := terms("\n".join(parts)))}
     return found | {"dates": dates}
-
-
-def _document(row: Observation | None) -> Document:
-    return {} if row is None else document_of(row)

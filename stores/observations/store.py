@@ -10,8 +10,8 @@ import asyncio
 import os
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import wraps
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial, wraps
 from itertools import compress, islice
 from operator import and_
 from pathlib import Path
@@ -28,7 +28,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log, Shelf
 from chatbot.stores.loops import GroupCommit, in_thread
-from chatbot.stores.observation import STATUSES, Observation, RowState, Status, Triple
+from chatbot.stores.observation import STATUSES, Observation, RowState, Triple
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.arrays import listed
 from chatbot.stores.observations.log import FileLog
@@ -39,7 +39,6 @@ from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
 from chatbot.stores.query import Filter
-from chatbot.stores.records import moment
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, line_of, parse_event
 
 if TYPE_CHECKING:
@@ -101,7 +100,9 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
-        return self._replica.rows(self._seen_among(view, ids, ("active",) if current else STATUSES), view)
+        table = self._table
+        visible = table.visible(view, ("active",) if current else STATUSES)
+        return self._replica.rows(table.numbers_seen(ids, visible), view)
 
     @reading
     def find(
@@ -157,7 +158,7 @@ class LoggedObservations(ObservationStore):
         vectors.check(model)
         present = vectors.present(self._table.texts).tobytes()
         missing = (number for number in range(len(flags) - 1, -1, -1) if flags[number] and not present[number])
-        return [self._replica.row(number) for number in islice(missing, limit)]
+        return self._replica.each_row(list(islice(missing, limit)))
 
     @in_thread
     def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
@@ -177,15 +178,13 @@ class LoggedObservations(ObservationStore):
     def history(self, view: View, observation_id: str) -> list[query.Version]:
         replica, table = self._replica, self._table
 
-        def is_seen(each: str) -> bool:
-            return table.number_seen(each, view) is not None
-
         def before(each: str) -> list[str]:
             return sorted(table.before.get(each, ()), key=table.numbers.__getitem__)
 
-        line = [table.numbers[each] for each in line_of(observation_id, table.after.get, before, is_seen)]
+        line = line_of(observation_id, table.after.get, before, partial(table.is_seen, view=view))
         sees = replica.naming(view)
-        return [version(replica.row(number), replica.events(number), view, sees) for number in line]
+        numbers = [table.numbers[each] for each in line]
+        return [version(replica.row(number), replica.events(number), view, sees) for number in numbers]
 
     @reading
     def facets(self, view: View, name: query.Labelled, *, limit: int = 100) -> list[query.Facet]:
@@ -193,14 +192,12 @@ class LoggedObservations(ObservationStore):
         found = sorted(
             ((-len(numbers), value, numbers) for value, numbers in filters.holders(self._table, name, flags)),
             key=lambda each: each[:2],
-        )
+        )[: query.check_limit(limit)]
+        newest = [max(numbers, key=lambda number: (created[number], number)) for *_, numbers in found]
         facets = []
-        for _, value, numbers in found[: query.check_limit(limit)]:
-            newest = max(numbers, key=lambda number: (created[number], number))
-            spelled = next(
-                each for each in query.values_of(self._replica.row(newest), name) if fold(each) == fold(value)
-            )
-            facets.append(query.Facet(spelled, len(numbers), moment(created[newest])))
+        for (_, value, numbers), row in zip(found, self._replica.each_row(newest), strict=True):
+            spelled = next(each for each in query.values_of(row, name) if fold(each) == fold(value))
+            facets.append(query.Facet(spelled, len(numbers), row.created_at))
         return facets
 
     @reading
@@ -210,7 +207,7 @@ class LoggedObservations(ObservationStore):
     @reading
     def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
         found = sorted(each for each in self._table.numbers if each.startswith(prefix))
-        return [each for each in found if self._table.number_seen(each, view) is not None][: query.check_limit(limit)]
+        return [each for each in found if self._table.is_seen(each, view)][: query.check_limit(limit)]
 
     @in_thread
     def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False) -> list[str]:
@@ -259,18 +256,13 @@ class LoggedObservations(ObservationStore):
     def _table(self) -> Table:
         return self._replica.table
 
-    def _seen_among(self, view: View, ids: Iterable[str], statuses: Sequence[Status] = ("active",)) -> list[int]:
-        """Return the numbers of the visible rows with these ids."""
-        flags, number_of = self._table.visible(view, statuses).flags, self._table.numbers.get
-        return [number for each in ids if (number := number_of(each)) is not None and flags[number]]
-
     def _found(
         self, view: View, wanted: Filter, order: query.Order, *, limit: int, ascending: bool, after: str | None
     ) -> list[int]:
         """Return the first rows that match, by time."""
         table = self._table
         flags = table.visible(view, wanted.statuses).flags
-        if after is not None and table.number_seen(after, view.asking_all()) is None:
+        if after is not None and not table.is_seen(after, view.asking_all()):
             raise UnknownObservation(f"no memory has the id {after}")
         numbers, fits = filters.fitting(table, wanted), filters.predicate(table, wanted)
         if numbers is None and filters.is_few(flags.count(1), len(flags)):

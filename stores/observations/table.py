@@ -37,6 +37,8 @@ from chatbot.stores.query import Order
 from chatbot.stores.records import format_time, micros, moment
 from chatbot.stores.row_events import STATUS_AFTER, Event
 
+_LATE = ("later", "expiring", "after", "triples", "sessions")
+"""Rarely needed parts of a snapshot, each parsed when first used."""
 _UNCHANGED = -1.0
 _KEPT_MASKS = 8
 PURGED = "purged"
@@ -45,10 +47,7 @@ _NOBODYS = Guard("private", "unknown", "full", "", "")
 
 
 class Table:
-    """Columns of the table. Not thread-safe: callers lock.
-
-    `left` are rarely needed parts of a snapshot, each parsed when first used.
-    """
+    """Columns of the table, from the parts of a snapshot if there is one. Not thread-safe: callers lock."""
 
     class_of: array[int]
     starts: array[int]
@@ -72,13 +71,14 @@ class Table:
     consolidated_touches: array[int]
     type: array[int]
 
-    def __init__(self, left: Mapping[str, memoryview] | None = None) -> None:
-        self._left: Mapping[str, bytes | memoryview] = left or {}
+    def __init__(self, parts: Mapping[str, memoryview] | None = None) -> None:
+        parts = parts or {}
+        self._left = {name: bytes(parts[name]) for name in _LATE if name in parts}
         self.ids = lookups.Ids()
         self.classes: list[tuple[str, Guard]] = []
         for name, column in lookups.COLUMNS.items():
-            setattr(self, name, lookups.numbers(column.code, self._left.get(name, b"")))
-        self.twin_keys = bytearray(self._left.get("twin_keys", b""))
+            setattr(self, name, lookups.numbers(column.code, parts.get(name, b"")))
+        self.twin_keys = bytearray(parts.get("twin_keys", b""))
         self.labels = lookups.Labels()
         self.lines = 0
         """Number of lines of the journal."""
@@ -98,7 +98,7 @@ class Table:
     @cached_property
     def expiring(self) -> list[tuple[int, int]]:
         """Return when rows expire, with their numbers, soonest first."""
-        rows = lookups.numbers("I", self._left.get("expiring", b""))
+        rows = lookups.numbers("I", self._left.pop("expiring", b""))
         return [(self.expires_at[number], number) for number in rows]
 
     @cached_property
@@ -119,8 +119,8 @@ class Table:
         return found
 
     def _read(self, name: str, nothing: Any) -> Any:
-        part = self._left.get(name)
-        return nothing if part is None else json.loads(bytes(part))
+        part = self._left.pop(name, None)
+        return nothing if part is None else json.loads(part)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -237,7 +237,8 @@ class Table:
         if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength) and is_settled:
             return row  # it has these counts already
         used = (uses, moment(self.last_used_at[number]) if self.last_used_at[number] else None)
-        return counted(row, used, self._consolidation(number))
+        at, touches = self.consolidated_at[number], self.consolidated_touches[number]
+        return counted(row, used, (None if strength < 0 else strength, moment(at), touches) if at else None)
 
     def consolidate(self, number: int, strength: float, at: datetime, touches: int) -> None:
         """Set the strength of a row after consolidation."""
@@ -268,20 +269,24 @@ class Table:
             None if expires == NEVER else moment(expires),
         )
 
-    def number_seen(self, observation_id: str, view: View) -> int | None:
-        """Return the number of a row that the caller may see, whatever its status."""
+    def is_seen(self, observation_id: str, view: View) -> bool:
+        """Return whether there is a row of that id, of any status, that the caller may see."""
         number = self.numbers.get(observation_id)
-        return number if number is not None and may_see(self.guard(number)[1], view) else None
+        return number is not None and may_see(self.guard(number)[1], view)
+
+    def numbers_seen(self, ids: Iterable[str], visible: lookups.Visible) -> list[int]:
+        """Return the numbers of the visible rows with these ids, in the order of the ids."""
+        number_of = self.numbers.get
+        return [number for each in ids if (number := number_of(each)) is not None and visible.flags[number]]
 
     def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> lookups.Visible:
         """Return which rows the caller may see and have one of the statuses at `view.now`."""
         asked = (view.clearance, view.asked, view.erasing)
         key = (*asked, view.namespaces, view.project, frozenset(statuses))
-        mask = self._masks.get(key)
-        now = micros(view.now)
-        if mask is None or now < mask.now:
-            mask = self._masks[key] = lookups.Mask(self, view, frozenset(statuses), now)
-        mask.expire_until(now)
+        mask, now = self._masks.get(key), micros(view.now)
+        if mask is None:
+            mask = self._masks[key] = lookups.Mask(self, view, frozenset(statuses))
+        mask.set_time(now)
         self._masks.move_to_end(key)
         while len(self._masks) > _KEPT_MASKS:
             self._masks.popitem(last=False)
@@ -355,10 +360,11 @@ class Table:
             *(Event(kind="consolidate", at=moment(at), ids=tuple(rows), fields=rows) for at, rows in strong.items()),
         ]
 
-    def set_counts(self, number: int, row: Observation) -> None:
-        """Set how often a row was used so far, when last, and its strength."""
-        for name in lookups.COUNTS:
-            getattr(self, name)[number] = lookups.OF_A_ROW[name](row)
+    def set_counts(self, number: int, counts: Mapping[str, Any]) -> None:
+        """Set how often a row was used so far, when last, and its strength, as far as `counts` has these fields."""
+        for name, value in counts.items():
+            getattr(self, name)[number] = lookups.COLUMNS[name].number(value)
+        self.quiet[number] = max(self.quiet[number], self.last_used_at[number])
 
     def relocate(self, moved: Mapping[int, LinePlace]) -> None:
         """Set the new places of the lines; lines without one are gone."""
@@ -388,13 +394,6 @@ class Table:
             self.retracted.discard(fact.id)
         if event.kind == "retract":
             self.retracted.update(self.triples.keys() & event.ids)
-
-    def _consolidation(self, number: int) -> tuple[float | None, datetime, int] | None:
-        if not self.consolidated_at[number]:
-            return None
-        strength = self.strength[number]
-        at = moment(self.consolidated_at[number])
-        return (None if strength < 0 else strength, at, self.consolidated_touches[number])
 
     def _class(self, status: str, guard: Guard) -> int:
         sizes, number = self._sizes, self._class_numbers[status, guard]

@@ -530,10 +530,12 @@ class ObservationStoreContract(StoreTests):
             observation(2, title="derived", derived_from=(IDS[1],)),
             observation(3, title="twice derived", derived_from=(IDS[2],)),
             observation(4, title="other"),
+            observation(5, title="derived later"),
         ]
-        await store.commit(OWNER, [*adding(*rows), *stating(fact(20, source=IDS[1]))])
+        later = Event(kind="update", at=NOW, ids=(IDS[5],), fields={"derived_from": [IDS[3]]})
+        await store.commit(OWNER, [*adding(*rows), *stating(fact(20, source=IDS[1])), later])
         assert len(await store.facts(OWNER, FactFilter())) == 1
-        assert await store.purge(OWNER, [IDS[1]]) == IDS[1:4]
+        assert await store.purge(OWNER, [IDS[1]]) == [*IDS[1:4], IDS[5]]
         assert await store.history(OWNER, IDS[2]) == []
         assert await store.facts(OWNER, FactFilter()) == []
         assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [IDS[4]]

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,13 +23,16 @@ from chatbot.models.scripted import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.observations import PostgresObservations
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
-from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.query import Filter, Question
+from chatbot.stores.records import TranscriptEntry, vector
 from chatbot.stores.testing.backend_contract import record
-from chatbot.stores.testing.log_contract import event, read, row_id
+from chatbot.stores.testing.log_contract import event, read, row_id, write
 from tests.command import project
 from tests.patience import PATIENCE_S
 from tests.postgres import address, open_backend, open_log, owner_url
+from tests.stores.places import OWNER, adding, id_of, update
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
@@ -124,6 +127,42 @@ def test_who_reads_while_the_first_write_of_all_is_not_committed_does_not_start_
     assert [each for _, each in read(again)] == [row_id(1)]
     log.close()
     again.close()
+
+
+def test_a_look_for_another_reason_does_not_pass_for_reading(tmp_path: Path) -> None:
+    log, other = open_log(tmp_path), open_log(tmp_path)
+    write(other, event(1))
+    assert len(read(log)) == 1
+    assert not log.is_replaced()
+    write(other, event(2))
+    looked = time.monotonic()
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(log.was_written).result()  # as before a snapshot is saved
+    assert list(log.read_new()) or not log.is_known(looked)
+    log.close()
+    other.close()
+
+
+READS: dict[str, Callable[[PostgresObservations], Awaitable[Any]]] = {
+    "match": lambda store: store.match(OWNER, ["titl"], Filter()),
+    "facets": lambda store: store.facets(OWNER, "tags"),
+    "history": lambda store: store.history(OWNER, id_of(1)),
+    "missing_vectors": lambda store: store.missing_vectors(OWNER, model="m"),
+    "candidates": lambda store: store.candidates(
+        OWNER, Question(terms=("titl",), vectors=(vector([1.0]),) * 20, model="m"), Filter()
+    ),
+}
+
+
+async def test_many_rows_lines_or_vectors_take_no_more_round_trips_than_one(trips: Trips, tmp_path: Path) -> None:
+    async with PostgresObservations(address(tmp_path)) as store:
+        await store.commit(OWNER, [adding(number, tags=(f"tag {number}",)) for number in range(200)])
+        await store.commit(OWNER, [update(id_of(1), title=f"title {number}") for number in range(50)])
+    for name, asking in READS.items():
+        async with PostgresObservations(address(tmp_path)) as store:
+            trips.count = 0
+            assert await asking(store)
+            assert 0 < trips.count < 20, name
 
 
 async def test_within_a_turn_others_are_looked_at_once_and_own_writes_are_seen(
