@@ -52,16 +52,24 @@ class Identity(Struct, frozen=True):
 
 
 class Persona(Struct, frozen=True):
-    """A persona to choose: `summary` for people, `text` for the model."""
+    """A persona to choose: `summary` for people, `text` for the model, which is empty if the file cannot be used."""
 
     name: str
     summary: str
     text: str
     file: str
 
+    def check(self) -> None:
+        """Raise `ConfigError` if the file cannot be used."""
+        if not self.text:
+            raise ConfigError(f"{self.file} {self.summary}", at=Path(self.file))
+
 
 def personas() -> dict[str, Persona]:
-    """Return all personas by name; the user's own files replace shipped ones. Raises `ConfigError`."""
+    """Return all personas by name; the user's own files replace shipped ones.
+
+    The summary of one whose file cannot be used says why.
+    """
     files = [*sorted(_SHIPPED_PERSONAS.glob("*.md")), *sorted(persona_folder().glob("*.md"))]
     return {path.stem: _read_persona(path) for path in files}
 
@@ -75,14 +83,17 @@ def _read_persona(path: Path) -> Persona:
     try:
         with path.open(encoding="utf-8") as file:
             whole = file.read(_LARGEST_PERSONA + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}", at=path) from error
-    if len(whole) > _LARGEST_PERSONA:
-        raise ConfigError(f"{path} is longer than {_LARGEST_PERSONA:,} characters", at=path)
-    head, _, text = whole.partition("\n\n")
-    if not text.strip():
-        raise ConfigError(f"{path} has no persona: write a summary, an empty line, and the text", at=path)
-    return Persona(path.stem, head.strip(), " ".join(text.split()), str(path))
+    except OSError as error:
+        why = f"it cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        why = "it is not valid UTF-8"
+    else:
+        head, _, text = whole.partition("\n\n")
+        if text.strip() and len(whole) <= _LARGEST_PERSONA:
+            return Persona(path.stem, head.strip(), " ".join(text.split()), str(path))
+        is_long = len(whole) > _LARGEST_PERSONA
+        why = f"it is longer than {_LARGEST_PERSONA:,} characters" if is_long else "it has no text after an empty line"
+    return Persona(path.stem, f"cannot be used: {why}", "", str(path))
 
 
 def load_identity(root: Path, name: str, providers: frozenset[str] = allowed.PROVIDERS) -> Identity:

@@ -136,6 +136,7 @@ async def run_personas(args: argparse.Namespace) -> None:
     if args.name not in known:
         raise ConfigError(f"no persona is called {args.name!r}{did_you_mean(args.name, known)}")
     persona = known[args.name]
+    persona.check()
     if args.action == "show":
         tell(args, asdict(persona), persona.text)
         return

@@ -266,7 +266,8 @@ def test_a_persona_is_chosen_and_own_ones_are_files() -> None:
     assert "Clearance of the user" in (Path.home() / ".local/share/chatbot/identities/sam/identity.toml").read_text()
     fails(3, "did you mean 'pirate'", "personas", "use", "pirat")
     own.write_text("Speaks at length.\n\n" + "Arr. " * 20_000, encoding="utf-8")
-    fails(3, "pirate.md is longer than 100,000 characters", "personas", "use", "pirate")
+    fails(3, "pirate.md cannot be used: it is longer than 100,000 characters", "personas", "use", "pirate")
+    assert "cannot be used: it is longer than 100,000" in ok("personas", "list")
 
 
 class _Server(BaseHTTPRequestHandler):
