@@ -140,6 +140,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     reasoning_effort: str | None = None
+    verbosity: str | None = None
     stop: tuple[str, ...] | None = None
     logit_bias: dict[str, float] | None = None
     logprobs: bool | None = None
@@ -149,7 +150,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     parallel_tool_calls: bool | None = None
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset(
-        {"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "reasoning_effort"}
+        {"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity"}
     )
     """Options that a model may ignore if it does not know them; the others change the meaning of a reply."""
 

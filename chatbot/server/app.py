@@ -56,6 +56,7 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         lifespan=_closing,
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # to an address with http:, also behind a proxy with TLS; `Envelope` drops the slash
     )
     app.state.identities = identities
     app.router.routes.extend(_routes(tuple(OPERATIONS)))
@@ -85,7 +86,11 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
     app.add_middleware(Envelope)
     if settings.allowed_origins:
         app.add_middleware(
-            CORSMiddleware, allow_origins=settings.allowed_origins, allow_methods=["*"], allow_headers=["*"]
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["*"],
         )
     return app
 
@@ -113,7 +118,6 @@ def _add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(NoSuchPage, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _unexpected)
 
 
 async def _known(request: Request, error: Any) -> JSONResponse:
@@ -159,20 +163,15 @@ async def _http(request: Request, error: Any) -> Response:
     return told(request, problem) if is_page else problem.response()
 
 
-async def _unexpected(_: Request, error: Exception) -> JSONResponse:
-    answer = problem_of(error).response()
-    answer.headers["connection"] = "close"  # uvicorn does so, as Starlette raises the error again
-    return answer
-
-
 REQUEST_ID = "x-request-id"
-_PRIVATE = ("/v1/", "/mcp")
+_PRIVATE = "/v1/"
 
 
 class Envelope:
     """ASGI middleware, the outermost: gives every answer an id, and forbids caches to store private content.
 
-    It also answers `HEAD` like `GET`: uvicorn leaves out the body.
+    It also answers unexpected errors; `HEAD` like `GET`, as uvicorn leaves out the body; and a path with a slash at its
+    end like the one without.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -185,13 +184,24 @@ class Envelope:
         is_head = scope["method"] == "HEAD"
         request_id = f"req_{uuid.uuid4().hex}"
         is_private = scope["path"].startswith(_PRIVATE)
+        has_begun = False
 
         async def send_marked(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 headers = MutableHeaders(scope=message)
                 headers.setdefault(REQUEST_ID, request_id)
                 if is_private:
                     headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        return await self._app({**scope, "method": "GET"} if is_head else scope, receive, send_marked)
+        asked = {**scope, "method": "GET" if is_head else scope["method"]}
+        if scope["raw_path"].endswith(b"/"):  # %2F belongs to a name
+            asked["path"] = scope["path"].removesuffix("/") or "/"
+        try:
+            await self._app(asked, receive, send_marked)
+        except Exception as error:
+            if has_begun:
+                raise
+            await problem_of(error).response()(asked, receive, send_marked)

@@ -142,7 +142,7 @@ def _named(caller: ServerCaller, label: str, param: str) -> ServerCaller:
 
 def named_in_body(caller: ServerCaller, scope: Scope) -> ServerCaller:
     """Return the caller with the user named in the body, before the route parses it; unchanged if in doubt."""
-    if scope["path"].rstrip("/") not in _PATHS:
+    if scope["path"] not in _PATHS:
         return caller
     try:
         body = json.loads(scope["state"]["body"])
