@@ -87,6 +87,11 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
         """True for the owner on this machine."""
         return self.opens_all and self.user is None
 
+    @property
+    def sees_all(self) -> bool:
+        """True for a caller from whom no part of an identity is hidden: not by clearance, namespace or project."""
+        return self.clearance == "full" and not self.namespace and self.project is None
+
     def may_enter(self, identity: str) -> bool:
         """Return True if the caller may know the identity."""
         return self.opens_all or identity in self.identities
@@ -151,7 +156,7 @@ class Accounts:
         return cls(open_place(home))
 
     def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:
-        """Return the payers of the caller's calls: their token, and the user whom they name.
+        """Return the payers of the caller's calls: their token, and the user whom they name. May block.
 
         Raises `DamagedFile` if the quotas cannot be read: then nothing is spent.
         """
@@ -167,7 +172,7 @@ class Accounts:
         return Payer(self._ledger, f"token:{token_id}", "this token", quota)
 
     def of_user(self, namespace: str, otherwise: Quota = NO_QUOTA) -> Payer:
-        """Return the payer for the user of a namespace, with the quota `otherwise` if they have none of their own."""
+        """Return the payer for the user of a namespace, with the quota `otherwise` if they have none. May block."""
         digest = digest_of(namespace)
         return Payer(self._ledger, f"user:{digest}", "this user", self._quotas().get(digest, otherwise))
 

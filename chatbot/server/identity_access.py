@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,8 @@ from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.elsewhere import Elsewhere
 from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn, Saying, Then, Turns
 from chatbot.stores.access import Right, check_may
-from chatbot.stores.errors import UnsupportedOperation
+from chatbot.stores.backend import is_blob_name
+from chatbot.stores.errors import UnsafePath, UnsupportedOperation
 
 IDLE_S = 1_800.0
 """A conversation without a turn for this long counts as ended."""
@@ -100,10 +102,9 @@ class IdentityAccess(Struct, frozen=True):
     turns: Turns
     accounts: Accounts
 
-    @property
-    def payers(self) -> tuple[Payer, ...]:
+    async def payers(self) -> tuple[Payer, ...]:
         """Return the payers of the caller's model calls. Raises like `Accounts.payers`."""
-        return self.accounts.payers(self.caller)
+        return await asyncio.to_thread(self.accounts.payers, self.caller)
 
     @property
     def identity(self) -> str:
@@ -146,18 +147,23 @@ class IdentityAccess(Struct, frozen=True):
         return replace(self, caller=self.caller.for_user(label))
 
     async def bills(self) -> Mapping[str, Bill]:
-        """Return the cost of each visible session.
-
-        With full clearance this includes deleted sessions, unless the caller is in a namespace or project.
-        """
+        """Return the cost of each visible session; of deleted ones, too, for a caller who sees all."""
         bills = await self.runtime.ledger.by_session()
-        if self.caller.clearance == "full" and not self.caller.namespace and self.caller.project is None:
+        if self.caller.sees_all:
             return bills
         return {record.id: bills[record.id] for record in await self.memory.list_sessions() if record.id in bills}
 
     async def session(self, session_id: str, *, any_agent: bool = True) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller; see `load_session`."""
         return await self.memory.load_session(session_id, self.runtime.agent, any_agent=any_agent)
+
+    async def attachment(self, session_id: str, name: str) -> bytes:
+        """Return the content of an attachment. Raises like `session`, and `UnsafePath` if there is none."""
+        session = await self.session(session_id)
+        data = await session.attachment(name) if is_blob_name(name) else None
+        if data is None:
+            raise UnsafePath(f"the session has no attachment {name!r:.80}")
+        return data
 
     async def new_session(self) -> SessionHandle:
         """Begin a session, which stays closed to callers of less clearance."""
@@ -204,7 +210,7 @@ class IdentityAccess(Struct, frozen=True):
     ) -> RunningTurn:
         """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)
-        said = Saying(text, attachments, max_output_tokens, replace(client, payers=self.payers))
+        said = Saying(text, attachments, max_output_tokens, replace(client, payers=await self.payers()))
         await self._elsewhere.listen()
         return self.turns.begin((self.identity, session_id), chat, said, then=then)
 
@@ -241,6 +247,8 @@ class IdentityAccess(Struct, frozen=True):
         """Return the running turn of a session, here or in another server; None without one. Raises like `session`."""
         for turn in await self.turns_under_way(session_id):
             return turn
+        if not await self._elsewhere.is_running(session_id):
+            return None  # without a look at its receipts
         remote = await RemoteTurn.of(await self.session(session_id), self._elsewhere.lease(session_id))
         return remote if await self._elsewhere.is_running(session_id) else None
 

@@ -197,6 +197,8 @@ async def test_a_header_and_a_token_choose_the_project(tmp_path: Path) -> None:
                 assert (await ask("POST", "/v1/chat/completions", None, project, json=said)).status_code == 200
             listed = (await ask("GET", "/v1/sessions", None)).json()["data"]
             assert sorted(each["project"] for each in listed) == ["", "boat"]
+            costs = [(await ask("GET", "/i/ada/cost", each)).text for each in (None, "house")]
+            assert ["2 model calls" in each and "per day" in each for each in costs] == [True, False]
 
 
 async def test_an_embedded_memory_has_projects(tmp_path: Path) -> None:

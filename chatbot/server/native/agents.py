@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Body, Path, Query, Response
@@ -20,6 +21,7 @@ from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.request_values import MOST, Moment, Text, Tokens
 from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
+from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import version_of
 from chatbot.stores.records import TranscriptEntry
@@ -197,11 +199,15 @@ async def export(
     access: AccessHere,
     after: Annotated[Moment | None, Query(description="Created at or after this time.")] = None,
     before: Annotated[Moment | None, Query(description="Created before this time.")] = None,
+    ask: Annotated[Sequence[Sensitivity], Query(description="Also include these sensitivities.")] = (),
 ) -> PlainTextResponse:
-    """Current memories and facts, as `chatbot memory export` writes them and `chatbot memory import` reads them."""
-    wanted: dict[str, datetime] = {name: at for name, at in (("after", after), ("before", before)) if at is not None}
-    exported = await export_memories(access.memories, ["public"], **wanted)
-    return PlainTextResponse(render_memories(exported, "jsonl"), media_type="application/x-ndjson")
+    """Current memories and facts, as `chatbot memory export` writes them and `chatbot memory import` reads them.
+
+    Of the sensitivity `public`, and of those that you ask for.
+    """
+    exported = await export_memories(access.memories, ["public", *ask], after=after, before=before)
+    text = await asyncio.to_thread(render_memories, exported, "jsonl")
+    return PlainTextResponse(text, media_type="application/x-ndjson")
 
 
 @router.post("/memories/import", summary="Import memories", tags=["memory"], responses=OF_MEMORY)

@@ -23,7 +23,6 @@ from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
 from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn
-from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsafePath
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
@@ -273,8 +272,5 @@ async def get_attachment(
     access: AccessHere,
 ) -> Response:
     """Return a picture or document as it was sent, or a text without its secrets."""
-    session = await access.session(session_id)
-    data = await session.attachment(name) if is_blob_name(name) else None
-    if data is None:
-        raise UnsafePath(f"the session has no attachment {name!r:.80}")
+    data = await access.attachment(session_id, name)
     return Response(data, media_type=media_of(name), headers=_AS_A_DOWNLOAD)

@@ -109,11 +109,10 @@ async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> Syn
 
 def check_whole(access: IdentityAccess) -> None:
     """Raise `MissingRight` or `AccessDenied` unless the caller may see and change all of an identity."""
-    memory, caller = access.memory, access.caller
+    memory = access.memory
     for right in RIGHTS:
         memory.caller.check(right)
-    is_bound = memory.caller.namespace or memory.caller.project is not None
-    if caller.clearance != "full" or is_bound or caller.user is not None:
+    if not access.caller.sees_all or memory.caller.namespace:
         raise AccessDenied("a part of the memory cannot be synced or backed up: use a token for all of it")
 
 

@@ -160,7 +160,7 @@ async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToda
 
 
 async def _account(identities: Identities, caller: ServerCaller) -> AccountReport:
-    payer = identities.accounts.of_user(caller.namespace, caller.user_quota)
+    payer = await asyncio.to_thread(identities.accounts.of_user, caller.namespace, caller.user_quota)
     return AccountReport.of(await identities.accounts.account(payer, utc_now()))
 
 

@@ -67,14 +67,12 @@ def unknown_model(name: str) -> Problem:
 async def access_of(identities: Identities, caller: ServerCaller, asked: IdentityRequest) -> IdentityAccess:
     """Return the identity that is asked: `identity`, else `model`, which is the name of an identity too."""
     caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
-    if asked.identity is not None:
-        return await identities.access(caller, asked.identity)
-    is_known = identities.knows(caller, asked.model)
-    if asked.model == DEFAULT and not is_known:
-        return await identities.access(caller)
-    if not is_known:
-        raise unknown_model(asked.model)
-    return await identities.access(caller, asked.model)
+    name = asked.model if asked.identity is None else asked.identity
+    if asked.identity is not None or identities.knows(caller, name):
+        return await identities.access(caller, name)
+    if name != DEFAULT:
+        raise unknown_model(name)
+    return await identities.access(caller)
 
 
 def unsupported(param: str, why: str) -> Problem:
@@ -125,7 +123,7 @@ async def embed(
     """Compatible with OpenAI's. Nothing is kept but the cost."""
     access = await access_of(identities, caller, asked)
     access.check_chat()
-    name, found = await access.runtime.embed(asked.input, payers=access.payers)
+    name, found = await access.runtime.embed(asked.input, payers=await access.payers())
     size = len(found.vectors[0]) if found.vectors else 0
     if asked.dimensions not in {None, size}:
         raise unsupported("dimensions", f"{name} makes vectors of {size} numbers")

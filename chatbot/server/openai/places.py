@@ -1,10 +1,9 @@
 """Request of an OpenAI client, whatever its route, and its place: the session in which it is answered, if any.
 
 A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
-by the history that it sends: a session keeps a digest of each message of the user, and of the reply. A client that
-sends a part of the history, or changes the words of replies, is recognized by the run of the user's own messages if
-exactly one session has it. Assistant messages that a client sends are never stored. `IdentityAccess` decides who may
-open a session: that of another user is treated as missing.
+by the history that it sends: a session keeps a digest of each message of the user, and of the reply. A client may send
+a part of the history, and change the words of replies: what counts is the run of the user's own messages. Assistant
+messages that a client sends are never stored. `IdentityAccess` opens sessions: that of another user is missing.
 """
 
 from __future__ import annotations

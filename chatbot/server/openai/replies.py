@@ -169,7 +169,7 @@ async def _answered(access: IdentityAccess, ask: Ask, before: Sequence[Message] 
         tools=ask.tools,
         max_output_tokens=ask.most_tokens,
         options=ask.options,
-        payers=access.payers,
+        payers=await access.payers(),
     )
 
 

@@ -42,7 +42,7 @@ class AskedResponse(wire.Asking):
     tool_choice: str | dict[str, Any] | None = None
     """Tool choice: none, auto, required, one of `tools`, or a subset of them."""
     text: dict[str, Any] | None = None
-    """Settings for the text of the reply: its `format`."""
+    """Settings for the text of the reply: its `format` and `verbosity`."""
     max_output_tokens: Tokens | None = None
     """Longest reply in tokens; the identity's settings may allow less."""
     reasoning: dict[str, Any] | None = None
@@ -64,6 +64,7 @@ class AskedResponse(wire.Asking):
             "tools": self.tools and list(map(_translated, self.tools)),
             "tool_choice": _translated(self.tool_choice),
             "response_format": _translated((self.text or {}).get("format")),
+            "verbosity": (self.text or {}).get("verbosity"),
             "max_completion_tokens": self.max_output_tokens,
             "reasoning_effort": (self.reasoning or {}).get("effort"),
             "logprobs": bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ()),

@@ -2,9 +2,7 @@
 
 An unknown field is ignored, because clients add fields with every release; one that looks like a misspelt field of ours
 is an error, because it could lose a conversation. A known field with a wrong value is an error, too. The types of the
-package `openai` are not used: their import takes half a second, which a server without LiteLLM would not need
-otherwise; they accept any number, check messages only when these are read, and report one wrong item as a hundred
-errors. Tests check our answers with them.
+package `openai` are not used: their import takes half a second, and they report one wrong item as a hundred errors.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from chatbot.server.request_values import Flag, Tokens
 _OURS = ("session_id", "identity", "conversation", "previous_response_id", "safety_identifier", "user", "store")
 _SLIP = 0.8
 _MOST_STOPS = 16
-_NAME = re.compile(r"^[a-zA-Z0-9_.-]{1,64}$")
+_NAME = r"^[a-zA-Z0-9_.-]{1,64}$"
 
 
 class Lenient(BaseModel):
@@ -73,34 +71,30 @@ def only_types(*known: str, of: str, default: str = "") -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _data_url(pattern: str, otherwise: str) -> AfterValidator:
+def _of_form(pattern: str, otherwise: str, code: str = UNSUPPORTED) -> AfterValidator:
     form = re.compile(pattern, re.IGNORECASE | re.DOTALL)
 
-    def check(url: str) -> str:
-        if not form.fullmatch(url):
-            raise PydanticCustomError(UNSUPPORTED, f"{otherwise}: nothing is fetched from other addresses")
-        return url
+    def check(text: str) -> str:
+        if not form.fullmatch(text):
+            raise PydanticCustomError(code, otherwise)
+        return text
 
     return AfterValidator(check)
 
 
 _IMAGE = r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/=\s]+"
-ImageAddress = Annotated[str, _data_url(_IMAGE, "an image must be sent along, as data:image/…;base64,…")]
-FileAddress = Annotated[str, _data_url("data:.*", "a file must be sent along, as data:…;base64,…")]
-
-
-def _function_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise PydanticCustomError("name", "a name has 1 to 64 letters, digits, dots, dashes and underscores")
-    return name
+_ALONG = "must be sent along, as data:{}…;base64,…: nothing is fetched from other addresses"
+ImageAddress = Annotated[str, _of_form(_IMAGE, f"an image {_ALONG.format('image/')}")]
+FileAddress = Annotated[str, _of_form("data:.*", f"a file {_ALONG.format('')}")]
+FunctionName = Annotated[
+    str,
+    WithJsonSchema({"type": "string", "pattern": _NAME}),
+    _of_form(_NAME, "a name has 1 to 64 letters, digits, dots, dashes and underscores", "name"),
+]
 
 
 def _id_in(value: object) -> object:
     return value["id"] if isinstance(value, dict) and isinstance(value.get("id"), str) else value
-
-
-def _stops(value: object) -> object:
-    return [value] if isinstance(value, str) else value
 
 
 Unsupported = Annotated[
@@ -110,9 +104,6 @@ Unsupported = Annotated[
 ]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
-FunctionName = Annotated[
-    str, WithJsonSchema({"type": "string", "pattern": _NAME.pattern}), AfterValidator(_function_name)
-]
 
 
 class ConversationId(Lenient):
@@ -372,7 +363,11 @@ class ReplyRequest(Asking):
     logprobs: Flag | None = None
     """True to return probabilities of tokens; `top_logprobs` requires it."""
     stop: (
-        Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_stops), Field(max_length=_MOST_STOPS)]
+        Annotated[
+            list[Annotated[str, Field(min_length=1)]],
+            BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+            Field(max_length=_MOST_STOPS),
+        ]
         | None
     ) = None
     """Texts before which the reply ends."""
@@ -385,6 +380,7 @@ class ReplyRequest(Asking):
     frequency_penalty: Penalty | None = None
     """Penalty for words by how often they occurred."""
     reasoning_effort: str | None = None
+    verbosity: str | None = None
     modalities: list[Annotated[Literal["text"], only("text", otherwise="replies are only text")]] | None = None
     """Content types of replies."""
     functions: Unsupported = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter, Request, Response
 
 from chatbot.errors import IdentityError
@@ -37,7 +39,7 @@ async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -
     if wait:
         return sheet(request, "login.html", status=429, wrong=f"Too many tries: wait {wait:.0f} seconds.")
     text = fields.get("token", "").strip()
-    if identities.tokens.find(text) is None:
+    if await asyncio.to_thread(identities.tokens.find, text) is None:
         return sheet(request, "login.html", status=401, wrong="Invalid token.")
     answer = goto("/")
     secure = _came_over_tls(request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -13,9 +12,10 @@ from chatbot.chat.receipts import IN_PROMPT, ending, memory_line, nothing_consid
 from chatbot.errors import SessionNotFound
 from chatbot.memory.scope import utc_now
 from chatbot.operations import list_sessions
+from chatbot.server.dependencies import SessionId
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.memories import PART_NAMES, WEIGHED
-from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, fragment, sheet
+from chatbot.server.page.sheets import AccessHere, PageRoute, fragment, sheet
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.observation import Observation
@@ -30,7 +30,8 @@ async def show(
 ) -> Response:
     """Show the turn for the message of that time, or the last turn."""
     session = await access.session(session_id)
-    receipt = receipt_at(await session.receipts(), at)
+    receipts = (await session.receipts_since(_moment(at)))[::-1] if at else await session.receipts()
+    receipt = receipt_at(receipts, at)
     return sheet(
         request,
         "why.html",
@@ -53,9 +54,9 @@ async def show(
 
 def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
     """Return the last receipt for the message; one that was answered again has several."""
-    found = [each for each in receipts if not at or _moment(str(each["at"])) <= _moment(at)]
+    found = [each for each in receipts if not at or _moment(str(each["at"])) == _moment(at)]
     if not found:
-        raise SessionNotFound("this turn has no receipt: it did not end, or a fork left it in the original session")
+        raise SessionNotFound("this message has no receipt: its turn was elsewhere, or did not end")
     return with_calls(found[-1], found)
 
 
@@ -104,7 +105,15 @@ async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[st
     kept_back = memory.get("withheld", {})
     rows = await _rows(access, [*ids, *kept_back.get("rows", ())])
     recalled = [rows[each] for each in ids if each in rows]
-    made = await _made(access, session_id, parse_time(at), parse_time(following[0]) if following else None)
+    made = await access.memories.list_observations(
+        session_id=session_id,
+        after=parse_time(at),
+        before=parse_time(following[0]) if following else None,
+        order="created",
+        ascending=True,
+        ask=SENSITIVITIES,
+        limit=_MOST_MADE,
+    )
     return fragment(
         "noted.html",
         access,
@@ -113,24 +122,9 @@ async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[st
         recalled=recalled,
         withheld=[rows[each] for each in kept_back.get("rows", ()) if each in rows],
         provider=kept_back.get("provider", ""),
-        remembered=[row for row in made if row.id not in ids],
+        remembered=[row for row in made.rows if row.id not in ids],
         hidden=len(ids) + len(kept_back.get("rows", ())) - len(rows),
     )
-
-
-async def _made(
-    access: IdentityAccess, session_id: str, begin: datetime, end: datetime | None
-) -> Sequence[Observation]:
-    page = await access.memories.list_observations(
-        order="created",
-        session_id=session_id,
-        after=begin,
-        ask=SENSITIVITIES,
-        limit=_MOST_MADE,
-        ascending=True,
-        before=end,
-    )
-    return page.rows
 
 
 _ON_A_PAGE = 20
@@ -144,7 +138,6 @@ async def show_cost(
     """Show the cost of each session, last used first, the total, and the last days as a chart."""
     page = await list_sessions(access.context, limit=_ON_A_PAGE, cursor=before or None)
     bills = await access.bills()
-    sees_all = access.caller.clearance == "full" and not access.caller.namespace
     return sheet(
         request,
         "cost.html",
@@ -152,7 +145,7 @@ async def show_cost(
         here="cost",
         bills=[(record, bills.get(record.id, Bill())) for record in page.rows],
         total=merged(bills.values()),
-        days=await access.runtime.ledger.by_day(_DAYS, utc_now()) if sees_all else {},
+        days=await access.runtime.ledger.by_day(_DAYS, utc_now()) if access.caller.sees_all else {},
         budget=access.runtime.config.budget,
         following=page.next_cursor,
     )

@@ -72,6 +72,7 @@ def test_who_may_see_all_of_everybody_may_read_it(served: Served) -> None:
     for token, status in {
         served.token("ada", "grace"): 200,
         served.token("ada", "grace", clearance="inner"): 403,
+        served.token("ada", "grace", project="house"): 403,
         served.token("ada"): 403,
         served.token("grace"): 403,
         served.token("ada", clearance="public"): 403,
@@ -85,7 +86,7 @@ def test_who_may_see_all_of_everybody_may_read_it(served: Served) -> None:
             assert "chatbot_" not in answer.text
 
 
-def test_a_token_for_metrics_opens_nothing_else(served: Served) -> None:
+def test_a_token_for_metrics_opens_nothing_else_and_no_page_of_anybody(served: Served) -> None:
     with served.client(_for_metrics(served)) as client:
         for method, path in set(ASKED) - {("GET", "/health"), ("GET", "/ready"), ("GET", "/openapi.json")}:
             ids = dict.fromkeys(re.findall(r"{(\w+)}", path), "x")
@@ -95,9 +96,6 @@ def test_a_token_for_metrics_opens_nothing_else(served: Served) -> None:
             else:
                 assert answer.status_code == 404, (method, path)
             assert "grace" not in answer.text
-
-
-def test_a_token_for_metrics_shows_no_page_of_anybody(served: Served) -> None:
     with served.client(Cookie=f"chatbot_token={_for_metrics(served)}", Accept="text/html") as client:
         for path in ("/", "/i/ada", "/i/grace/memories"):
             answer = client.get(path)

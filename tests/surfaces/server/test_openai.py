@@ -69,6 +69,7 @@ def test_every_answer_has_an_id_and_private_ones_are_not_stored_on_the_way(serve
         assert len({each.headers["x-request-id"] for each in answers}) == 3
         assert {each.headers["cache-control"] for each in answers} == {"no-store"}
         assert "cache-control" not in plain.get("/health").headers
+        assert plain.get("/v1/models/").content == answers[0].content  # not redirected, which would be without TLS
         head = plain.head("/v1/models")
         assert (head.status_code, head.content, head.headers["content-length"]) == (
             200,
@@ -275,6 +276,7 @@ def test_sampling_stops_and_biases_reach_the_model(served: Served, client: opena
         "presence_penalty": 1,
         "frequency_penalty": -1,
         "reasoning_effort": "low",
+        "verbosity": "low",
         "logit_bias": {"5": 1},
         "logprobs": True,
         "top_logprobs": 2,

@@ -200,6 +200,7 @@ def test_a_response_is_parsed_and_options_reach_the_model(http: Serve) -> None:
             tools=[WEATHER],
             tool_choice={"type": "function", "name": "weather"},
             reasoning={"effort": "low"},
+            text={"verbosity": "high"},
             max_output_tokens=50,
         )
     model = served.models["ada"]
@@ -207,7 +208,7 @@ def test_a_response_is_parsed_and_options_reach_the_model(http: Serve) -> None:
     assert wanted.response_format is not None
     assert (wanted.temperature, wanted.response_format["json_schema"]["name"]) == (0.5, "Point")
     assert model.options[1] == CallOptions(
-        reasoning_effort="low", tool_choice={"type": "function", "function": {"name": "weather"}}
+        reasoning_effort="low", verbosity="high", tool_choice={"type": "function", "function": {"name": "weather"}}
     )
     assert (model.prompts[1][-1].images[0].url, model.limits[1]) == (PIXEL, 50)
 
