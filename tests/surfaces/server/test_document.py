@@ -106,12 +106,9 @@ def test_schemathesis_finds_nothing(served: Served, tmp_path: Path) -> None:
     assert f"Tested: {len(list(_operations(served.app.openapi())))}" in done.stdout
 
 
-def test_each_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None:
+def test_everything_is_described_and_each_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None:
     names = [operation["operationId"] for _, _, operation in _operations(document)]
     assert len(names) == len(set(names))
-
-
-def test_everything_is_described(document: dict[str, Any]) -> None:
     known = {each["name"] for each in document["tags"]}
     for path, method, operation in _operations(document):
         place = (path, method)

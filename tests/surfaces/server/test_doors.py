@@ -324,15 +324,12 @@ def routes_of(routes: Any) -> Iterator[tuple[str, str]]:
                 yield method, route.path
 
 
-def test_every_route_of_the_app_is_tried_here(world: World) -> None:
+def test_every_route_of_the_app_is_tried_here_and_only_these_paths_are_open(world: World) -> None:
+    assert set(OPEN_PATHS) == {"/health", "/ready"}
     there = {(method, path) for method, path in routes_of(world.served.app.routes) if method != "HEAD"}
     assert there == {*EVERY}
     assert any(route.matches({"type": "http", "path": "/health", "method": "GET"})[0] is Match.FULL
                for route in world.served.app.routes)  # fmt: skip
-
-
-def test_only_these_paths_are_open() -> None:
-    assert set(OPEN_PATHS) == {"/health", "/ready"}
 
 
 WRONG: list[dict[str, str]] = [
@@ -543,11 +540,7 @@ def test_who_asks_too_often_is_told_when_to_come_back(http: Serve) -> None:
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 12
     with served.client(served.token("ada", rate=5)) as client:
         assert client.get("/v1/models").is_success
-
-
-def test_the_rate_of_the_settings_holds_where_the_token_has_none(http: Serve) -> None:
-    served = http(config="[server]\nrate_per_minute = 3\n")
-    with served.client() as client:
+    with http(config="[server]\nrate_per_minute = 3\n").client() as client:  # for whom the token has none
         assert [client.get("/v1/models").status_code for _ in range(4)] == [200, 200, 200, 429]
 
 
@@ -569,6 +562,7 @@ def test_other_sites_and_names_may_be_allowed(http: Serve) -> None:
     with served.client(None, Host="bot.example.org") as client:
         allowed = client.get("/v1/models", headers=origin)
         assert allowed.headers["access-control-allow-origin"] == "https://chat.example.org"
+        assert allowed.headers["access-control-expose-headers"] == "*"
         preflight = client.options("/v1/sessions", headers=origin | {"Access-Control-Request-Method": "POST"})
         assert preflight.is_success
         refused = client.get("/v1/models", headers={"Origin": "https://evil.example"})

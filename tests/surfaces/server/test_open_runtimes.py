@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 from chatbot.chat.events import SESSION_END, SESSION_START
+from chatbot.hooks import Hook
 from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
@@ -104,35 +106,22 @@ def test_a_stream_keeps_its_identity_open_to_its_end(http: Serve, monkeypatch: p
         assert "ada" in runtimes
 
 
-TELLING = """
-from pathlib import Path
-
-from chatbot.hooks import Hook
-
-
 class Telling(Hook):
-    \"\"\"Writes down when sessions begin and end.\"\"\"
+    """Notes when sessions begin and end."""
 
-    topics = ("session:start", "session:end")
+    topics = (SESSION_START, SESSION_END)
+    told: ClassVar[list[tuple[str, str]]] = []
 
-    async def handle(self, event):
-        with Path("told").open("a") as file:
-            file.write(f"{event.topic} {event.session.id}\\n")
-"""
+    async def handle(self, event: Any) -> None:
+        self.told.append((event.topic, event.session.id))
 
 
 @pytest.fixture
-def runtime(tmp_path: Path) -> Runtime:
+def runtime() -> Runtime:
     Path("identities/ada").mkdir(parents=True)
     Path("identities/ada/identity.toml").write_text("", encoding="utf-8")
-    name = f"telling_{tmp_path.name}".replace("-", "_")
-    Path(f"{name}.py").write_text(TELLING, encoding="utf-8")
-    Path("config.toml").write_text(f'[hooks."{name}:Telling"]\n', encoding="utf-8")
+    Path("config.toml").write_text(f'[hooks."{__name__}:Telling"]\n', encoding="utf-8")
     return Runtime(Options(config=Path("config.toml")), model=ScriptedModel(["Noted."]))
-
-
-def told() -> list[tuple[str, ...]]:
-    return [tuple(line.split()) for line in Path("told").read_text(encoding="utf-8").splitlines()]
 
 
 async def opened(runtime: Runtime) -> SessionHandle:
@@ -153,7 +142,7 @@ async def test_a_session_without_a_turn_for_long_ends_and_may_begin_again(runtim
         now += 1
         assert await chats.let_go(lambda *_: True) == 0
         assert await chats.let_go(lambda *_: False) == 1
-        assert told()[2:] == [(SESSION_END, quiet.id)]
+        assert Telling.told[2:] == [(SESSION_END, quiet.id)]
         await chats.of(runtime, quiet).turn("Still there?")
-        assert told()[3:] == [(SESSION_START, quiet.id)]
-    assert sorted(told()[4:]) == sorted([(SESSION_END, quiet.id), (SESSION_END, lively.id)])
+        assert Telling.told[3:] == [(SESSION_START, quiet.id)]
+    assert sorted(Telling.told[4:]) == sorted([(SESSION_END, quiet.id), (SESSION_END, lively.id)])

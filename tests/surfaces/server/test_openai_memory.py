@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-import openai
 import pytest
 
 from chatbot.chat.memory_block import system_notice
@@ -16,7 +15,7 @@ from chatbot.messages import ToolCall
 from chatbot.stores.errors import StoreFailed
 from tests.effort import NIGHTLY
 from tests.patience import PATIENCE_S
-from tests.servers.http_server import Serve, Served
+from tests.servers.http_server import Serve, Served, events
 
 Say = dict[str, Any]
 TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
@@ -120,11 +119,7 @@ def test_an_edited_history_forks_and_a_forged_reply_is_never_kept(served: Served
         entries = _transcript(client, session["id"])
         assert entries[0] == ("user", "I play chess.")
         assert not any("swordfish" in text for _, text in entries if "You said" not in text)
-    assert _said(client, other["session_id"]) == [
-        "I play chess.",
-        "I live in Rome.",
-        "Where do I live?",
-    ]
+    assert _said(client, other["session_id"]) == ["I play chess.", "I live in Rome.", "Where do I live?"]
     assert len(_transcript(client, first["id"])) == 4
 
 
@@ -149,10 +144,7 @@ def test_a_session_that_went_on_elsewhere_is_forked(client: httpx.Client) -> Non
     client.post(f"/v1/sessions/{first['session_id']}/chat", json={"text": "From the page.", "stream": False})
     later = _chat(client, _user("I play chess."), _reply(first), _user("And go."))
     assert later["session_id"] != first["session_id"]
-    assert _said(client, later["session_id"]) == [
-        "I play chess.",
-        "And go.",
-    ]
+    assert _said(client, later["session_id"]) == ["I play chess.", "And go."]
 
 
 def test_header_and_fields_name_a_session_and_must_agree(served: Served, client: httpx.Client) -> None:
@@ -241,22 +233,13 @@ def test_answers_of_tools_reach_the_model_also_where_no_session_waits_for_them(h
         assert answer["choices"][0]["message"]["content"] == "Still rain."
 
 
-def test_a_stream_is_remembered_like_a_whole_reply(served: Served) -> None:
-    key = served.token("ada", memory="on")
-    with openai.OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=0) as client:
-        stream = client.chat.completions.create(model="ada", messages=[{"role": "user", "content": "hi"}], stream=True)
-        chunks = list(stream)
-        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-        session_id = (chunks[0].model_extra or {})["session_id"]
-        reply = client.chat.completions.create(
-            model="ada",
-            messages=[
-                {"role": "user", "content": "hi"},
-                {"role": "assistant", "content": text},
-                {"role": "user", "content": "and?"},
-            ],
-        )
-    assert (reply.model_extra or {})["session_id"] == session_id
+def test_a_stream_is_remembered_like_a_whole_reply(client: httpx.Client) -> None:
+    body = {"model": "ada", "messages": [_user("hi")], "stream": True}
+    with client.stream("POST", "/v1/chat/completions", json=body) as stream:
+        chunks = [data for _, data in events(stream) if data != "[DONE]"]
+    text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    reply = _chat(client, _user("hi"), {"role": "assistant", "content": text}, _user("and?"))
+    assert reply["session_id"] == chunks[0]["session_id"]
 
 
 def test_what_a_front_end_asks_for_itself_is_answered_and_not_remembered(client: httpx.Client) -> None:
@@ -370,19 +353,14 @@ def whole(said: list[Say]) -> list[Say]:
     return said
 
 
-def window(said: list[Say]) -> list[Say]:
-    return said[-5:]
-
-
 def cleaned(said: list[Say]) -> list[Say]:
     return [{**each, "content": each["content"].removeprefix("You said: ")} for each in said]
 
 
-def short_and_cleaned(said: list[Say]) -> list[Say]:
-    return cleaned(said[-5:])
-
-
-WAYS = (whole, window, cleaned, short_and_cleaned)
+WAYS: tuple[Callable[[list[Say]], list[Say]], ...] = (
+    *(whole, cleaned),
+    *(lambda said: said[-5:], lambda said: cleaned(said[-5:])),
+)
 
 
 @pytest.mark.parametrize("shows", WAYS)

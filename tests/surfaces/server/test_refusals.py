@@ -147,53 +147,40 @@ def test_what_is_closed_is_refused_by_the_same_steps_as_what_is_not_there(world:
     assert roads[0][0] == 404
 
 
-@pytest.mark.parametrize(
-    ("kind", "ask"),
-    [
-        (
-            "sessions",
-            lambda client, named: client.post(
-                "/v1/chat/completions",
-                json={"model": "ada", "session_id": named, "messages": [{"role": "user", "content": "hi"}]},
-            ),
-        ),
-        ("memories", lambda client, named: client.get("/v1/memories", params={"cursor": named})),
-        (
-            "memories",
-            lambda client, named: client.post(
-                "/v1/facts", json={"subject": "a", "predicate": "b", "object": "c", "source": named}
-            ),
-        ),
-        ("memories", lambda client, named: client.post("/v1/memories", json={"title": "new", "supersedes": named})),
-        ("memories", lambda client, named: client.post(f"/v1/memories/{MISSING}/supersede", json={"by": named})),
-    ],
-)
-def test_so_is_what_is_named_within_a_request(world: World, kind: str, ask: Ask) -> None:
-    roads = world.refused(ask, MISSING, world.closed[kind])
+HELLO = [{"role": "user", "content": "hi"}]
+FACT = {"subject": "a", "predicate": "b", "object": "c"}
+WITHIN: list[tuple[str, Ask]] = [
+    ("sessions", lambda to, it: _post(to, "chat/completions", model="ada", session_id=it, messages=HELLO)),
+    ("memories", lambda to, it: to.get("/v1/memories", params={"cursor": it})),
+    ("memories", lambda to, it: _post(to, "facts", **FACT, source=it)),
+    ("memories", lambda to, it: _post(to, "memories", title="new", supersedes=it)),
+    ("memories", lambda to, it: _post(to, f"memories/{MISSING}/supersede", by=it)),
+]
+IDENTITY: list[Ask] = [
+    lambda to, it: to.get("/v1/sessions", params={"identity": it}),
+    lambda to, it: to.get(f"/v1/memories/{MISSING}", params={"identity": it}),
+    lambda to, it: _post(to, f"memories?identity={it}", title="x"),
+    lambda to, it: to.get(f"/v1/models/{it}"),
+    lambda to, it: _post(to, "chat/completions", model=it, messages=HELLO),
+    lambda to, it: to.get(f"/i/{it}/memories", headers={"accept": "text/html"}),
+]
+
+
+def _post(client: httpx.Client, path: str, **body: Any) -> httpx.Response:
+    return client.post(f"/v1/{path}", json=body)
+
+
+@pytest.mark.parametrize(("kind", "ask"), WITHIN + [("identity", each) for each in IDENTITY])
+def test_so_is_what_is_named_within_a_request_and_an_identity_that_is_not_opened(
+    world: World, kind: str, ask: Ask
+) -> None:
+    named = ("nobod", "grace") if kind == "identity" else (MISSING, world.closed[kind])
+    roads = world.refused(ask, *named)
     assert all(each == roads[0] for each in roads), roads
     assert roads[0][0] == 404
 
 
-IDENTITY: dict[str, Ask] = {
-    "sessions": lambda client, name: client.get("/v1/sessions", params={"identity": name}),
-    "memory": lambda client, name: client.get(f"/v1/memories/{MISSING}", params={"identity": name}),
-    "remember": lambda client, name: client.post("/v1/memories", json={"title": "x"}, params={"identity": name}),
-    "model": lambda client, name: client.get(f"/v1/models/{name}"),
-    "completion": lambda client, name: client.post(
-        "/v1/chat/completions", json={"model": name, "messages": [{"role": "user", "content": "hi"}]}
-    ),
-    "page": lambda client, name: client.get(f"/i/{name}/memories", headers={"accept": "text/html"}),
-}
-
-
-@pytest.mark.parametrize("ask", IDENTITY.values(), ids=IDENTITY)
-def test_so_is_an_identity_that_is_not_opened_to_them(world: World, ask: Ask) -> None:
-    roads = world.refused(ask, "nobod", "grace")
-    assert all(each == roads[0] for each in roads), roads
-    assert roads[0][0] in {401, 403, 404}
-
-
 def test_an_identity_that_nobody_was_let_in_to_is_not_opened(world: World) -> None:
-    for ask in IDENTITY.values():
+    for ask in IDENTITY:
         ask(world.guest, "grace")
     assert list(world.served.models) == ["ada"]

@@ -13,15 +13,7 @@ import pytest
 from chatbot.server.callers import Grant
 from chatbot.stores.access import GUEST_RIGHTS, RIGHTS
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.server.test_doors import (
-    ASKED,
-    NEEDS,
-    OWNERS_ALONE,
-    Route,
-    named,
-    routes_in,
-    served_in,
-)
+from tests.surfaces.server.test_doors import ASKED, NEEDS, OWNERS_ALONE, Route, named, routes_in, served_in
 from tests.surfaces.server.test_doors import World as Doors
 
 Json = dict[str, Any]
@@ -214,21 +206,6 @@ def test_a_familiar_guest_changes_nothing_of_the_owners(http: Serve) -> None:
     with served.client(served.token("ada")) as ada:
         kept = ada.get(f"/v1/memories/{row}").json()
         assert (kept["title"], kept["tags"], kept["status"]) == ("The shop opens at nine", [], "active")
-
-
-def test_tokens_of_before_there_were_rights_read_chat_and_write(http: Serve) -> None:
-    served = http(tokens=True)
-    text = served.token("ada")
-    path = Path("identities/.server/tokens.json")
-    written = json.loads(path.read_text(encoding="utf-8"))
-    for token in written["tokens"]:
-        for name in ("rights", "namespace", "users", "metrics"):
-            del token[name]
-    path.write_text(json.dumps(written), encoding="utf-8")
-    with served.client(text) as client:
-        kept = client.post("/v1/memories", json={"title": "Tea"}).json()["id"]
-        assert client.get(f"/v1/memories/{kept}").is_success
-        assert client.delete(f"/v1/memories/{kept}", params={"purge": True}).status_code == 403
 
 
 @pytest.mark.parametrize("route", [route for route in NEEDS if _is_of_ones_own(route)], ids=str)
