@@ -139,7 +139,7 @@ class IdentityAccess(Struct, frozen=True):
             self.memory,
             self.runtime.agent,
             store_types=self.runtime.store_types,
-            leave=self._stopped,
+            leave=self._left,
         )
 
     def for_user(self, label: str) -> IdentityAccess:
@@ -184,8 +184,7 @@ class IdentityAccess(Struct, frozen=True):
         check_erases(memory.caller)
         for record in await memory.sessions_anywhere():
             if record.namespace == memory.caller.namespace:
-                await self._stopped(record.id)
-                await self.chats.leave(self.runtime, record.id)
+                await self._left(record.id)
         return await erase_user(memory)
 
     async def chat(self, session_id: str) -> Chat:
@@ -259,6 +258,11 @@ class IdentityAccess(Struct, frozen=True):
         """
         (await self.session(session_id)).check("chat")
         return await self._stopped(session_id)
+
+    async def _left(self, session_id: str) -> None:
+        """Stop the turns of a session, and wait for what they still do in the background: then it can be deleted."""
+        await self._stopped(session_id)
+        await self.chats.leave(self.runtime, session_id)
 
     async def _stopped(self, session_id: str) -> int:
         return await self.turns.stop((self.identity, session_id)) or await self._elsewhere.ask_to_stop(session_id)

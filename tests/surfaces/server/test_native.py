@@ -1,15 +1,20 @@
 """Our own routes: sessions, conversations, and what is remembered."""
 
+import asyncio
 import base64
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from chatbot.hooks import Hook
 from chatbot.messages import TextDelta, ToolCall
 from chatbot.stores.access import Clearance
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, Served, events, wait_until
 from tests.surfaces.server.test_doors import served_in
 
@@ -353,6 +358,34 @@ def test_a_deleted_session_stops_its_turn_first(http: Serve) -> None:
             assert other.delete(f"/v1/sessions/{session_id}").status_code == 204
             assert list(told)[-1][0] == "error"
         wait_until(lambda: other.get(f"/v1/sessions/{session_id}").status_code == 404)
+
+
+class Late(Hook):
+    """Remembers something after the turn, once it may."""
+
+    topics = ("turn:end",)
+    background = True
+    begun, may_end = threading.Event(), threading.Event()
+
+    async def handle(self, event: Any) -> None:
+        self.begun.set()
+        await asyncio.to_thread(self.may_end.wait, PATIENCE_S)
+        await event.session.memory.remember("The session is about a heron")
+
+
+@pytest.mark.usefixtures("config_is_asked_for")
+def test_nothing_of_a_deleted_session_is_remembered_later(http: Serve) -> None:
+    served = http(config=f'[hooks."{__name__}:Late"]\n')
+    with served.client() as client, served.client() as other, ThreadPoolExecutor() as pool:
+        session_id = _session(client)
+        _say(client, session_id, "hello there")
+        Late.begun.wait(PATIENCE_S)
+        deleted = pool.submit(other.delete, f"/v1/sessions/{session_id}")
+        wait_until(lambda: deleted.done() or not served.identities._chats._chats)
+        Late.may_end.set()
+        assert deleted.result().status_code == 204
+        wait_until(served.identities.runtimes._all["ada"].runtime.hooks.is_settled)
+        assert client.get("/v1/memories").json()["data"] == []
 
 
 def test_a_caller_who_may_not_chat_proposes_a_value_for_the_profile(http: Serve) -> None:
