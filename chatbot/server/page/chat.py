@@ -16,17 +16,20 @@ from chatbot import operations
 from chatbot.attachments import split
 from chatbot.chat.events import Notice, ToolFinished, ToolStarted, TurnEvent
 from chatbot.chat.titles import title_from
+from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
 from chatbot.server import sse
+from chatbot.server.dependencies import SessionId
 from chatbot.server.errors import problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
 from chatbot.server.page.markdown import Growing
-from chatbot.server.page.settings import Choices, choices_of, menus_for
-from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, base, beside, fragment, piece, sheet
+from chatbot.server.page.settings import Choices, menu_of, menus_for
+from chatbot.server.page.sheets import AccessHere, PageRoute, base, beside, fragment, piece, sheet
 from chatbot.server.page.talk import Exchange
 from chatbot.server.turns import RemoteTurn, RunningTurn
 from chatbot.stores.access import may
+from chatbot.stores.errors import StoreError
 from chatbot.stores.records import SessionRecord, parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
@@ -37,11 +40,12 @@ _WORK_SHARE = 10
 
 Number = Annotated[int, Query(ge=0, le=100_000_000)]
 Time = Annotated[str, Query(max_length=100)]
-Name = Annotated[str, Query(max_length=100)]
 
 
 @router.get("")
-async def begin(request: Request, access: AccessHere, project: Name | None = None) -> Response:
+async def begin(
+    request: Request, access: AccessHere, project: Annotated[str | None, Query(max_length=100)] = None
+) -> Response:
     """Show an empty conversation, in a project if one is given; its first message begins it."""
     return sheet(
         request,
@@ -49,7 +53,7 @@ async def begin(request: Request, access: AccessHere, project: Name | None = Non
         access,
         here="chat",
         session=None,
-        new_in=access.placed.caller.project if project is None else project,
+        project=access.placed.caller.project if project is None else project,
         part=talk.TalkSpan(),
         welcome=await _welcome(access),
         choices=Choices(),
@@ -86,8 +90,7 @@ async def show(
         here="session",
         session=_titled(session.record, part.exchanges),
         part=part,
-        choices=await choices_of(session),
-        menus=await menus_for(access),
+        **await menu_of(access, session),
         going=await operations.get_deletion(access.context, session_id) if may(access.memory.caller, "erase") else None,
         edit=edit,
         shown_from=next((each.at for each in reversed(part.exchanges) if moment and at and each.moment <= moment), ""),
@@ -137,6 +140,7 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "", wri
         session_id=session_id,
         exchanges=shown,
         beside=await beside(access),
+        **await menu_of(access, session),
     )
 
 
@@ -158,7 +162,12 @@ async def _pieces(
         async for piece_ in _growing(turn):
             yield piece_
         problem, at = await _result(access, turn)
-    yield sse.event(await _done(access, session_id, name, (turn, at, problem)), "done")
+    try:
+        html = await _done(access, session_id, name, (turn, at, problem))
+    except (ChatbotError, StoreError) as error:  # the session is deleted
+        html = Markup('<article class="exchange"><p class="problem" role="alert">{}</p></article>')
+        html = html.format(problem_of(error, access.caller).message)
+    yield sse.event(html, "done")
 
 
 async def _done(

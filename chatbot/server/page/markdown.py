@@ -26,10 +26,8 @@ from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup
 from pygments import lex
-from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Operator, String, _TokenType, is_token_subtype
-from pygments.util import ClassNotFound
 
 _LONGEST = 100_000
 """Longest text in characters that is rendered; longer text is shown as written, to limit the time."""
@@ -295,12 +293,12 @@ _LONGEST_COLOURED = 20_000
 """Code with more characters is shown without colours, to limit the time."""
 _COLOURING_S = 0.1
 """CPU time to colour one block of code, the rest of which stays plain: lexers may be quadratic in hostile text."""
-_LANGUAGES = frozenset(
+LANGUAGES = frozenset(
     {
         *("bash", "bat", "c", "c#", "c++", "clojure", "cmake", "cpp", "cs", "csharp", "css", "diff", "docker"),
         *("dockerfile", "elixir", "erlang", "go", "golang", "graphql", "groovy", "haskell", "hs", "html", "http"),
         *("ini", "java", "javascript", "js", "json", "jsx", "julia", "kotlin", "latex", "lua", "make", "makefile"),
-        *("nginx", "nix", "objective-c", "ocaml", "patch", "perl", "php", "powershell", "ps1", "protobuf", "py"),
+        *("nginx", "nix", "objective-c", "ocaml", "perl", "php", "powershell", "ps1", "protobuf", "py"),
         *("python", "r", "rb", "rs", "ruby", "rust", "scala", "scss", "sh", "shell", "sql", "swift", "tex", "toml"),
         *("ts", "tsx", "typescript", "vim", "xml", "yaml", "yml", "zig", "zsh"),
     }
@@ -325,30 +323,18 @@ _CLASSES = (
 
 def highlighted(text: str, language: str) -> str:
     """Return the code as HTML. Code of an unknown language, or very long code, has no colours."""
-    lexer = _lexer(language.lower()) if len(text) <= _LONGEST_COLOURED else None
-    if lexer is None:
+    language = language.lower()
+    if language not in LANGUAGES or len(text) > _LONGEST_COLOURED:
         return escapeHtml(text)
+    lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     until = time.thread_time() + _COLOURING_S
     tokens = [*takewhile(lambda _: time.thread_time() < until, lex(text, lexer))]
     rest = text[sum(len(value) for _, value in tokens) :]
     runs = groupby([*tokens, (_TokenType(), rest)], key=lambda token: _class_of(token[0]))
-    return "".join(_span(name, escapeHtml("".join(value for _, value in run))) for name, run in runs)
+    shown = ((name, escapeHtml("".join(value for _, value in run))) for name, run in runs)
+    return "".join(f'<span class="{name}">{html}</span>' if name else html for name, html in shown)
 
 
 @cache
 def _class_of(kind: _TokenType) -> str:
     return next((name for known, name in _CLASSES if is_token_subtype(kind, known)), "")
-
-
-def _span(name: str, html: str) -> str:
-    return f'<span class="{name}">{html}</span>' if name else html
-
-
-def _lexer(language: str) -> Lexer | None:
-    """Return the lexer of that language; None if there is none."""
-    if language not in _LANGUAGES:
-        return None
-    try:
-        return get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
-        return None

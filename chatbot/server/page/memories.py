@@ -20,7 +20,7 @@ from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, day,
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
-from chatbot.stores.observation import CONTENT, GUARDED, STATUSES, TYPES, Observation, Status, Type
+from chatbot.stores.observation import CONTENT, GUARDED, STATUSES, TYPES, Observation, Status, Type, version_of
 from chatbot.stores.query import Order, Version
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
@@ -46,6 +46,11 @@ _TOLD = {
     "exact_dup": "This is remembered already, so nothing was added.",
     "erased": "Deleted permanently.",
     "restored": "Restored.",
+    "corrected": "Saved. The history keeps the old text.",
+    "superseded": "Saved. It replaces the old memory, which stays in the history.",
+    "forgotten": "Hidden. It is not recalled; you can restore it.",
+    "confirmed": "Confirmed. It now ranks higher.",
+    "marked": "Saved.",
 }
 
 
@@ -170,7 +175,7 @@ _MOST_PEOPLE = 200
 @router.get("/people")
 async def show_people(request: Request, access: AccessHere, q: Annotated[str, Query(max_length=200)] = "") -> Response:
     """List people, most mentioned first."""
-    page = await list_people(access.context, q.strip(), limit=_MOST_PEOPLE)
+    page = await list_people(access.context, q.strip(), limit=_MOST_PEOPLE, ask=SENSITIVITIES)
     return sheet(
         request,
         "people.html",
@@ -193,15 +198,17 @@ async def show_one(
 ) -> Response:
     """Show the memory in any status; `told` is the last action."""
     line = await _line(access, memory_id)
+    row = _of(line, memory_id)
     return sheet(
         request,
         "memory.html",
         access,
         here="memory",
-        row=_of(line, memory_id),
+        row=row,
+        version=version_of(row),
         line=line,
         said=_SAID,
-        told=_TOLD_OF_ONE.get(told, ""),
+        told=_TOLD.get(told, ""),
     )
 
 
@@ -210,13 +217,14 @@ async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Re
     """Edit the memory: `how` is `wrong` (correct it) or `changed` (replace it, keeping its history)."""
     row = _of(await _line(access, memory_id), memory_id)
     said = _what_is_said(fields)
+    memories = access.memories.expecting(frozenset({fields["version"]}) if "version" in fields else None)
     match fields.get("how"):
         case "wrong":
-            await access.memories.update(memory_id, **said)
+            await memories.update(memory_id, **said)
             told = "corrected"
         case "changed":
             inherited: dict[str, Any] = {name: getattr(row, name) for name in _INHERITED}
-            new = await access.memories.remember(**inherited | said, source="user", supersedes=row.id)
+            new = await memories.remember(**inherited | said, source="user", supersedes=row.id)
             if new.outcome == "exact_dup":
                 raise ConflictingChange("an identical memory already exists: nothing was changed")
             memory_id, told = new.id, "superseded"
@@ -240,13 +248,3 @@ async def _line(access: IdentityAccess, memory_id: str) -> list[Version]:
 
 def _of(line: list[Version], memory_id: str) -> Observation:
     return next(each.observation for each in line if each.observation.id == memory_id)
-
-
-_TOLD_OF_ONE = {
-    "corrected": "Saved. The history keeps the old text.",
-    "superseded": "Saved. It replaces the old memory, which stays in the history.",
-    "forgotten": "Hidden. It is not recalled; you can restore it.",
-    "restored": "Restored.",
-    "confirmed": "Confirmed. It now ranks higher.",
-    "marked": "Saved.",
-}

@@ -41,7 +41,7 @@ _PRIORITIES = ("high", "normal", "low")
 @router.get("/tasks")
 async def show_tasks(request: Request, access: AccessHere, *, done: bool = False) -> Response:
     """List open or ended tasks."""
-    tasks = await access.memories.tasks(statuses=_DONE if done else OPEN)
+    tasks = await access.memories.tasks(statuses=_DONE if done else OPEN, ask=SENSITIVITIES)
     groups = [("", tasks)] if done and tasks else _by_date(tasks, utc_now().astimezone().date())
     return sheet(request, "tasks.html", access, here="tasks", groups=groups, done=done, priorities=_PRIORITIES)
 

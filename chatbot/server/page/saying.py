@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from chatbot.attachments import is_image, media_of, split, with_links
 from chatbot.attachments.read import Upload, upload_of
 from chatbot.errors import ChatbotError
+from chatbot.server.dependencies import SessionId
+from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
-from chatbot.server.page.settings import choices_of, choose, menus_for, request_of
-from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, SessionId, base, fragment, goto, is_part
+from chatbot.server.page.settings import choose, menu_of, request_of
+from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, fragment, goto, is_part
 from chatbot.server.turns import RunningTurn
-from chatbot.stores.backend import is_blob_name
-from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError, UnsafePath
+from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
@@ -37,20 +38,24 @@ async def say_first(access: AccessHere, fields: Fields) -> Response:
 
 
 @router.post("/c/{session_id}/say")
-async def say(request: Request, access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
-    """Send a message; while another is being answered it waits. The turn continues even if the browser leaves."""
+async def say(
+    request: Request, access: AccessHere, session_id: SessionId, fields: Fields, writing: WritingHere
+) -> Response:
+    """Send a message; while another is being answered it waits. Answers 204 if the same request was sent before."""
+    if writing.before is not None:
+        return Response(status_code=204)
     text, files = _message(fields), files_in(fields)
     session = await access.session(session_id)
     is_changed = await choose(access, session, fields)
     if not is_part(request):
         return await _said(access, session_id, text, files)
     turn = await _begun(access, session_id, text, files)
+    writing.note()
     waiting = len(await access.turns_under_way(session_id)) > 1
     told = [talk.waiting(turn)]
     shown: dict[str, Any] = {"session_id": session_id, "exchanges": told, "waiting": waiting}
     if is_changed:
-        shown |= {"choices": await choices_of(session), "menus": await menus_for(access)}
-        shown |= {"project": session.record.project, "asked_for": access.runtime.model_asked_for}
+        shown |= await menu_of(access, session)
     return fragment("said.html", access, **shown)
 
 
@@ -61,7 +66,7 @@ async def stop(request: Request, access: AccessHere, session_id: SessionId, fiel
     (await access.session(session_id)).check("chat")
     name = fields.get("turn", "")
     for turn in [each for each in turns if talk.name_of(each) == name] if name else turns[:1]:
-        await turn.stop()
+        turn.task.cancel()  # the text so far is kept
     if not turns:
         await access.stop(session_id)
     return Response("") if is_part(request) else _to(access, session_id)
@@ -74,7 +79,7 @@ async def retry(access: AccessHere, session_id: SessionId, fields: Fields) -> Re
     at = _position(entries, fields) if entries else 0
     if any(entry.role == "user" for entry in entries[at + 1 :]):
         return await _said(access, await _fork(access, session_id, fields, keep_message=False), entries[at].content)
-    await access.stop(session_id)
+    await _stop_last(access, session_id)
     asked = await (await access.chat(session_id)).asked_last()
     if asked is None:
         raise ConflictingChange("no message to answer again")
@@ -106,7 +111,7 @@ async def edit(access: AccessHere, session_id: SessionId, fields: Fields) -> Res
     if any(entry.role == "user" for entry in entries[at + 1 :]):
         fork = await _fork(access, session_id, fields, keep_message=False)
         return await _said(access, fork, text)
-    await access.stop(session_id)
+    await _stop_last(access, session_id)
     client = await request_of(access, session_id)  # it raises, so before the message is taken back
     await (await access.chat(session_id)).take_back(to_ask_again=True)
     await access.begin_turn(session_id, text, client=client)
@@ -151,6 +156,13 @@ async def _begun(access: IdentityAccess, session_id: str, text: str, files: Sequ
     return await access.begin_turn(session_id, text, attachments=files, client=client)
 
 
+async def _stop_last(access: IdentityAccess, session_id: str) -> None:
+    """Stop the running reply. Raises `ConflictingChange` while messages wait for it, which would be lost."""
+    if len(await access.turns_under_way(session_id)) > 1:
+        raise ConflictingChange("messages wait for the reply: let it end, or take them back")
+    await access.stop(session_id)
+
+
 async def _fork(access: IdentityAccess, session_id: str, fields: Fields, *, keep_message: bool) -> str:
     end = None
     if "at" in fields:
@@ -177,11 +189,7 @@ _HEADERS = {
 @router.get("/c/{session_id}/file/{name}")
 async def show_file(access: AccessHere, session_id: SessionId, name: Annotated[str, Path(max_length=64)]) -> Response:
     """Return a picture as it is, and any other file as a download."""
-    session = await access.session(session_id)
-    data = await session.attachment(name) if is_blob_name(name) else None
-    if data is None:
-        raise UnsafePath(f"the session has no attachment {name!r:.80}")
-    media = media_of(name)
+    data, media = await access.attachment(session_id, name), media_of(name)
     headers = _HEADERS if is_image(media) else {**_HEADERS, "content-disposition": "attachment"}
     return Response(data, media_type=media, headers=headers)
 

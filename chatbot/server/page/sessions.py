@@ -16,8 +16,9 @@ from chatbot.memory import SessionRecord
 from chatbot.memory.projects import projects_in
 from chatbot.memory.session_search import SessionHit
 from chatbot.operations import list_sessions
+from chatbot.server.dependencies import SessionId
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.sheets import AccessHere, PageRoute, SessionId, day, sheet
+from chatbot.server.page.sheets import AccessHere, PageRoute, day, sheet
 from chatbot.stores.records import format_time
 from chatbot.transfer.exports import export_session, render_session
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -60,17 +61,17 @@ async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping
 
     Only the owner may choose a model. Raises `ModelError` for one that cannot be used.
     """
+    before = await choices_of(session)
+    after = _chosen(access, fields, before) if "chosen" in fields and session.supports(KeyValueStore) else before
+    if after != before:
+        await access.runtime.model_named(after.model)
     project = fields.get("project", session.record.project)
     is_moved = project != session.record.project
     if is_moved:
         await session.move(project)
-    before = await choices_of(session)
-    after = _chosen(access, fields, before) if "chosen" in fields else before
-    if after == before or not session.supports(KeyValueStore):
-        return is_moved
-    await access.runtime.model_named(after.model)
-    await session.kv_set(CHOICES, json.dumps(asdict(after)))
-    return True
+    if after != before:
+        await session.kv_set(CHOICES, json.dumps(asdict(after)))
+    return is_moved or after != before
 
 
 async def request_of(access: IdentityAccess, session_id: str) -> ClientRequest:
@@ -100,15 +101,13 @@ def _picked(fields: Mapping[str, str], name: str) -> str:
 def _persona(access: IdentityAccess, fields: Mapping[str, str]) -> str:
     """Return the text of the persona that a form names."""
     named = fields.get("persona", "")
-    known = _personas(access).get(named)
+    known = personas().get(named) if access.caller.is_owner else None  # some are the owner's own
     if named and known is None and named != _OTHER:
         raise InvalidValue(f"no persona is called {named!r:.80}")
-    return known.text if known else _picked(fields, "persona")
-
-
-def _personas(access: IdentityAccess) -> dict[str, Persona]:
-    """Return the personas with a name; only the owner sees them, as some are the owner's own."""
-    return personas() if access.caller.is_owner else {}
+    if known:
+        known.check()
+        return known.text
+    return _picked(fields, "persona")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +119,18 @@ class Menus:
 
     def persona_name(self, text: str) -> str:
         """Return the name of a persona by its text; empty for one without a name."""
-        return next((name for name, each in self.personas.items() if each.text == text), "")
+        return next((name for name, each in self.personas.items() if text and each.text == text), "")
 
 
 async def menus_for(access: IdentityAccess) -> Menus:
     """Return the models and personas that the caller may choose."""
     return await asyncio.to_thread(_menus, access) if access.caller.is_owner else Menus()
+
+
+async def menu_of(access: IdentityAccess, session: SessionHandle) -> dict[str, Any]:
+    """Return what the menu beside the message box shows in a session."""
+    choices, menus = await choices_of(session), await menus_for(access)
+    return {"choices": choices, "menus": menus, "project": session.record.project}
 
 
 def _menus(access: IdentityAccess) -> Menus:
@@ -134,7 +139,7 @@ def _menus(access: IdentityAccess) -> Menus:
     groups = [("Aliases", aliases)] if aliases else []
     by_provider = groupby(usable_models(config), key=lambda each: each[0].provider)
     groups += [(name, [(model.name, _described(model)) for model, _ in each]) for name, each in by_provider]
-    return Menus(groups, _personas(access))
+    return Menus(groups, personas())
 
 
 def _described(model: CatalogModel) -> str:
@@ -226,6 +231,7 @@ async def show(request: Request, access: AccessHere, told: str = "") -> Response
         groups=_groups(access.runtime.agent).items(),
         config=access.runtime.config,
         persona=setup.identity.persona,
+        seen=await asyncio.to_thread(_digest_of, setup.identity.file),
         menus=await menus_for(access),
         keys=await asyncio.to_thread(key_places, access.runtime.config.providers),
         stored=await asyncio.to_thread(stored_keys),
@@ -243,6 +249,9 @@ async def save(access: AccessHere, identities: IdentitiesHere, fields: Fields) -
     _check_owner(access)
     file = access.runtime.setup.identity.file
     before = await asyncio.to_thread(_read, file)
+    seen = await asyncio.to_thread(_digest_of, file)
+    if fields.get("seen", seen) != seen:  # the form has each setting as it was
+        raise _changed(file)
     try:
         document = tomlkit.parse(before or "")
     except TOMLKitError as error:
@@ -334,12 +343,20 @@ def _read(file: Path) -> str | None:
             raise InvalidValue(f"{file} is not valid UTF-8") from error
 
 
+def _digest_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
+
+
+def _changed(file: Path) -> ConflictingChange:
+    return ConflictingChange(f"not saved: {file} was changed meanwhile: load the page again")
+
+
 def _replace(file: Path, before: str | None, text: str | None) -> None:
     """Write the file, or remove it. Raises `ConflictingChange` if it is no longer as `before`."""
     make_folder(file.parent)
     with locked(file.parent) as folder:
         if _read(file) != before:
-            raise ConflictingChange(f"{file} was changed meanwhile: load the page again")
+            raise _changed(file)
         if text is None:
             folder.remove(file.name)
         else:

@@ -79,13 +79,14 @@ def sheet(
         "beside": getattr(request.state, "beside", ()),
         "may_log_out": caller is not None and not caller.is_owner,
         "theme": theme if theme in THEMES else "",
+        "attached_bytes": request.app.state.identities.settings.attachments_kb * 1024 * 3 // 4,  # of base64
     }
     return HTMLResponse(piece(name, **about, **shown), status, headers=_HEADERS)
 
 
 def fragment(name: str, access: IdentityAccess, **shown: Any) -> HTMLResponse:
     """Render a part of a page, which the page's script inserts."""
-    html = piece(name, base=base(access), identity=access.identity, **shown)
+    html = piece(name, access=access, base=base(access), identity=access.identity, **shown)
     return HTMLResponse(html, headers=_HEADERS)
 
 
@@ -242,7 +243,6 @@ async def _access(
 
 
 AccessHere = Annotated[IdentityAccess, Depends(_access)]
-SessionId = Annotated[str, InPath(max_length=100)]
 
 
 def _fields(request: Request) -> dict[str, str]:

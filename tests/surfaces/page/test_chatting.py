@@ -9,17 +9,20 @@ from tests.surfaces.page.actions import Gate, Tab, answers, done, say
 from tests.surfaces.page.test_daily import PIXEL
 
 
-def test_a_reply_is_shown_while_it_comes_and_complete_blocks_are_told_to_screen_readers(
+def test_a_reply_is_shown_with_its_tools_while_it_comes_and_complete_blocks_are_told_to_screen_readers(
     http: Serve, tab: Tab, gate: Gate
 ) -> None:
-    page = tab(http([gate.reply("First *block*.\n\nSecond bl", "ock, now whole.")]).url, at="/i/ada")
+    call = ToolCall("c1", "memory_search", '{"query": "anything"}')
+    page = tab(http([[call], gate.reply("First *block*.\n\nSecond bl", "ock, now whole.")]).url, at="/i/ada")
     say(page, "go on", wait=False)
-    expect(page.locator("#live .complete[aria-live=polite]")).to_have_text("First block.")
+    told = page.locator("#live .complete[aria-live=polite] p")
+    expect(told).to_have_text(["uses memory_search", "memory_search answered", "First block."])
     expect(page.locator("#live .growing")).to_have_text("Second bl")
     expect(page.get_by_role("status")).to_have_text("ada is answering")
     gate.open()
     done(page)
     expect(answers(page).locator("p")).to_have_text(["First block.", "Second block, now whole."])
+    expect(page.locator("details.tool summary").first).to_have_text("used memory_search")
     expect(page.get_by_role("status")).to_have_text("The reply is complete.")
 
 
@@ -42,25 +45,19 @@ def test_a_stopped_reply_keeps_what_was_said_and_is_marked_as_stopped_and_not_as
         page.reload()
 
 
-def test_the_last_message_is_edited_in_place(page: Page) -> None:
-    say(page, "one")
-    say(page, "two")
+def test_the_last_message_is_edited_in_place_and_an_earlier_one_in_a_fork_where_nothing_is_lost(page: Page) -> None:
+    for text in ("one", "two", "last"):
+        say(page, text)
     url = page.url
     page.get_by_role("link", name="Edit").last.click()
     box = page.get_by_label("Edit your message")
     expect(box).to_be_focused()
-    expect(box).to_have_value("two")
+    expect(box).to_have_value("last")
     box.fill("three")
     box.press("Enter")
-    expect(page.locator(".question")).to_have_text(["one", "three"])
-    expect(answers(page)).to_have_text(["You said: one", "You said: three"])
+    expect(page.locator(".question")).to_have_text(["one", "two", "three"])
+    expect(answers(page)).to_have_text(["You said: one", "You said: two", "You said: three"])
     assert page.url == url
-
-
-def test_an_earlier_message_is_edited_in_a_fork_and_nothing_is_lost(page: Page) -> None:
-    for text in ("one", "two", "three"):
-        say(page, text)
-    url = page.url
     page.get_by_role("link", name="Edit").nth(1).click()
     page.get_by_label("Edit your message in a fork of this session").fill("zwei")
     page.get_by_role("button", name="Send").first.click()
@@ -82,14 +79,6 @@ def test_a_lost_connection_is_taken_up_again_without_saying_anything_twice(http:
     gate.open()
     done(page)
     expect(answers(page).locator("p")).to_have_text(["Block one.", "Half and the rest."])
-
-
-def test_tools_are_shown(http: Serve, tab: Tab) -> None:
-    call = ToolCall("c1", "memory_search", '{"query": "anything"}')
-    page = tab(http([[call], "I looked."]).url, at="/i/ada")
-    say(page, "look it up")
-    expect(page.locator("details.tool summary").first).to_have_text("used memory_search")
-    expect(answers(page)).to_have_text("I looked.")
 
 
 def test_the_page_works_without_a_script(http: Serve, tab: Tab) -> None:

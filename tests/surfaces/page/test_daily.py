@@ -76,7 +76,7 @@ def test_files_and_pictures_are_chosen_pasted_dropped_taken_off_and_shown(page: 
     expect(page.locator(".files li", has_text="dropped.md")).to_be_visible()
 
 
-def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: Served) -> None:
+def test_model_persona_and_memory_are_chosen_or_typed_beside_the_box(page: Page, served: Served) -> None:
     page.locator(".choices summary").click()
     sheet = page.locator(".choices .sheet")
     box = sheet.bounding_box()
@@ -100,17 +100,14 @@ def test_model_persona_and_memory_are_chosen_beside_the_box(page: Page, served: 
     expect(page.locator(".choices summary")).to_have_text("fast · coach · House · memory off")
     with served.client() as client:
         assert client.get("/v1/memories").json()["data"] == []
-
-
-def test_a_model_that_no_menu_lists_is_typed(page: Page) -> None:
     page.locator(".choices summary").click()
     page.get_by_role("combobox", name="Model").select_option("Another model…")
     page.get_by_label("Its name").fill("fast")
     page.get_by_role("combobox", name="Persona").select_option("Your own words…")
     page.get_by_role("textbox", name="Instructions").fill("You are a pirate.")
     page.keyboard.press("Escape")
-    say(page, "hello there")
-    expect(page.locator(".choices summary")).to_have_text("fast · own persona")
+    say(page, "and once more")
+    expect(page.locator(".choices summary")).to_have_text("fast · own persona · House · memory off")
     page.locator(".choices summary").click()
     expect(page.get_by_role("textbox", name="Instructions")).to_have_value("You are a pirate.")
 

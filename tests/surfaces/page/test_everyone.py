@@ -1,7 +1,6 @@
 """For everyone: by keyboard, by ear, on a telephone, in the dark."""
 
 import re
-from itertools import combinations
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -170,28 +169,19 @@ def test_the_page_can_be_installed(served: Served) -> None:
 def test_each_link_of_the_navigation_leads_to_a_page_with_its_own_layout(
     served: Served, tab: Tab, screen: dict[str, object]
 ) -> None:
+    """It has its sidebar where there is room, and nothing to scroll sideways for."""
     page = tab(served.url, **screen, at="/i/ada")
-    _is_laid_out(page)
-    here = "New chat"
-    for origin, target in combinations(("New chat", "Sessions", "Memory", "Profile", "Tasks", "Cost"), 2):
-        for stop in (origin, target, origin):
-            if stop != here:
-                go(page, stop)
-                _is_laid_out(page)
-                here = stop
-
-
-def _is_laid_out(page: Page) -> None:
-    """The page has its sidebar where there is room, and nothing to scroll sideways for."""
     assert page.viewport_size is not None
     width = page.viewport_size["width"]
     has_sidebar = width > 900
-    box = page.locator("#main").bounding_box()
-    assert box is not None
-    assert box["x"] == (256 if has_sidebar else 0)
-    assert box["x"] + box["width"] == page.evaluate("document.documentElement.clientWidth")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    expect(page.locator("aside.beside")).to_be_visible(visible=has_sidebar)
+    for stop in ("Sessions", "New chat", "Memory", "Profile", "New chat", "Tasks", "Cost"):
+        go(page, stop)
+        box = page.locator("#main").bounding_box()
+        assert box is not None
+        assert box["x"] == (256 if has_sidebar else 0)
+        assert box["x"] + box["width"] == page.evaluate("document.documentElement.clientWidth")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        expect(page.locator("aside.beside")).to_be_visible(visible=has_sidebar)
 
 
 @pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])

@@ -104,6 +104,36 @@ def test_settings_behind_a_link_or_of_an_identity_that_cannot_be_opened_stay_as_
     assert (FILE.is_symlink(), elsewhere.read_text()) == (True, "# mine\n")
 
 
+def test_a_form_that_was_opened_before_another_change_undoes_nothing(client: httpx.Client) -> None:
+    memory = client.post("/v1/memories", json={"title": "Tea is at four"}).json()["id"]
+    path = f"/i/ada/memory/{memory}"
+    for page, to, forms in (
+        (
+            "/i/ada/settings",
+            "/i/ada/settings",
+            [{"budget.day_usd": "5"}, {"budget.day_usd": "0", "model.name": "fast"}],
+        ),
+        (path, f"{path}/correct", [{"title": "Tea is at five"}, {"title": "Coffee is at four"}]),
+    ):
+        opened = dict(re.findall(r'type="hidden" name="(seen|version)" value="(\w+)"', client.get(page).text))
+        asked = opened | {"persona": "other", "persona.other": "You are ada.", "how": "wrong"}
+        assert [client.post(to, data=asked | form).status_code for form in forms] in ([200, 409], [200, 412])
+    assert "day_usd = 5.0" in FILE.read_text()
+    assert client.get(f"/v1/memories/{memory}").json()["title"] == "Tea is at five"
+
+
+def test_a_persona_that_cannot_be_used_is_named_and_hides_no_page(client: httpx.Client) -> None:
+    own = Path.home() / ".config/chatbot/personas"
+    own.mkdir(parents=True)
+    (own / "pirate.md").write_text("Arr.\n\n" + "Arr! " * 30_000)
+    (own / "empty.md").touch()
+    for page in (client.get("/i/ada"), client.get("/i/ada/settings")):
+        assert '<option value="pirate" disabled>pirate · cannot be used: it is longer than 100,000' in page.text
+        assert '<option value="empty" disabled>empty · cannot be used: it has no text' in page.text
+    assert client.post("/i/ada/say", data={"text": "x", "chosen": "1", "persona": "empty"}).is_error
+    assert client.post("/i/ada/say", data={"text": "x", "chosen": "1", "persona": ""}).is_success
+
+
 def test_memories_are_added_filtered_hidden_together_and_brought_back(client: httpx.Client) -> None:
     for title, tags in (("Tea is at four", "home, tea"), ("The gym opens at six", "sports")):
         assert "Added." in client.post("/i/ada/memory", data={"title": title, "tags": tags, "people": "Sam"}).text
@@ -124,8 +154,18 @@ def test_memories_are_added_filtered_hidden_together_and_brought_back(client: ht
     assert client.post("/i/ada/memory/hide", data={"none": "1"}).status_code == 422
 
 
-def test_a_session_is_pinned_archived_and_listed_accordingly(client: httpx.Client) -> None:
+def test_what_is_marked_private_stays_on_the_pages_of_its_owner(client: httpx.Client) -> None:
+    for path, body in (("tasks", {"title": "Call Kim"}), ("memories", {"title": "Kim plays chess", "people": ["Kim"]})):
+        made = client.post(f"/v1/{path}", json=body).json()["id"]
+        assert client.post(f"/i/ada/memory/{made}/mark", data={"sensitivity": "private"}).is_success
+    assert "Call Kim" in client.get("/i/ada/tasks").text
+    assert "?person=Kim" in client.get("/i/ada/people").text
+
+
+def test_a_session_is_exported_pinned_archived_and_listed_accordingly(client: httpx.Client) -> None:
     first, second = (client.post("/v1/sessions", json={"title": title}).json()["id"] for title in ("One", "Two"))
+    export = client.get(f"/i/ada/c/{first}/export")
+    assert (export.text[:6], "One.md" in export.headers["content-disposition"]) == ("# One\n", True)
     pinned = client.post(f"/i/ada/c/{first}/pin", data={"pinned": "yes"}).text
     assert pinned.index(">Pinned</h3>") < pinned.index(">One<") < pinned.index(">Today</h3>") < pinned.index(">Two<")
     client.post(f"/i/ada/c/{second}/archive", data={"archived": "yes"})
@@ -133,6 +173,18 @@ def test_a_session_is_pinned_archived_and_listed_accordingly(client: httpx.Clien
     assert "Two" in client.get("/i/ada/sessions?archived=1").text
     client.post(f"/i/ada/c/{second}/archive", data={"archived": "no"})
     assert "Two" in client.get("/i/ada/sessions").text
+
+
+def test_a_search_of_memories_leads_on_to_all_that_was_found(client: httpx.Client) -> None:
+    for number in range(27):
+        client.post("/v1/memories", json={"title": f"An orchard with {number} trees"})
+    first = client.get("/i/ada/memory?q=orchard").text
+    [more] = re.findall(r'href="([^"]*after=[^"]*)">More<', first)
+    second = client.get(unescape(more)).text
+    assert ("1 to 25, best first" in first, "26 to 27, best first" in second) == (True, True)
+    assert len({*titles(first), *titles(second)}) == 27
+    assert ">More<" not in second.partition("<main")[2]
+    assert client.get("/i/ada/memory?q=orchard&after=x").status_code == 404
 
 
 def test_a_search_of_sessions_says_whether_it_shows_all(client: httpx.Client) -> None:

@@ -33,24 +33,6 @@ def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(serve
     expect(page.locator(".rows")).to_have_text("No memories found")
 
 
-def test_a_search_leads_on_to_all_that_was_found(served: Served, page: Page) -> None:
-    with served.client() as client:
-        for number in range(27):
-            remember(client, f"An orchard with {number} trees")
-    go(page, "Memory")
-    page.get_by_role("searchbox").fill("orchard")
-    rows = page.locator(".row-title")
-    expect(page.get_by_role("status")).to_have_text("1 to 25, best first")
-    first = set(rows.all_inner_texts())
-    page.get_by_role("link", name="More").click()
-    expect(page.get_by_role("status")).to_have_text("26 to 27, best first")
-    expect(rows).to_have_count(2)
-    assert first.isdisjoint(rows.all_inner_texts())
-    expect(page.get_by_role("link", name="More")).to_have_count(0)
-    page.goto("/i/ada/memory?q=orchard&after=x")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Error")
-
-
 def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_when_it_is_confirmed(
     served: Served, page: Page
 ) -> None:
@@ -155,14 +137,3 @@ def test_cost_is_shown_for_sessions_and_turns(http: Serve, tab: Tab) -> None:
     row.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Cost")
     expect(page.locator(".rows > li")).to_have_count(1)
-
-
-def test_a_session_is_downloaded_as_markdown(page: Page) -> None:
-    say(page, "Grüße aus Graz")
-    page.get_by_text("More").click()
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Download as Markdown").click()
-    assert download.value.suggested_filename == "Grüße aus Graz.md"
-    text = download.value.path().read_text(encoding="utf-8")
-    assert text.startswith("# Grüße aus Graz\n")
-    assert "### user" in text

@@ -100,6 +100,42 @@ def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(page: Pag
     expect(page.locator(".question")).to_have_text(["first", "second"])
 
 
+def test_what_is_not_sent_yet_or_cannot_be_sent_is_a_draft_of_its_session(page: Page) -> None:
+    def refuse(route: Route) -> None:
+        route.fulfill(status=409, content_type="text/html", body='<p class="problem">The session is busy.</p>')
+
+    box = page.get_by_label("Message", exact=True)
+    for text in ("first", "second"):  # by the form that begins a session, and in one
+        page.context.route("**/say", refuse)
+        box.fill(text)
+        box.press("Enter")
+        expect(page.locator("#told, .failed").filter(has_text="The session is busy.")).to_be_visible()
+        page.reload()
+        expect(box).to_have_value(text)
+        page.context.unroute("**/say")
+        say(page, text)
+    url, held = page.url, list[Route]()
+    page.context.route("**/say", lambda route: route.continue_() if held else held.append(route))
+    box.fill("third")
+    box.press("Enter")
+    go(page, "New chat")
+    say(page, "other")
+    with page.expect_response("**/say"):
+        held[0].continue_()
+    page.reload()
+    expect(page.locator(".question")).to_have_text(["other"])
+    page.goto(url)
+    expect(page.locator(".question")).to_have_text(["first", "second", "third"])
+    expect(box).to_have_value("")
+    box.press_sequentially("half a thou")
+    go(page, "Memory")
+    page.go_back()
+    expect(box).to_have_value("half a thou")
+    box.press_sequentially("ght")
+    box.press("Enter")
+    expect(page.locator(".question").last).to_have_text("half a thought")
+
+
 def test_a_reply_that_ended_before_its_message_was_answered_is_announced(page: Page) -> None:
     def answer_late(route: Route) -> None:
         """Answer when the turn has ended, with the page or the part of it that the server makes then."""
@@ -118,23 +154,6 @@ def test_a_reply_that_ended_before_its_message_was_answered_is_announced(page: P
     page.get_by_role("button", name="Retry").last.click()
     expect(page.get_by_text("2 of 2")).to_be_visible()
     expect(page.get_by_role("status")).to_have_text("The reply is complete.")
-
-
-def test_a_draft_is_there_again_after_leaving(page: Page) -> None:
-    say(page, "first")
-    box = page.get_by_label("Message", exact=True)
-    box.press_sequentially("half a thou")
-    go(page, "Memory")
-    page.go_back()
-    expect(box).to_have_value("half a thou")
-    page.reload()
-    expect(box).to_have_value("half a thou")
-    box.press_sequentially("ght")
-    box.press("Enter")
-    expect(page.locator(".question").last).to_have_text("half a thought")
-    done(page)
-    page.reload()
-    expect(box).to_have_value("")
 
 
 @pytest.fixture
@@ -251,12 +270,15 @@ def test_a_message_sent_in_one_browser_appears_in_another_while_its_reply_comes(
     there.goto(here.url)
     expect(answers(there)).to_have_text(["one"])
     there.get_by_label("Message", exact=True).press_sequentially("my own draft")
+    here.locator("#choices summary").click()
+    here.get_by_label("Use memory").uncheck()
     say(here, "second", wait=False)
     expect(there.locator("#live .growing")).to_have_text("Half of it")
     gate.open()
     done(here)
     expect(answers(there)).to_have_text(["one", "Half of it and the rest."])
     expect(there.get_by_label("Message", exact=True)).to_have_value("my own draft")
+    expect(there.locator("#choices summary")).to_contain_text("memory off")
 
 
 def test_a_message_of_another_program_appears_and_then_its_reply(http: Serve, tab: Tab) -> None:
@@ -271,16 +293,17 @@ def test_a_message_of_another_program_appears_and_then_its_reply(http: Serve, ta
     expect(page.locator(".question")).to_have_text(["first", "from the terminal"])
 
 
-def test_a_session_that_is_deleted_elsewhere_says_so_once(http: Serve, tab: Tab) -> None:
-    served = http(["one"])
+def test_a_session_that_is_deleted_elsewhere_says_so_once(http: Serve, tab: Tab, gate: Gate) -> None:
+    served = http(["one", gate.reply("Half of it", " and the rest.")])
     page = tab(served.url, at="/i/ada")
     say(page, "first")
-    asked: list[int] = []
-    page.on("response", lambda answer: asked.append(answer.status) if "/since" in answer.url else None)
+    say(page, "second", wait=False)
+    expect(page.locator("#live .growing")).to_have_text("Half of it")
     with served.client() as client:
         client.delete(f"/v1/sessions/{page.url.rpartition('/')[2]}")
+    done(page)
     expect(page.get_by_role("alert").last).to_contain_text("No session has the id", ignore_case=True)
-    expect(answers(page)).to_have_text(["one"])
+    expect(answers(page).first).to_have_text("one")
 
 
 def _append(client: httpx.Client, page: Page, role: str, content: str) -> None:

@@ -36,20 +36,29 @@
     try { return JSON.parse(text).error.message; } catch { return null; }
   }
 
-  // Drafts: what was typed and not sent is there again when the page is.
+  // Drafts: what was typed and not sent, or could not be sent, is there again when the page is.
   const draftName = () => `draft:${location.pathname}`;
+  const draftOf = (texts) => texts.filter(Boolean).join("\n\n");
   function restoreDraft() {
     const box = at("text");
-    if (box && !box.value) box.value = localStorage.getItem(draftName()) ?? "";
+    const draft = localStorage.getItem(draftName()) ?? "";
+    const last = [...document.querySelectorAll("#log .question")].pop()?.textContent;
+    if (draft === last) localStorage.removeItem(draftName());  // it was on its way when the page was left, and arrived
+    else if (box && !box.value) box.value = draft;
   }
   function keepDraft() {
-    const text = at("text")?.value ?? "";
+    const unsent = [...document.querySelectorAll("#log > .failed")].map((each) => each.dataset.text);
+    const text = draftOf([...unsent, at("text")?.value]);
     if (text) localStorage.setItem(draftName(), text); else localStorage.removeItem(draftName());
   }
+  const addToDraft = ({ draft, text }) => { if (text) localStorage.setItem(draft, draftOf([localStorage.getItem(draft), text])); };
 
   // Files travel as data: URLs in hidden fields of the form, under the names that they have.
   async function attach(files) {
     for (const file of files) {
+      const held = [...at("attached")?.children ?? []].reduce((sum, each) => sum + Number(each.dataset.size), file.size);
+      const most = Number(at("attached")?.dataset.most);
+      if (held > most) { told(`${file.name} is not attached: a message holds ${Math.floor(most / 2 ** 20)} MB of files.`); continue; }
       const url = await new Promise((resolve) => {
         const reader = new FileReader();
         reader.addEventListener("load", () => resolve(reader.result));
@@ -64,6 +73,7 @@
       const field = document.createElement("input");
       const remove = document.createElement("button");
       name.textContent = file.name;
+      item.dataset.size = file.size;
       field.type = "hidden";
       field.name = `file:${list.childElementCount}:${file.name}`;
       field.value = url;
@@ -125,8 +135,13 @@
     const box = at("text");
     if (!box.value.trim() && !hasFiles()) return;
     const shown = [box.value, ...[...at("attached").querySelectorAll("span")].map((each) => each.textContent)].filter(Boolean).join("\n");
-    outbox.push({ form, body: new URLSearchParams(new FormData(form)), key: newKey(), shown, article: pendingOf(shown) });
+    outbox.push({
+      form, body: new URLSearchParams(new FormData(form)), key: newKey(), shown, article: pendingOf(shown),
+      text: box.value, draft: draftName(), session: at("log").dataset.session,
+    });
     box.value = "";
+    at("choices").open = false;
+    at("choices").dataset.changed = "";
     at("attached").replaceChildren();
     needText();
     keepDraft();
@@ -137,36 +152,48 @@
     if (isSending || !outbox.length) return;
     isSending = true;
     const item = outbox[0];
+    let html = "";
+    let problem = null;
     try {
       const headers = { "HX-Request": "true", "Idempotency-Key": item.key };
       const answer = await fetch(item.form.action, { method: "POST", body: item.body, headers });
-      const html = await answer.text();
+      html = await answer.text();
       if (!answer.ok) throw new Error(problemIn(html, (answer.headers.get("content-type") ?? "").startsWith("text/html")) ?? `The server answered ${answer.status}.`);
-      item.article.remove();
-      outbox.shift();
-      htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
-      if (at("live")) state(`${document.querySelector(".where")?.textContent ?? ""} is answering`);
-      else sayEnding();
-      tabs.postMessage(at("log")?.dataset.session);
-      toEnd();
-    } catch (error) {
-      failed(item, error);
-      outbox.shift();
-    }
+    } catch (error) { problem = error; }
+    outbox.shift();
     isSending = false;
+    if (problem) failed(item, problem);
+    else if (item.article.isConnected) await sent(item, html);  // else another page is shown by now
+    if (!problem) tabs.postMessage(item.session);
     sendNext();
+  }
+
+  async function sent(item, html) {
+    item.article.remove();
+    if (html) htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
+    else await catchUp();  // it had arrived before
+    if (at("live")) state(`${document.querySelector(".where")?.textContent ?? ""} is answering`);
+    else sayEnding();
+    toEnd();
   }
 
   function failed(item, error) {
     const note = item.article.querySelector(".sending");
     const again = document.createElement("button");
     const reason = error instanceof TypeError ? "The server cannot be reached." : error.message;
+    if (!item.article.isConnected) {
+      addToDraft(item);
+      return told(`A message was not sent, and is a draft in its session. ${reason}`);
+    }
     item.article.classList.add("failed");
+    item.article.dataset.text = item.text;
+    keepDraft();
     again.type = "button";
     again.textContent = "Send again";
     again.addEventListener("click", () => {
       item.article.remove();
       item.article = pendingOf(item.shown);
+      keepDraft();
       outbox.push(item);
       sendNext();
     });
@@ -191,6 +218,12 @@
     setTimeout(keepAsking, pause);
   }
 
+  // Choices of another tab are shown, unless others are being made here.
+  document.addEventListener("htmx:oobBeforeSwap", (event) => {
+    const { target } = event.detail;
+    if (target.id === "choices" && (target.open || target.dataset.changed)) event.detail.shouldSwap = false;
+  });
+
   // Returns false where the server gave no answer.
   async function addWhatIsNew() {
     const log = at("log");
@@ -206,7 +239,7 @@
       told(problemIn(html, true) ?? "This session is deleted.");
     }
     if (!answer?.ok) return false;
-    if (answer.status === 205) htmx.ajax("GET", location.pathname, { target: "body", swap: "innerHTML", headers: { "HX-Boosted": "true" } });
+    if (answer.status === 205 && !hasFiles() && !at("choices").dataset.changed) htmx.ajax("GET", location.pathname, { target: "body", swap: "innerHTML", headers: { "HX-Boosted": "true" } });
     if (html && html === lastNews) return true;
     lastNews = html;
     for (const each of log.querySelectorAll(".waiting, [data-open]")) if (html || each.matches(".waiting")) each.remove();
@@ -288,7 +321,8 @@
   document.addEventListener("submit", (event) => {
     if (event.target.id !== "composer") return;
     if (event.target.hasAttribute("hx-post")) { event.preventDefault(); event.stopImmediatePropagation(); send(event.target); }
-    else if (at("text").value.trim() || hasFiles()) { pendingOf(at("text").value); localStorage.removeItem(draftName()); }
+    else if (document.querySelector(".pending")) { event.preventDefault(); event.stopImmediatePropagation(); }  // it is on its way
+    else if (at("text").value.trim() || hasFiles()) pendingOf(at("text").value);
   }, true);
 
   const SHORTCUTS = {
@@ -322,6 +356,8 @@
 
   document.addEventListener("input", (event) => {
     if (event.target.id === "text") keepDraft();
+    const choices = event.target.closest("#choices");
+    if (choices) choices.dataset.changed = "yes";
     if (event.target.matches("input[data-all]")) {
       for (const box of document.querySelectorAll("input[name^='id:']")) box.checked = event.target.checked;
     }
@@ -356,8 +392,10 @@
   // A page was exchanged for another: focus moves to its beginning, for keyboards and screen readers.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.target !== document.body) return;
+    const { path, elt } = event.detail.requestConfig ?? {};
+    if (elt?.id === "composer") localStorage.removeItem(`draft:${path.replace(ASKS, "")}`);
     if (!arrive()) window.scrollTo(0, 0);
-    if (ASKS.test(event.detail.requestConfig?.path) && !at("live")) sayEnding();
+    if (ASKS.test(path) && !at("live")) sayEnding();
     if (document.activeElement === document.body) {
       (document.querySelector("#edited, .chat #text") ?? at("main"))?.focus({ preventScroll: true });
     }
@@ -382,23 +420,22 @@
     requestAnimationFrame(() => { sayEnding(); if (follows) toEnd(); if (!at("live")) catchUp(); });
   });
 
-  // What goes wrong is a page of its own; where only a part is exchanged, and where it is no page, it is just told.
+  // A link that fails leads to a page that says why. A form that fails stays, with what was typed, and is told of.
   document.addEventListener("htmx:beforeSwap", (event) => {
-    const { xhr, target } = event.detail;
+    const { xhr, target, requestConfig } = event.detail;
     const isPage = (xhr.getResponseHeader("content-type") ?? "").startsWith("text/html");
-    if (xhr.status < 400 || (isPage && target === document.body)) return;
+    if (xhr.status < 400 || (isPage && target === document.body && requestConfig.verb === "get")) return;
     event.detail.shouldSwap = false;
-    told(problemIn(xhr.responseText, isPage) ?? `The server answered ${xhr.status}.`);
+    notDone(event, problemIn(xhr.responseText, isPage) ?? `The server answered ${xhr.status}.`);
   });
-  document.addEventListener("htmx:sendError", (event) => {
-    told("The server cannot be reached. Check that it is running.");
-    const pending = document.querySelector(".pending:not(.failed)");
-    if (event.detail.elt?.id !== "composer" || !pending) return;
-    pending.remove();
-    keepDraft();
-  });
+  document.addEventListener("htmx:sendError", (event) => notDone(event, "The server cannot be reached. Check that it is running."));
+  function notDone(event, why) {
+    told(why);
+    if (event.detail.requestConfig?.elt?.id === "composer") document.querySelector(".pending:not(.failed)")?.remove();
+  }
   document.addEventListener("htmx:beforeRequest", () => told(""));
 
+  window.addEventListener("pagehide", () => outbox.forEach(addToDraft));
   arrive();
   setTimeout(keepAsking, pause);
 })();
