@@ -81,7 +81,7 @@ class Tokens:
         """Return every token, oldest first. Raises `DamagedFile` or `LaterFormat`, which refuses all requests."""
         data = self._document.read()
         if data is not self._read[0]:
-            self._read = (data, self._parsed(data))
+            self._read = (data, _parse(data, self._document.name))
         return self._read[1]
 
     def find(self, text: str) -> Token | None:
@@ -142,16 +142,13 @@ class Tokens:
 
     def _change(self, change: Callable[[tuple[Token, ...]], tuple[Token, ...]]) -> None:
         def changed(data: bytes | None) -> bytes:
-            tokens = change(self._parsed(data))
+            tokens = change(_parse(data, self._document.name))
             if len(tokens) > _MOST:
                 raise InvalidValue(f"{_MOST:,} tokens exist, the maximum: revoke some")
             written = {"version": VERSION, "tokens": [token.as_json() for token in tokens]}
             return json.dumps(written, indent=2, ensure_ascii=False).encode() + b"\n"
 
         self._document.change(changed)
-
-    def _parsed(self, data: bytes | None) -> tuple[Token, ...]:
-        return () if data is None else _parse(data, self._document.name)
 
 
 def _called(tokens: tuple[Token, ...], text: str) -> Token:
@@ -173,7 +170,9 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _parse(data: bytes, path: str) -> tuple[Token, ...]:
+def _parse(data: bytes | None, path: str) -> tuple[Token, ...]:
+    if data is None:
+        return ()
     try:
         written = json.loads(data)
         if written["version"] > VERSION:

@@ -250,8 +250,6 @@ def _answers(*statuses: int) -> Responses:
 
 EVERYWHERE = _answers(400, 401, 403, 405, 408, 413, 421, 422, 429, 500, 503)
 """Statuses of every route: access, body and parameters."""
-OF_STORAGE = _answers(503)
-"""Statuses of a route that needs nothing but the storage."""
 OF_IDENTITY = EVERYWHERE | _answers(404)
 """Statuses of routes that open an identity."""
 OF_MEMORY = OF_IDENTITY | _answers(409)

@@ -128,11 +128,7 @@ class Identities(AsyncResource):
             if not known:
                 raise IdentityError("no identity is available to you")
             name = known[0]
-        return IdentityAccess(caller, await self.runtime(name), self._chats, self.turns, self.accounts)
-
-    async def runtime(self, identity: str) -> Runtime:
-        """Open an identity without the access check that `access` makes."""
-        return await self.runtimes.get(identity)
+        return IdentityAccess(caller, await self.runtimes.get(name), self._chats, self.turns, self.accounts)
 
     def check_at_rest(self, identity: str) -> None:
         """Raise `ConflictingChange` while the identity is answering."""
@@ -153,7 +149,7 @@ class Identities(AsyncResource):
         If it cannot be opened, the log and each request for it report the error.
         """
         try:
-            await (await self.runtime(self.setup.identity.name)).ready()
+            await (await self.runtimes.get(self.setup.identity.name)).ready()
         except (ChatbotError, StoreError) as error:
             logger.warning("%s cannot be made ready: %s", self.setup.identity.name, error)
 

@@ -142,10 +142,6 @@ class IdentityAccess(Struct, frozen=True):
             leave=self._left,
         )
 
-    def for_user(self, label: str) -> IdentityAccess:
-        """Return the access of one of the caller's users. Raises `InvalidValue` for a name that cannot be used."""
-        return replace(self, caller=self.caller.for_user(label))
-
     async def bills(self) -> Mapping[str, Bill]:
         """Return the cost of each visible session; of deleted ones, too, for a caller who sees all."""
         bills = await self.runtime.ledger.by_session()

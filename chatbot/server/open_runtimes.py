@@ -56,12 +56,6 @@ class OpenRuntimes(AsyncResource):
         self._opening: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()
 
-    def __contains__(self, identity: str) -> bool:
-        return identity in self._all
-
-    def __len__(self) -> int:
-        return len(self._all)
-
     async def get(self, identity: str) -> Runtime:
         """Return the runtime of an identity. It stays open until the current request is answered."""
         self._note_use(identity)

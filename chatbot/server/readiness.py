@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.errors import EVERYWHERE, OF_STORAGE, Problem
+from chatbot.server.errors import EVERYWHERE, Problem
 from chatbot.stores.errors import StoreAway
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def health(identities: IdentitiesHere) -> Health:
     return Health(storage="ok" if await identities.storage.error() is None else "away")
 
 
-@router.get("/ready", summary="Check whether requests can be served", responses=OF_STORAGE)
+@router.get("/ready", summary="Check whether requests can be served", responses={503: EVERYWHERE[503]})
 async def ready(identities: IdentitiesHere) -> Health:
     """Return 503 while the storage cannot be used, so that a load balancer asks another server: no token is needed."""
     if error := await identities.storage.error():

@@ -95,10 +95,6 @@ class RunningTurn:
             raise TurnStopped(_STOPPED)
         return TurnResult(self._receipt.reply, self._receipt.as_json())
 
-    async def stop(self) -> None:
-        """Stop the model; the text so far is kept."""
-        self.task.cancel()
-
     async def _run(self, chat: Chat, saying: Saying) -> None:
         try:
             self._receipt = await chat.turn(

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Body, Query
+from msgspec.structs import replace
 from pydantic import Field
 
 from chatbot.chat.ledger import Quota
@@ -171,8 +172,8 @@ def _payer(access: IdentityAccess, user: str) -> ServerCaller:
 
 
 def _of_user(access: IdentityAccess, user: str) -> IdentityAccess:
-    """Return the access of that user. Raises `Problem` if users are shared."""
-    theirs = access.for_user(user)
+    """Return the access of that user. Raises `Problem` if users are shared, `InvalidValue` for an invalid name."""
+    theirs = replace(access, caller=access.caller.for_user(user))
     if theirs.caller.user is None:
         raise Problem(409, "users_shared", "all users of this server share one memory: name no user")
     return theirs

@@ -52,21 +52,21 @@ def clock(identities: Identities, monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def still_open(runtimes: OpenRuntimes) -> set[str]:
-    return {name for name in ("ada", "bea", "cleo", "dora") if name in runtimes}
+    return {name for name in ("ada", "bea", "cleo", "dora") if name in runtimes._all}
 
 
 async def test_the_longest_unused_are_closed_and_no_other_one(identities: Identities, clock: Clock) -> None:
     for name in ("ada", "bea", "cleo", "dora"):
-        await identities.runtime(name)
+        await identities.runtimes.get(name)
         clock.now += 1
-    await identities.runtime("ada")
+    await identities.runtimes.get("ada")
     assert await identities.runtimes.close_unused() == 0  # each was used within the last minute
     clock.now += SPARED_S
     assert await identities.runtimes.close_unused() == 2
     assert still_open(identities.runtimes) == {"dora", "ada"}
     clock.now += IDLE_S
     assert await identities.runtimes.close_unused() == 2
-    assert not len(identities.runtimes)
+    assert not identities.runtimes._all
 
 
 async def test_what_was_closed_goes_on_with_all_that_was_said(identities: Identities, clock: Clock) -> None:
@@ -97,13 +97,13 @@ def test_a_stream_keeps_its_identity_open_to_its_end(http: Serve, monkeypatch: p
             next(lines)
             clock.now += IDLE_S
             assert asyncio.run(runtimes.close_unused()) == 0
-            assert "ada" in runtimes
+            assert "ada" in runtimes._all
             clock.now += IDLE_S
         wait_until(lambda: not runtimes._users)
         clock.now += IDLE_S
         assert asyncio.run(runtimes.close_unused()) == 1
         assert client.get("/v1/memories").is_success
-        assert "ada" in runtimes
+        assert "ada" in runtimes._all
 
 
 class Telling(Hook):
