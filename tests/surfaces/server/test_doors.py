@@ -540,7 +540,8 @@ def test_who_asks_too_often_is_told_when_to_come_back(http: Serve) -> None:
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 12
     with served.client(served.token("ada", rate=5)) as client:
         assert client.get("/v1/models").is_success
-    with http(config="[server]\nrate_per_minute = 3\n").client() as client:  # for whom the token has none
+    served = http(config="[server]\nrate_per_minute = 3\n", tokens=True)
+    with served.client(served.token("ada", rate=0)) as client:  # which leaves it to the settings
         assert [client.get("/v1/models").status_code for _ in range(4)] == [200, 200, 200, 429]
 
 
