@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chatbot.cli.grammar import Parser, add_action, add_place, amount, count, days, flag, option, usd, whole_days
+from chatbot.cli.grammar import Parser, add_action, add_place, amount, count, days, flag, option, port, usd, whole_days
 
 _EXAMPLES = """\
 examples:
@@ -210,9 +210,9 @@ def _serve(parser: argparse.ArgumentParser) -> None:
     _namespace(parser)
 
 
-def _listening(parser: argparse.ArgumentParser, port: int) -> None:
+def _listening(parser: argparse.ArgumentParser, usual: int) -> None:
     option(parser, "--host", "ADDRESS", "address to listen on (default 127.0.0.1)")
-    option(parser, "--port", "N", f"port (default {port}; 0: any free port)", type=count)
+    option(parser, "--port", "N", f"port (default {usual}; 0: any free port)", type=port)
 
 
 def _users(parser: argparse.ArgumentParser) -> None:

@@ -28,6 +28,7 @@ from chatbot.identity import allow_identity
 from chatbot.options import Options, Setup
 from chatbot.stores.files import make_folder, opened
 from chatbot.stores.home import without_password
+from chatbot.stores.records import check_text
 
 _PRIVATE = 0o600
 _NEW = """\
@@ -101,6 +102,7 @@ def replace_text(path: Path, text: str) -> str:
     The file keeps its mode; if it contains a key, from then on only its owner may read it.
     """
     path = path.resolve() if path.is_symlink() else path
+    check_text(text, "the new text")
     trusted = False
     with suppress(ConfigError):  # a file that cannot be read is not trusted, but may be replaced
         trusted = path.is_file() and is_allowed(path, read_toml(path))

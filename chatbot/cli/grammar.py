@@ -39,7 +39,8 @@ def number(kind: Callable[[str], N], least: float, most: float, wrong: str) -> C
 
 usd = number(float, _SMALLEST, _LARGEST, "must be more than 0")
 amount = number(float, 0, _LARGEST, "must not be negative")
-count = number(int, 0, _LARGEST, "must not be negative")
+count = number(int, 0, 10**15, "must be from 0 to 10^15")
+port = number(int, 0, 65_535, "must be from 0 to 65535")
 days = number(float, _SMALLEST, 1e6, "must be a number of days above 0")
 whole_days = number(int, 1, 3660, "must be from 1 to 3660")
 share = number(float, 0, 1, "must be a number from 0 to 1")

@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def with_question(argv: Sequence[str]) -> list[str]:
     """Return the command line with `ask` before a question: `chatbot "what is a monad?"` asks it."""
     first = first_word(argv)
+    if "--" in argv[:first]:
+        first = argv.index("--")
+        return [*argv[:first], "ask", *argv[first:]]
     is_question = first < len(argv) and argv[first] not in COMMANDS and " " in argv[first].strip()
     return [*argv[:first], *(["ask"] if is_question else []), *argv[first:]]
 

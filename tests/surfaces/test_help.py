@@ -86,6 +86,7 @@ def test_options_may_stand_before_and_after_the_command() -> None:
         (["-m", "scripted", "--json", "what is love?"], ["-m", "scripted", "--json", "ask", "what is love?"]),
         (["-r", "tax return"], ["-r", "tax return"]),
         (["ask", "what is love?"], ["ask", "what is love?"]),
+        (["-m", "x", "--", "-v", "is what?"], ["-m", "x", "ask", "--", "-v", "is what?"]),
         (["qwerty"], ["qwerty"]),
         ([" "], [" "]),
         ([], []),
