@@ -320,15 +320,10 @@ class SessionHandle:
     async def _mark_facts(self, former: Sensitivity, sensitivity: Sensitivity) -> None:
         """Set the sensitivity of the session's facts that have the former one; one with a source has that of it."""
         scope = self._scope()
-        wanted = FactFilter(session_id=self.id)
-        facts = await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=EVERY)
-        marked = (
-            dataclasses.replace(fact, sensitivity=sensitivity)
-            for fact in facts
-            if fact.source is None and fact.sensitivity == former
-        )
-        if events := [Event(kind="triple", at=scope.clock(), triple=each, who=self.agent_id) for each in marked]:
-            await scope.commit(*events)
+        facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(session_id=self.id), limit=EVERY)
+        own = (fact for fact in facts if fact.source is None and fact.sensitivity == former)
+        marked = (dataclasses.replace(fact, sensitivity=sensitivity) for fact in own)
+        await scope.commit(*(Event(kind="triple", at=scope.clock(), triple=each, who=self.agent_id) for each in marked))
 
     async def move(self, project: str) -> int:
         """Move the session and its memories to a project, or to none if empty; return how many memories moved.

@@ -376,7 +376,9 @@ class Run:
 
     async def _merge(self, kind: Kind, found: Sequence[Sequence[Observation]], what: str, why: str) -> None:
         """Replace rows by digests; rows that are sources of facts stay, or the facts would go too."""
-        sources = await self._with_facts([row.id for rows in found for row in rows])
+        wanted = FactFilter(sources=frozenset(row.id for rows in found for row in rows))
+        facts = await self._scope.store.facts(self._view, wanted, limit=EVERY) if wanted.sources else ()
+        sources = {fact.source for fact in facts}
         free = ([row for row in rows if row.id not in sources] for rows in found)
         parts = (part for rows in free for part in portions(rows, least=_LEAST))
         await self._do(self._merging(kind, part, what, why) for part in parts)
@@ -386,13 +388,6 @@ class Run:
         row = digest(rows, new_id=new_id, what=what, now=self._view.now)
         event = Event(kind="add", at=self._view.now, row=row, compresses=row.derived_from, who=WHO, why=why)
         return Deed(kind, row.derived_from, why, by=None if self._dry_run else new_id), event
-
-    async def _with_facts(self, ids: Sequence[str]) -> set[str]:
-        """Return the rows from which facts were taken."""
-        facts = (
-            await self._scope.store.facts(self._view, FactFilter(sources=frozenset(ids)), limit=EVERY) if ids else ()
-        )
-        return {fact.source for fact in facts if fact.source is not None}
 
     async def _erase(self) -> None:
         """Erase up to 2,000 deleted or expired rows together, once the oldest waited long enough."""

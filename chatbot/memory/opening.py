@@ -81,7 +81,9 @@ class SessionOpening(AsyncResource, Observable):
         self._meanings: dict[int, Meaning] = {}
         self._observations = self._options.observations or ("in_memory" if home is None else "observations")
         self._catalog = SessionCatalog(self.backend)
-        self._terms = SessionTerms.of(self.where, self._cache_root())
+        cache = self._settings.get(self._observations, {}).get("cache")  # the observations' caches are there, too
+        root = Path(cache).expanduser() if isinstance(cache, str) and cache else None
+        self._terms = SessionTerms.of(self.where, root)
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
         self._upkeep: Upkeep | None = None
@@ -394,11 +396,6 @@ class SessionOpening(AsyncResource, Observable):
             meaning = Meaning(self._embedder, store, bill=self._options.bill, clock=self._clock)
             self._meanings.setdefault(id(store), meaning)
         return self._meanings.get(id(store))
-
-    def _cache_root(self) -> Path | None:
-        """Return the folder of the observations' caches, which holds ours too."""
-        root = self._settings.get(self._observations, {}).get("cache")
-        return Path(root).expanduser() if isinstance(root, str) and root else None
 
     def _stores_of(self, record: SessionRecord) -> dict[str, Store]:
         """Open the stores of a session. Raises `UnknownStore` for one whose code is not configured."""

@@ -305,7 +305,7 @@ async def _state(
         subject=stated.key,
         metadata={KIND: LINE, LINE: stated.key, HELD: stated.held | held} | pinned,
         source=CATEGORY,
-        sensitivity=sensitivity or _strictest(lines),
+        sensitivity=sensitivity or max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public"),
         created_at=said_at,
         derived_from=(source,) if source else (),
         supersedes=replaced[0].id if replaced and later is None else None,
@@ -357,11 +357,6 @@ async def _again(
     if (await scope.commit(*events))[-1].kind == "updated" and stated is not None:
         return AddResult("updated", line.id)
     return AddResult("exact_dup", line.id, f"{line.key} is {line.value} already")
-
-
-def _strictest(lines: Iterable[Line]) -> Sensitivity:
-    """Return the highest sensitivity of a key's values."""
-    return max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public")
 
 
 def _begin_alike(one: str, other: str) -> bool:

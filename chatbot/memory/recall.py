@@ -110,7 +110,11 @@ async def recollected(
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
     wanted, past = await as_of(scope, view, wanted, asked)
     ranked = await rows_about(scope, view, texts, wanted, profile=profile, limit=limit + len(exclude), past=past)
-    scores = {row.match.id: row for row in ranked}
+    left_out_if: dict[str, Callable[[Observation], bool]] = {
+        PROFILE_LINE: is_proposable,
+        BY_OTHERS: lambda row: not fits(row),
+    }
+    left_out_if |= {ASKED: merely_asks} if asked.statements else {}
     read, left_out = dict[str, Observation](), dict[str, str]()
     unread = [row.match.id for row in ranked if row.match.id not in exclude][: limit + _SPARE]
     while True:
@@ -118,7 +122,7 @@ async def recollected(
         gone = set(unread).difference(found)
         ranked = [row for row in ranked if row.match.id not in gone]
         read |= found
-        left_out |= {each: why for each, row in found.items() if (why := _why_not(row, asked, fits))}
+        left_out |= {each: why for why, holds in left_out_if.items() for each, row in found.items() if holds(row)}
         verdicts = judged(ranked, profile, limit, exclude.union(left_out), need=asked.need)
         best = [row for row, verdict in verdicts if verdict == RECALLED]
         unread = [row.match.id for row in best if row.match.id not in read]
@@ -130,32 +134,17 @@ async def recollected(
         scope, view, [match.id for later in near.values() for match in later], past, asked.known_at
     )
     said = {each: row for each, row in beside.items() if fits(row) and not is_proposable(row)}
-    later = [
-        RankedMemory(scores.get(match.id) or _unasked(match, profile, view.now), said[match.id], RECALLED, match.score)
-        for match in _nearest(hits, near, said)
-    ]
+    nearest = _nearest(hits, near, said)
+    unasked = scored(Candidates({match.id: match._replace(score=0.0) for match in nearest}), profile, view.now)
+    scores = {row.match.id: row for row in (*unasked, *ranked)}
+    later = [RankedMemory(scores[match.id], said[match.id], RECALLED, match.score) for match in nearest]
     hits = [*hits[: limit - len(later)], *later]
     return Recollection(tuple(hits), _considered(verdicts, hits, left_out))
-
-
-def _why_not(row: Observation, asked: Recall, fits: Callable[[Observation], bool]) -> str:
-    """Return why a row is left out, whatever its score; empty if it is not."""
-    if is_proposable(row):
-        return PROFILE_LINE
-    if asked.statements and merely_asks(row):
-        return ASKED
-    return "" if fits(row) else BY_OTHERS
 
 
 def merely_asks(row: Observation) -> bool:
     """Return whether a row holds nothing but a person's questions."""
     return row.type in _SAID and only_asks(row.user_text or row.title)
-
-
-def _unasked(match: Match, profile: ScoringProfile, now: datetime) -> RowScore:
-    """Return the score of a row that the question did not find."""
-    [row] = scored(Candidates({match.id: match._replace(score=0.0)}), profile, now)
-    return row
 
 
 def _considered(
@@ -206,8 +195,8 @@ async def rows_about(
         (vectors,) = await vectors_of(scope.meaning, [texts])
     found = await _candidates(scope, view, question, wanted, vectors or ())
     has_gaps = scope.meaning is not None and scope.meaning.has_gaps
-    rows = scored(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
-    return sorted((*rows, *_scored_past(past, texts[-1], profile, view.now)), key=lambda row: -row.score)
+    current = scored(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
+    return sorted((*current, *_scored_past(past, texts[-1], profile, view.now)), key=lambda row: -row.score)
 
 
 def _unknown(found: Candidates, limit: int, *, has_gaps: bool) -> float:

@@ -160,6 +160,11 @@ Tell = Callable[[MemoryEvent], None]
 """Called after each operation, with its event."""
 
 
+def project_named(name: str) -> str:
+    """Return the project of that name; empty for `-`, which means none."""
+    return "" if name == NO_PROJECT else one_line(name, "the project")
+
+
 class Caller(Struct, frozen=True):
     """The user of memory and sessions: namespace, project, principal, clearance and rights."""
 
@@ -179,8 +184,7 @@ class Caller(Struct, frozen=True):
     def __post_init__(self) -> None:
         check_namespace(self.namespace, LONGEST_LINE)
         if self.project:
-            project = "" if self.project == NO_PROJECT else one_line(self.project, "the project")
-            force_setattr(self, "project", project)
+            force_setattr(self, "project", project_named(self.project))
         if not self.principal:
             force_setattr(self, "principal", OWNER if user_of(self.namespace) is None else self.namespace)
 

@@ -14,17 +14,9 @@ from msgspec.structs import replace
 
 from chatbot.memory.inputs import sets, takes
 from chatbot.memory.profile_lines import forget_with
-from chatbot.memory.scope import Scope, ScopedOperations
+from chatbot.memory.scope import Scope, ScopedOperations, project_named
 from chatbot.redaction import redact_all
-from chatbot.stores.access import (
-    NO_PROJECT,
-    SENSITIVITIES,
-    Clearance,
-    Sensitivity,
-    Visibility,
-    default_visibility,
-    is_stricter,
-)
+from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError, UnknownObservation
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared
 from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
@@ -83,7 +75,10 @@ class AddResult(Struct, frozen=True):
 
 
 class MemoryWrites(ScopedOperations):
-    """Operations that change memories. Durable on return; refused for rows that the caller may not see."""
+    """Operations that change memories. Durable on return; refused for rows that the caller may not see.
+
+    Those of several rows change all or none: they raise `UnknownObservation` if one is missing.
+    """
 
     __slots__ = ()
 
@@ -146,33 +141,21 @@ class MemoryWrites(ScopedOperations):
         await self.scope.change("supersede", old, by=new)
 
     async def confirm(self, *ids: str) -> None:
-        """Mark active observations as correct, all or none.
-
-        Raises `UnknownObservation` if one is missing, or `ConflictingChange` if one is not active.
-        """
+        """Mark observations as correct. Raises `ConflictingChange` if one is not active."""
         await self._change("confirm", ids)
 
     async def forget(self, *ids: str) -> None:
-        """Hide observations, all or none; `restore` brings them back. Supersede changed ones instead.
-
-        Raises `UnknownObservation` if one is missing.
-        """
+        """Hide observations; `restore` brings them back. Supersede changed ones instead."""
         rows = await self._change("delete", ids)
         await forget_with(self.scope, ids)
         await self.scope.unsaid(rows)
 
     async def archive(self, *ids: str) -> None:
-        """Archive observations, all or none: they are kept but not recalled.
-
-        Raises `UnknownObservation` if one is missing.
-        """
+        """Archive observations: they are kept but not recalled."""
         await self._change("archive", ids)
 
     async def restore(self, *ids: str) -> None:
-        """Make observations active again, all or none, whatever their status.
-
-        Raises `UnknownObservation` if one is missing or was purged.
-        """
+        """Make observations active again, whatever their status, except those purged."""
         await self._change("restore", ids)
 
     async def _change(self, kind: Kind, ids: Sequence[str]) -> list[Observation]:
@@ -285,7 +268,7 @@ def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
         longest = max(map(_length, value), default=0) if isinstance(value, tuple) else _length(value)
         if longest > LONGEST_TEXT:
             raise InvalidValue(f"{name} is {longest:,} characters long: at most {LONGEST_TEXT:,} can be kept")
-    return fields | ({"project": ""} if fields.get("project") == NO_PROJECT else {})
+    return fields | ({"project": project_named(fields["project"])} if "project" in fields else {})
 
 
 def _check_expiry(expires: object, now: datetime) -> None:

@@ -413,7 +413,8 @@ async def test_a_sentence_about_an_answer_is_shown_while_that_is_the_same_and_go
     assert (await answer(owner)).sentence == "You live in a canary cage."
     assert kept.id not in [hit.id for hit in (await owner.recall("Where is my canary cage?")).hits]
     if deed == "update":
-        await owner.update(said, **{"title" if noted else "user_text": "I live in Ghent."})
+        changed: dict[str, Any] = {"title" if noted else "user_text": "I live in Ghent."}
+        await owner.update(said, **changed)
     else:
         await getattr(owner, deed)(said)
     now = await answer(owner)
