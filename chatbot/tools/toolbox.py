@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import json
 import logging
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -234,30 +233,20 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
     return arguments
 
 
-_WRITTEN: dict[object, tuple[re.Pattern[str], Callable[[str], Any]]] = {
-    "integer": (re.compile(r"-?[0-9]{1,9}"), int),
-    "number": (re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,9})?"), float),
-    "boolean": (re.compile(r"true|false", re.IGNORECASE), lambda text: text.lower() == "true"),
-}
-"""Text form of a value of each kind, and how it is read."""
+_KINDS: dict[object, Any] = {"integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict}
 
 
 def meant(value: Any, kind: object) -> Any:
-    """Convert a text to the number, list or object that its schema wants, if possible; leave other values."""
-    if not isinstance(value, str):
+    """Return what a text says as JSON, if that is of the kind that its schema wants; a text alone is a list of one."""
+    if not isinstance(value, str) or kind not in _KINDS:
         return value
-    form, convert = _WRITTEN.get(kind, (None, str))
-    if form is not None and form.fullmatch(value):
-        return convert(value)
-    if kind in {"array", "object"}:
-        try:
-            read = json.loads(value)
-        except (ValueError, RecursionError):
-            read = value
-        if kind == "array":
-            return read if isinstance(read, list) else [value]
-        return read if isinstance(read, dict) else value
-    return value
+    try:
+        read = json.loads(value.lower() if kind == "boolean" else value)
+    except (ValueError, RecursionError):
+        read = value
+    if isinstance(read, _KINDS[kind]) and isinstance(read, bool) == (kind == "boolean"):
+        return read
+    return [value] if kind == "array" else value
 
 
 def text_of(answer: Any) -> str:
