@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
 from chatbot.chat.dialogue import Rules, ToolContext
-from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of
+from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of, merged
 from chatbot.config import Config, ModelSettings
 from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.hooks import HookContext
@@ -249,9 +249,8 @@ class Runtime(AsyncResource):
         if not self.config.embedding.model or self.config.embedding.model.startswith("local/"):
             return await self.memory.embed(texts)
         budget, now = self.config.budget, self._clock()
-        today = now.replace(hour=0, minute=0, second=0, microsecond=0)
-        spent = await self.ledger.since(today) if budget.day_usd or budget.day_tokens else Bill()
-        limits = limits_of(budget, Bill(), spent)
+        today = await self.ledger.by_day(1, now) if budget.day_usd or budget.day_tokens else {}
+        limits = limits_of(budget, Bill(), merged(today.values()))
         for payer in payers:
             limits += payer.quota.limits(await payer.spent(now), payer.whose, now)
         for limit in limits:

@@ -161,11 +161,9 @@ class Limit(Struct, frozen=True):
         message = (
             f"this call could exceed {self.setting} = {self.allowed:g} {self.unit} ({self.spent:g} used): {self.remedy}"
         )
-        return (
-            BudgetExceeded(message)
-            if self.resets_in is None
-            else QuotaExceeded(message, self.resets_in.total_seconds())
-        )
+        if self.resets_in is None:
+            return BudgetExceeded(message)
+        return QuotaExceeded(message, self.resets_in.total_seconds())
 
 
 class Quota(Struct, frozen=True):
@@ -324,21 +322,18 @@ class Ledger:
         if reservation is not None:
             await asyncio.to_thread(self._release, reservation)
 
-    async def since(self, moment: datetime) -> Bill:
-        """The bill of all calls from `moment` on."""
-        return bill_of(await asyncio.to_thread(self._calls_since, moment))
-
     async def by_day(self, days: int, now: datetime) -> dict[date, Bill]:
         """Return the bill of each of the last `days` days in UTC, today included; reads no further back."""
         first = next_day(now) - timedelta(days=days)
         bills = {(first + timedelta(days=n)).date(): Bill() for n in range(days)}
-        for call in await asyncio.to_thread(self._calls_since, first):
+
+        def calls() -> list[Call]:
+            return list(takewhile(lambda call: call.at >= first, parse_calls(self._lines.newest_first())))
+
+        for call in await asyncio.to_thread(calls):
             if (bill := bills.get(call.at.astimezone(UTC).date())) is not None:
                 bill.take_in(bill_of([call]))
         return bills
-
-    def _calls_since(self, moment: datetime) -> list[Call]:
-        return list(takewhile(lambda call: call.at >= moment, parse_calls(self._lines.newest_first())))
 
     async def total(self) -> Bill:
         """Return the bill of all calls."""

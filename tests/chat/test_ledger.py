@@ -37,7 +37,7 @@ async def test_calls_that_are_under_way_count_as_spent(tmp_path: Path) -> None:
         await other.reserve("c", _within_the_day)
     await ledger.settle(first, _call(0.01))
     last = await other.reserve("c", _within_the_day)
-    assert (await ledger.since(datetime.now(UTC) - timedelta(hours=1))).cost_usd == 0.01
+    assert (await ledger.total()).cost_usd == 0.01
     await other.settle(last)  # it was not made
     await other.reserve("c", _within_the_day)
 
