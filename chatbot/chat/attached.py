@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from chatbot.attachments import Link, is_image, split
 from chatbot.attachments.read import Attachment, read_all, upload_of
-from chatbot.chat.dialogue import ASSISTANT, USER
+from chatbot.chat.dialogue import ASSISTANT, USER, json_in
 from chatbot.chat.governor import FILE, fenced, in_one_line, without_tokens
 from chatbot.chat.turn_memory import RECENT_QUESTIONS
 from chatbot.memory import SessionHandle
@@ -170,10 +170,7 @@ def item_of(entry: TranscriptEntry) -> dict[str, Any]:
     """Return the message from which an entry was made."""
     if entry.role != ITEM:
         return {"role": entry.role, "content": entry.content}
-    try:
-        found = json.loads(entry.content)
-    except (ValueError, RecursionError):  # edited by hand
-        found = None
+    found = json_in(entry.content)  # which may have been edited by hand
     return found if isinstance(found, dict) else {"role": USER, "content": entry.content}
 
 

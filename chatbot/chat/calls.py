@@ -51,7 +51,7 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time, well_formed
-from chatbot.stores.span import Span, observed, present_observer, span
+from chatbot.stores.span import observed, present_observer, span
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +157,10 @@ class Calls:
             )
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
-                    _note(work, delta, reply, began)
+                    if not reply.has_begun:
+                        work.note(first_chunk=time.monotonic() - began)
+                    if isinstance(delta, Finished):
+                        work.note(response_model=delta.model, finish_reasons=[delta.reason], usage=delta.usage)
                     reply.take(delta)
                     yield delta
         except BaseException as error:
@@ -304,14 +307,6 @@ class Calls:
                         await each.ledger.settle(each.reservation, bill)
             except StoreError as error:
                 self._report(f"{UNBILLED}: {error}")
-
-
-def _note(work: Span, delta: Delta, reply: Reply, began: float) -> None:
-    """Add to the span the time of the first delta, and the report of the last one."""
-    if not reply.has_begun:
-        work.note(first_chunk=time.monotonic() - began)
-    if isinstance(delta, Finished):
-        work.note(response_model=delta.model, finish_reasons=[delta.reason], usage=delta.usage)
 
 
 class Reply:

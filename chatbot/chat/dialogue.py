@@ -17,6 +17,7 @@ from datetime import datetime
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -153,14 +154,10 @@ def _paired(messages: list[Message]) -> list[Message]:
 
 
 def _read_calls(content: str) -> tuple[ToolCall, ...]:
-    listed = json_in(content)
-    if not isinstance(listed, list):
+    try:
+        return msgspec.json.decode(content, type=tuple[ToolCall, ...])
+    except (ValueError, RecursionError):
         return ()
-    return tuple(
-        ToolCall(call["id"], call["name"], call["arguments"])
-        for call in listed
-        if isinstance(call, dict) and all(isinstance(call.get(key), str) for key in ("id", "name", "arguments"))
-    )
 
 
 def _read_result(content: str) -> list[Message]:

@@ -28,7 +28,7 @@ from chatbot.memory.writing import keep as keep_rows
 from chatbot.messages import FENCE, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
 from chatbot.redaction import redact, redact_all
-from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
+from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
@@ -52,8 +52,6 @@ _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
 """Number of best rows whose profile lines are added."""
 _ANYONE = Disclosure()
-_CLASSES: tuple[Sensitivity, ...] = ("public", "private", "secret")
-"""Sensitivities that may be asked for."""
 _NEEDLESS = -1.5
 """Score of the head `needs_memory` below which memory is not searched, although a row could be strong enough."""
 _CONSIDERED = 30
@@ -181,7 +179,7 @@ class TurnMemory:
                 said,
                 limit=places,
                 exclude=exclude,
-                ask=_CLASSES,
+                ask=SENSITIVITIES,
                 need=need,
                 statements=judged is None or not judged.asks_the_bot,
             )
@@ -398,7 +396,9 @@ class TurnMemory:
         session_id = self._memory.scope.session_id
         if since is None or session_id is None:
             return {}
-        page = await self._memory.list_observations(session_id=session_id, after=since, limit=_MOST_SHOWN, ask=_CLASSES)
+        page = await self._memory.list_observations(
+            session_id=session_id, after=since, limit=_MOST_SHOWN, ask=SENSITIVITIES
+        )
         return {row.id: row.created_at for row in page.rows if row.type == EXCHANGE or row.source == AUTO}
 
     async def _own_summaries(self) -> Collection[str]:

@@ -184,8 +184,7 @@ class Extraction(Hook):
 
         session = event.session
         for answer in await session.memory.standing(ask=OWN) if session.supports(ObservationStore) else ():
-            asked = (answer.question, *answer.made_of)
-            if not answer.model or answer.sentence or asked in self._tried:
+            if not answer.model or answer.sentence or (asked := (answer.question, *answer.made_of)) in self._tried:
                 continue
             self._tried.add(asked)
             calls = self._standing[answer.model].calls(session)
