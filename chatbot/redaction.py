@@ -40,6 +40,8 @@ _TRANSLATED = {
 _NAME = re.compile(r'^id = "([^"]+)"$', re.MULTILINE)
 _KEYWORDS = re.compile(r"^keywords = \[(.*?)\]", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r'"([^"]+)"')
+_SHORT = 3
+"""Characters of keywords that most texts hold, such as `ey`."""
 
 _KEY_OF_A_PROVIDER = (
     r"(?:sk|pk|rk)-(?=[\w-]{0,150}?(?=[A-Za-z]{0,40}(?:\d|[a-z][A-Z]))[A-Za-z0-9]{12})[\w-]{16,}"
@@ -189,7 +191,8 @@ class SecretRule:
 
 def candidates(lowered: str) -> Sequence[SecretRule]:
     """Return the rules that may find something in a text, given in lower case."""
-    return list(dict.fromkeys(rule for keyword, rule in _keyed() if keyword in lowered))
+    keyed = _keyed() if _any_keyword().search(lowered) else _keyed(longest=_SHORT)
+    return list(dict.fromkeys(rule for keyword, rule in keyed if keyword in lowered))
 
 
 @cache
@@ -221,8 +224,16 @@ def _rule_of(text: str) -> SecretRule | None:
 
 
 @cache
-def _keyed() -> tuple[tuple[str, SecretRule], ...]:
-    return tuple((keyword, rule) for rule in rules() for keyword in rule.keywords)
+def _keyed(longest: int = 1_000) -> tuple[tuple[str, SecretRule], ...]:
+    return tuple((keyword, rule) for rule in rules() for keyword in rule.keywords if len(keyword) <= longest)
+
+
+@cache
+def _any_keyword() -> re.Pattern[str]:
+    """Return a pattern of all keywords but short ones, by first character: a third of the time of a loop over them."""
+    keywords = sorted({keyword for keyword, _ in _keyed() if len(keyword) > _SHORT})
+    first = {each[0]: [re.escape(other[1:]) for other in keywords if other[0] == each[0]] for each in keywords}
+    return re.compile("|".join(f"{re.escape(begin)}(?:{'|'.join(ends)})" for begin, ends in first.items()))
 
 
 @cache
