@@ -37,7 +37,7 @@ MEDIA_TYPES = {suffix: media for media, suffix in SUFFIXES.items()}
 
 _BLOB = rf"{ATTACHMENTS}/([0-9a-f]{{32}}(\.[a-z0-9]{{1,8}})?)"
 _LINK = re.compile(rf"\[([^\[\]\n]{{1,255}})\]\({_BLOB}\)(?: \(\[text\]\({_BLOB}\)\))?")
-_UNNAMEABLE = re.compile(r"[\[\]\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_UNNAMEABLE = re.compile(r"[\[\]\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONGEST_NAME = 120
 
 

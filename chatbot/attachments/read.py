@@ -15,7 +15,6 @@ import re
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -34,10 +33,10 @@ MOST = 10
 """Maximum attachments of one message."""
 _WALL_S = 2.0 * extract.LONGEST_S
 """Seconds that reading a document may take, on a busy machine too."""
-_READERS = threading.BoundedSemaphore(2)
-"""Maximum readers at a time: each may take a gigabyte, and many people may send documents at once."""
+_READERS = ThreadPoolExecutor(2, "read documents")
+"""Threads for documents: the reader of each may take a gigabyte, and many people may send documents at once."""
 _THREADS = ThreadPoolExecutor(thread_name_prefix="read attachments")
-"""Threads that wait for readers: those of `asyncio.to_thread` serve the stores."""
+"""Threads for other files, which do not wait for documents: those of `asyncio.to_thread` serve the stores."""
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """Environment variables that a reader gets; others, such as keys, are withheld."""
 _DOCUMENTS = (PDF, DOCX, ODT)
@@ -114,11 +113,15 @@ async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:
     if len(uploads) > MOST:
         raise InvalidValue(f"{len(uploads)} files are too many for one message: attach at most {MOST}")
     loop = asyncio.get_running_loop()
-    return [await loop.run_in_executor(_THREADS, read, upload) for upload in uploads]
+    found: list[Attachment] = []
+    for upload in uploads:
+        is_slow = _is_pdf(upload.data) or upload.data.startswith(_ZIP)
+        found.append(await loop.run_in_executor(_READERS if is_slow else _THREADS, read, upload))
+    return found
 
 
 def read(upload: Upload) -> Attachment:
-    """Read one file. Blocking: may wait for other documents."""
+    """Read one file. Blocking."""
     name = named(upload.name) or "file"
     _check_size(name, len(upload.data))
     media = media_type(upload.data)
@@ -146,11 +149,15 @@ def media_type(data: bytes) -> str | None:
             return media
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "image/webp"
-    if b"%PDF-" in data[:_PDF_WITHIN]:
+    if _is_pdf(data):
         return PDF
     if data.startswith(_ZIP):
         return _office(data)
     return None if _decoded(data) is None else TEXT
+
+
+def _is_pdf(data: bytes) -> bool:
+    return b"%PDF-" in data[:_PDF_WITHIN]
 
 
 def pixels(picture: bytes) -> int:
@@ -206,8 +213,7 @@ def _decoded(data: bytes) -> str | None:
 def _text_of(name: str, data: bytes, media: str) -> str:
     kind = SUFFIXES[media].removeprefix(".")
     try:
-        with _READERS:
-            done = _extracted(data, kind)
+        done = _extracted(data, kind)
     except subprocess.TimeoutExpired:
         raise InvalidValue(f"{name} could not be read within {_WALL_S:g} s: attach the pages that matter") from None
     if done.returncode == extract.ENCRYPTED:

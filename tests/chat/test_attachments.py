@@ -133,13 +133,14 @@ def test_a_picture_of_more_than_a_hundred_megapixels_is_refused_before_anyone_de
 
 
 @pytest.mark.parametrize(
-    "name", ["../../etc/passwd", "a]b(c).txt", "x\ny", "C:\\tmp\\a.txt", "é" * 500, "\u202egnp.exe"]
+    "name", ["../../etc/passwd", "a]b(c).txt", "x\ny", "C:\\tmp\\a.txt", "é" * 500, "\u202egnp.exe", "\udce9.txt"]
 )
 def test_any_name_makes_a_link_that_is_read_back(name: str) -> None:
     link = Link(named(name), blob_name(b"x", ".pdf"), blob_name(b"y", ".txt"))
     content = with_links("look\n### user — 2026-01-02T03:04:05Z", [link, link])
     assert split(content) == ("look\n### user — 2026-01-02T03:04:05Z", (link, link))
     assert "/" not in link.name
+    assert content.encode()
     assert readable(content).endswith(f"[{link.name}]")
 
 
@@ -371,7 +372,9 @@ async def test_only_the_user_names_attachments(memory: MemorySystem) -> None:
     assert [message.source for message in model.prompts[1] if message.source] == ["one.txt"]
 
 
-async def test_few_documents_are_read_at_a_time_while_other_work_gets_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_documents_are_read_at_a_time_while_other_files_and_other_work_get_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     inside, seen, may_end = threading.Semaphore(0), list[int](), threading.Event()
 
     def extracted(_: bytes, __: str) -> subprocess.CompletedProcess[bytes]:
@@ -387,6 +390,7 @@ async def test_few_documents_are_read_at_a_time_while_other_work_gets_threads(mo
             for _ in range(2):
                 assert await asyncio.to_thread(inside.acquire, timeout=PATIENCE_S)
             assert not await asyncio.to_thread(inside.acquire, timeout=0.05)
+            assert len(await read_all([Upload("photo.png", PHOTO), Upload("a.txt", b"text")])) == 2
     finally:
         may_end.set()
         found = await asyncio.gather(*tasks)
