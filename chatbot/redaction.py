@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -86,7 +87,7 @@ _OURS: tuple[Mapping[str, Any], ...] = (
     {
         "id": "cookie",
         "keywords": ["cookie"],
-        "regex": r"""(?i)\bcookie["']?\s*[:=\s]\s*["']?((?:[\w.%-]+=[^\s;"']*;\s*)*[\w.%-]+=[^\s;"']{8,}"""
+        "regex": r"""(?i)\bcookie["']?(?:\s*[:=]\s*|\s+)["']?((?:[\w.%-]+=[^\s;"']*;\s*)*[\w.%-]+=[^\s;"']{8,}"""
         r"""(?:;\s*[\w.%-]+=[^\s;"']*)*)""",
     },
     {
@@ -98,7 +99,7 @@ _OURS: tuple[Mapping[str, Any], ...] = (
     {
         "id": "command-password",
         "keywords": ["mysql", "mariadb", "sshpass", "redis-cli", "--pass"],
-        "regex": rf"""\b(?:mysql|mariadb)[\w-]*\b[^|;\n]{{0,200}}?\s-p["']?{_PLACEHOLDER}([^\s"']{{3,}})"""
+        "regex": rf"""(?<![\w-])(?:mysql|mariadb)[\w-]*+[^|;\n]{{0,200}}?\s-p["']?{_PLACEHOLDER}([^\s"']{{3,}})"""
         rf"""|\bsshpass\s+-p\s*["']?{_PLACEHOLDER}([^\s"']{{3,}})"""
         rf"""|\bredis-cli\b[^|;\n]{{0,200}}?\s-a\s+["']?{_PLACEHOLDER}([^\s"']{{3,}})"""
         rf"""|--pass(?:word|wd|phrase)?\s+["']?(?=[^\s"']*\d){_PLACEHOLDER}([^\s"']{{4,}})""",
@@ -164,18 +165,18 @@ class SecretRule:
         """Compiled pattern; a group holds the secret if it is not the whole match."""
         return _compiled(self._written["regex"])
 
-    def find(self, text: str) -> set[str]:
-        """Return the secrets in the text."""
-        return {
-            secret
+    def find(self, text: str) -> list[tuple[int, int]]:
+        """Return where the secrets of the text begin and end, in order."""
+        return [
+            match.span(group)
             for match in self.pattern.finditer(text)
-            if (secret := self._secret(match)) and self._is_likely(secret, match[0])
-        }
+            if match[group := self._group(match)] and self._is_likely(match[group], match[0])
+        ]
 
-    def _secret(self, match: re.Match[str]) -> str:
+    def _group(self, match: re.Match[str]) -> int:
         if group := self._written.get("secretGroup"):
-            return match[group] or ""
-        return match[0] if self.id in _WHOLE else next((group for group in match.groups() if group), match[0])
+            return int(group)
+        return 0 if self.id in _WHOLE else next((n for n, each in enumerate(match.groups(), 1) if each), 0)
 
     def _is_likely(self, secret: str, match: str) -> bool:
         lowered = secret.lower()
@@ -253,6 +254,8 @@ def _entropy(text: str) -> float:
 
 
 _MASK = "[redacted]"
+_HOLE = "\udfff"
+"""Mark of a secret while a text is worked on: no text that can be kept has it."""
 _SHORTEST_SECRET = 6
 _URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):([^\s/]+)(?=@)")
 _NAMED = re.compile(
@@ -293,18 +296,22 @@ def _redact(text: str) -> tuple[str, tuple[str, ...]]:
         if count:
             kinds.append("url-password")
     for rule in candidates(text.lower()):
-        if secrets := rule.find(text):
+        if places := rule.find(text):
             kinds.append(rule.id)
-            for secret in sorted(secrets, key=len, reverse=True):
-                text = _without(text, secret, f"[redacted: {rule.id}]")
+            text = _without(text, places, f"[redacted: {rule.id}]")
     return text, tuple(dict.fromkeys(kinds))
 
 
-def _without(text: str, secret: str, mark: str) -> str:
-    """Replace a secret by the mark; a short one is not replaced inside another word."""
-    if len(secret) >= _SURELY_MEANT:
-        return text.replace(secret, mark)
-    return re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", lambda _: mark, text)
+def _without(text: str, places: Sequence[tuple[int, int]], mark: str) -> str:
+    """Replace the secrets at these places by the mark, and wherever else they are; short ones not in other words."""
+    borders = [0, *chain(*places), len(text)]
+    left = _HOLE.join(text[begin:end] for begin, end in zip(borders[::2], borders[1::2], strict=True))
+    for secret in sorted({text[begin:end] for begin, end in places}, key=len, reverse=True):
+        if len(secret) >= _SURELY_MEANT:
+            left = left.replace(secret, _HOLE)
+        else:
+            left = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", _HOLE, left)
+    return left.replace(_HOLE, mark)
 
 
 def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
