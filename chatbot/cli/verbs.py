@@ -90,7 +90,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     """Add the options of an import; `chatbot memory import` has the same."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
     flag(parser, "--dry-run", "report what would be imported, write nothing")
-    least = "minimum sensitivity of imported memories"
+    least = "minimum sensitivity of imported memories and sessions"
     parser.add_argument("--sensitivity", choices=("public", "private", "secret"), default="public", help=least)
     words = "do not remember exchanges: they can be searched, and are not recalled"
     flag(parser, "--no-exchanges", words, dest="exchanges", action="store_false")

@@ -191,7 +191,7 @@ class Importer:
             await meaning.judge(texts, sentences=True) if meaning else [None] * len(texts)
         )
         items = [
-            MemoryItem(f"{key}#{each.number}", replace(draft, visibility=visibility))
+            MemoryItem(f"{key}#{each.number}", replace(draft, visibility=visibility, sensitivity=record.sensitivity))
             for each, judged in zip(exchanges, judgements, strict=True)
             if (draft := exchange_draft(each.at, each.text, each.reply, gate=gate, judged=judged, before=each.before))
             is not None
@@ -231,6 +231,7 @@ class Importer:
         free = record.id if given.id in self._here or await self.memory.is_taken(given.id) else given.id
         record = structs.replace(record, id=free, parent=given.parent, clearance=given.clearance)
         record = structs.replace(record, project=given.project or record.project, archived_at=given.archived_at)
+        record = structs.replace(record, sensitivity=self._no_less(given.sensitivity))
         if not item.remembered.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
@@ -249,9 +250,9 @@ class Importer:
         return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
 
     def _record(self, agent: str, title: str, created_at: datetime, used_at: datetime, origin: str) -> SessionRecord:
-        return self.memory.new_record(
-            tuple(self.agents[agent]), agent, title, created_at=created_at, used_at=used_at, origin=origin
-        )
+        stores = tuple(self.agents[agent])
+        record = self.memory.new_record(stores, agent, title, created_at=created_at, used_at=used_at, origin=origin)
+        return structs.replace(record, sensitivity=self.sensitivity)
 
     async def _write(
         self,

@@ -16,6 +16,7 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.stores.records import TranscriptEntry
@@ -93,13 +94,15 @@ async def test_of_a_conversation_that_has_grown_only_what_is_new_is_remembered_a
     path = tmp_path / "c.json"
     await _import(memory, _file(path, _talk(*BIKE, LOCKER[0])))
     assert [row.user_text for row in await _rows(memory)] == [BIKE[0]]  # nobody has answered the other yet
+    [record] = await memory.list_sessions()
+    await (await memory.load_session(record.id, "chat")).mark("private")
     report = await _import(memory, _file(path, _talk(*BIKE, *LOCKER)))
     assert (report.exchanges, [session["entries"] for session in report.sessions]) == (1, [1])
-    before = [(row.user_text, row.mention_count) for row in await _rows(memory)]
+    before = [(row.user_text, row.mention_count) for row in await _rows(memory, ask=["private"])]
     assert [text for text, _ in before] == [BIKE[0], LOCKER[0]]
     report = await _import(memory, path)
     assert (report.sessions, report.exchanges, report.already) == ([], 0, 1)
-    assert [(row.user_text, row.mention_count) for row in await _rows(memory)] == before
+    assert [(row.user_text, row.mention_count) for row in await _rows(memory, ask=["private"])] == before
 
 
 async def test_an_import_that_failed_between_memories_and_session_goes_on_under_the_same_id(
@@ -122,21 +125,27 @@ async def test_an_import_that_failed_between_memories_and_session_goes_on_under_
         assert [(row.id, row.session_id) for row in await _rows(memory)] == [(row.id, record.id) for row in before]
 
 
-async def test_a_bundle_brings_its_own_memories_or_else_its_exchanges_are_remembered(
+async def test_a_bundle_brings_its_own_memories_or_else_its_exchanges_are_remembered_as_sensitive_as_the_session(
     memory: MemorySystem, tmp_path: Path
 ) -> None:
     session = await memory.create_session(exports.AGENTS["chat"], "chat", title="bikes")
     for role, text in zip(("user", "assistant"), BIKE, strict=True):
         await session.transcript_append(role, text)
     await session.memory.remember(type="exchange", user_text=BIKE[0], assistant_text="as it was kept")
-    for with_memories, kept in ((True, "as it was kept"), (False, BIKE[1])):
+    await session.mark("private")
+    for with_memories, kept, asked, marked in (
+        (True, "as it was kept", "public", "private"),
+        (False, BIKE[1], "public", "private"),
+        (False, BIKE[1], "secret", "secret"),
+    ):
         path = tmp_path / f"{with_memories}.jsonl"
         path.write_text(render_session(await export_session(memory, session.id, memories=with_memories), "jsonl"))
-        async with MemorySystem(tmp_path / str(with_memories)) as other:
+        async with MemorySystem(tmp_path / f"{with_memories} {asked}") as other:
             for exchanges in (1, 0):
-                assert (await _import(other, path)).exchanges == exchanges
-            [row] = await _rows(other)
+                assert (await _import(other, path, sensitivity=asked)).exchanges == exchanges
+            [row], [record] = await _rows(other, ask=SENSITIVITIES), await other.list_sessions()
             assert (row.user_text, row.assistant_text, row.session_id) == (BIKE[0], kept, session.id)
+            assert (record.sensitivity, row.sensitivity) == (marked, marked)
 
 
 def test_an_exchange_is_what_the_user_said_in_a_row_with_all_that_was_answered() -> None:
