@@ -209,8 +209,8 @@ def packed(head: FileHead, lines: Sequence[str]) -> bytes:
 
 
 def is_named(name: str, data: bytes) -> bool:
-    """Return True if the digest in the name of a file is that of its content."""
-    return sha256(data).hexdigest()[:32] == name.rpartition("-")[2].partition(".")[0]
+    """Return True if the name of a file can be noted, and the digest in it is that of its content."""
+    return name.isprintable() and sha256(data).hexdigest()[:32] == name.rpartition("-")[2].partition(".")[0]
 
 
 def unpacked(name: str, data: bytes, identity: str) -> Iterator[Line]:

@@ -401,8 +401,9 @@ async def test_a_damaged_file_is_set_aside_with_its_reason_and_taken_once_it_is_
         assert "not complete yet, or damaged" in refused.why
         assert not await machine.rows()
     path.write_bytes(whole)
+    path.with_name(os.fsdecode(b"\xff-") + path.name.rpartition("-")[2]).write_bytes(whole)  # a name is no text
     for machine in (there, copy):
-        await machine.sync(place)
+        assert len((await machine.sync(place)).aside) == 1
         assert (await machine.rows()).keys() == {row_id}
 
 
