@@ -30,8 +30,11 @@ FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
 OF_IDENTITY = frozenset({"persona", "description", "clearance", "sensitivity"})
 """Keys of `identity.toml` that are not settings."""
-_BENEATH = ("model", "providers", "aliases")
-"""Tables of the user's own file that apply below a file found in the current folder, which overrides them."""
+_BENEATH = ("model", "providers", "aliases", "budget")
+"""Tables of the user's own file that apply below a file found in the current folder, which overrides them.
+
+Unless it is trusted, it lifts no limit of [budget].
+"""
 _PREFIX = "CHATBOT_"
 _DEEP = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
@@ -86,6 +89,7 @@ class Settings:
             is_chosen = allowed.is_allowed(found, file)
             mine = read_toml(own) if own.is_file() else {}
             beneath = {name: mine[name] for name in _BENEATH if name in mine}
+            file = file if is_chosen else _within_limits(file, beneath)
         settings = cls(found, file, _from_environment(environ), is_chosen=is_chosen)
         settings._own = (own, beneath)
         return settings
@@ -96,7 +100,7 @@ class Settings:
 
     def with_identity(self, table: Table, path: Path) -> Settings:
         """Return the settings with those of an identity, which its file at `path` sets."""
-        return self._with(_identity=(path, _within_limits(table, self._file)))
+        return self._with(_identity=(path, _within_limits(table, merge(self._own[1], self._file))))
 
     def _with(self, **parts: Any) -> Settings:
         other = copy(self)  # keeps the folder, even if the process has left it
@@ -211,11 +215,11 @@ def merge(weaker: Table, stronger: Table) -> Table:
     return merged
 
 
-def _within_limits(identity: Table, file: Table) -> Table:
-    """Drop settings of an untrusted identity that would lift a limit of the owner's file."""
-    kept = dict(identity)
-    for section in {"budget", "extraction"} & identity.keys() & file.keys():
-        own, limits = identity[section], file[section]
+def _within_limits(found: Table, owners: Table) -> Table:
+    """Drop settings of an untrusted file that would lift a limit of the owner's."""
+    kept = dict(found)
+    for section in {"budget", "extraction"} & found.keys() & owners.keys():
+        own, limits = found[section], owners[section]
         if isinstance(own, dict) and isinstance(limits, dict):
             kept[section] = {
                 key: value for key, value in own.items() if key not in _LIMITS or not _lifts(value, limits.get(key))

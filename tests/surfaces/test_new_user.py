@@ -340,6 +340,8 @@ def test_setup_writes_the_user_s_own_file_which_holds_beneath_one_that_is_found(
         own.write("[aliases]\nquick = 'scripted'\n[budget]\nday_usd = 9\n")
     assert ok("ask", "-m", "quick", "hello") == "You said: hello\n"
     assert from_json("config")["budget"]["day_usd"] == 2
+    Path("config.toml").write_text("[budget]\nday_usd = 20\n", encoding="utf-8")
+    assert from_json("config")["budget"]["day_usd"] == 9, "a found file lifts no limit"
     Path("config.toml").write_text('[model]\nname = "local/nowhere.gguf"\n', encoding="utf-8")
     ok("config", "trust")
     told = run("setup", "--model", "scripted")
