@@ -1,6 +1,7 @@
-"""Adapters of `chatbot.embed` for other frameworks, one file each; each needs the extra of its name.
+"""Adapters of `chatbot.embed` for other frameworks, one file each, with its extra.
 
     pip install "chatbot-runtime[openai-agents]"    chatbot.adapters.openai_agents
+    pip install "chatbot-runtime[langchain]"        chatbot.adapters.langchain
     pip install "chatbot-runtime[langgraph]"        chatbot.adapters.langgraph
     pip install "chatbot-runtime[pydantic-ai]"      chatbot.adapters.pydantic_ai
     pip install "chatbot-runtime[anthropic]"        chatbot.adapters.anthropic

@@ -2,7 +2,7 @@
 
 history = MemoryHistory(memory, portal, "thread-7")        # RunnableWithMessageHistory(...)
 messages = await recalling(memory)(messages)               # before the model is asked
-agent = create_agent(model, tools(memory))
+agent = create_agent(model, tools(memory, portal))
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""LangGraph and LangChain: a `BaseStore`, a chat history, and messages with memories.
+"""LangGraph: a `BaseStore` over memories; for chat histories and messages with memories see `langchain`.
 
 store = MemoryStore(memory, portal)                        # create_agent(..., store=store)
-history = MemoryHistory(memory, portal, "thread-7")        # RunnableWithMessageHistory(...)
-messages = await recalling(memory)(messages)               # before the model is asked
 """
 
 from __future__ import annotations

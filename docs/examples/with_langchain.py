@@ -1,12 +1,9 @@
-"""LangChain and LangGraph: a history, what is remembered in each prompt, and a store."""
-
-import sys
+"""LangChain: a history, and what is remembered in each prompt."""
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import HumanMessage
 
 from chatbot.adapters.langchain import MemoryHistory, recalling
-from chatbot.adapters.langgraph import MemoryStore
 from chatbot.embed import Portal, open_memory
 
 
@@ -19,18 +16,3 @@ def turn(folder: str, session_id: str, text: str, model: BaseChatModel) -> str:
         history.add_messages([question, reply])
         portal.run(memory.aclose())
         return str(reply.content)
-
-
-def preference(folder: str) -> dict[str, object]:
-    """Put an item into a LangGraph store and find it by a question; `compile(store=…)` takes the store."""
-    with Portal() as portal:
-        memory = open_memory(folder, user="ada")
-        store = MemoryStore(memory, portal)
-        store.put(("users", "ada"), "food", {"text": "Ada likes figs with goat cheese"})
-        [item] = store.search(("users",), query="who likes figs?", limit=1)
-        portal.run(memory.aclose())
-        return item.value
-
-
-if __name__ == "__main__":
-    print(preference(*sys.argv[1:] or ["./data"]))

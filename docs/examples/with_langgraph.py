@@ -1,4 +1,6 @@
-"""LangGraph: an agent whose graph is told what is remembered, and keeps what was said."""
+"""LangGraph: an agent whose graph is told what is remembered, and keeps what was said; and a store."""
+
+import sys
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import HumanMessage
@@ -22,3 +24,18 @@ def turn(folder: str, session_id: str, text: str, model: BaseChatModel) -> str:
         history.add_messages(said)
         portal.run(memory.aclose())
         return str(said[-1].content)
+
+
+def preference(folder: str) -> dict[str, object]:
+    """Put an item into a LangGraph store and find it by a question; `compile(store=…)` takes the store."""
+    with Portal() as portal:
+        memory = open_memory(folder, user="ada")
+        store = MemoryStore(memory, portal)
+        store.put(("users", "ada"), "food", {"text": "Ada likes figs with goat cheese"})
+        [item] = store.search(("users",), query="who likes figs?", limit=1)
+        portal.run(memory.aclose())
+        return item.value
+
+
+if __name__ == "__main__":
+    print(preference(*sys.argv[1:] or ["./data"]))

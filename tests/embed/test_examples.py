@@ -95,7 +95,7 @@ def test_with_langchain_and_langgraph(tmp_path: Path, framework: str) -> None:
     modules[framework].turn(str(tmp_path), "one", TOLD, model)
     assert modules[framework].turn(str(tmp_path), "two", ASKED, model) == "In Lisbon."
     assert "Anna lives in Lisbon" in asked[1][0].content
-    assert modules["langchain"].preference(str(tmp_path)) == {"text": "Ada likes figs with goat cheese"}
+    assert modules["langgraph"].preference(str(tmp_path)) == {"text": "Ada likes figs with goat cheese"}
 
 
 @pytest.mark.nightly
