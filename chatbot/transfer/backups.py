@@ -87,22 +87,20 @@ async def backup(
             file.seek(0)
             file.truncate()
             place = ArchivePlace(file, name, is_new=True)
-            storage.log.start_again()
-            begun = await asyncio.to_thread(lambda: ([*storage.log.read_new()], storage.log.mark())[1])
             sync = Sync(memory, storage, place, now=now, takes=False, is_own=True, progress=progress)
             try:
                 await sync.run()
             except BaseException:
                 place.abandon()
                 raise
-            if not begun.size or await asyncio.to_thread(storage.log.resume, begun):
+            if not await sync.is_outdated():
                 damage = await unreadable(storage, sync.report.aside)
                 made = Backup(name, format_time(made_at), text, place.names(), digest_of_all(sync.said), damage)
                 place.write(_HEAD, msgspec.json.encode(made))
                 place.close()
                 return made
             place.abandon()
-    raise StoreBusy("memories are being erased all the time: try again later")
+    raise StoreBusy("memories or messages are being erased all the time: try again later")
 
 
 def _text_of(file: Path | None) -> str:

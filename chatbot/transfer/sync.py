@@ -137,6 +137,15 @@ class Sync:
         if not self.dry_run and not self.is_trial:  # the content of a backup is known to have existed, too
             await self.storage.save(self.state)
 
+    async def is_outdated(self) -> bool:
+        """Return whether something that was given has been erased meanwhile."""
+
+        def is_rewritten() -> bool:
+            self.storage.log.start_again()
+            return self._read_to.size > 0 and not self.storage.log.resume(self._read_to)
+
+        return await asyncio.to_thread(is_rewritten) or await self._sessions.has_lost()
+
     def _arrive(self) -> list[str]:
         """Introduce this machine to the place, and return the names of the files there."""
         taken = sorted(self.known.taken)
@@ -261,6 +270,7 @@ class Sync:
         log, state, writes = self.storage.log, self.state, self.takes and not self.dry_run
         with log.locked() if writes else nullcontext() as writing:
             journal = after = self.storage.journal()
+            self._read_to = log.mark()
             rows = journal.touched(self.known.digests) if self.gives else []
             gone = {each: alone for each, alone in batch.gone.items() if each not in journal.erased}
             journal.erased |= gone

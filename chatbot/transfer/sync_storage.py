@@ -180,6 +180,21 @@ class SessionUnion:
                 given = replace(given, entries={}, receipts=[])
             known.digests -= {digest_of(f"{record.id}{each}") for each in lost}  # it may be repaired
 
+    async def has_lost(self) -> bool:
+        """Return whether a session, or an entry, value or file of one, was erased since it was noted."""
+        records = {each.id: each for each in await self.storage.records()}
+        for session_id, noted in [*self.state.sessions.items()]:
+            try:
+                await self._look(records[session_id])
+            except (LookupError, MissingFolder):
+                return True
+            except StoreError:
+                continue  # it was set aside
+            now = self.state.sessions[session_id]
+            if (now["cut"], now["dead"]) != (noted["cut"], noted["dead"]):
+                return True
+        return False
+
     def _given(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> SessionLine:
         """Return a session for the place, with the part of its transcript and receipts that the place lacks."""
         state, said = self.state.sessions[record.id], dict(content.said)

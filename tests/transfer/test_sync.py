@@ -1,16 +1,20 @@
 """Sync of an identity between machines: the rules of docs/sync.md, each alone, and all of them in random lives."""
 
+import asyncio
 import gzip
 import json
 import os
 import shutil
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
@@ -164,6 +168,37 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
     assert await here.digest() == await copy.digest() == await there.digest()
     row = (await copy.rows())[row_id]
     assert (row.use_count, row.mention_count) == (3, 4)
+
+
+@pytest.mark.parametrize("what", ["Ada keeps bees", "Bo keeps goats", "Cy keeps wasps"])
+async def test_a_finished_backup_holds_nothing_that_was_erased_before(pair: Pair, what: str) -> None:
+    here, _, _ = pair
+    row_id = await _remembered(here, "Ada keeps bees")
+    first, second = await _session(here, "hello", "Bo keeps goats"), await _session(here, "Cy keeps wasps")
+    await _session(here, "the last")
+    erased = list[str]()
+
+    async def erase() -> None:
+        async with here.opened() as memory:
+            if what == "Ada keeps bees":
+                await memory.memory("chat").purge(row_id)
+            elif what == "Bo keeps goats":
+                await (await memory.load_session(first, any_agent=True)).transcript_drop_last(1)
+            else:
+                await memory.delete_session(second)
+
+    def progress(done: int, total: int) -> None:
+        if done == total == 3 and not erased:
+            erased.append(what)
+            with ThreadPoolExecutor() as threads:
+                threads.submit(asyncio.run, erase()).result()
+
+    with TemporaryFile() as file:
+        await backup(here.home, file, name="ada", progress=progress, now=here.now)
+        with ZipFile(file) as archive:
+            parts = [archive.read(name) for name in archive.namelist() if name.endswith(".gz")]
+        assert "the last" in (text := b"".join(map(gzip.decompress, parts)).decode())
+        assert [what in text, *erased] == [False, what]
 
 
 async def test_an_older_copy_of_a_machine_learns_from_a_server_what_it_knew(pair: Pair, tmp_path: Path) -> None:
