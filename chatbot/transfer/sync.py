@@ -259,7 +259,7 @@ class Sync:
         if alone:
             view = View("full", self.now(), frozenset(SENSITIVITIES), None, erasing=True)
             with suppress(UnknownObservation):
-                await self.storage.observations.purge(view, alone, who=MAINTENANCE, why="synced", alone=True)
+                await memories.scope.store.purge(view, alone, who=MAINTENANCE, why="synced", alone=True)
         for each in fresh:
             if each not in facts:
                 self.report.taken["sessions"] += await self._sessions.delete(each)

@@ -26,7 +26,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
 from chatbot.stores.observations.store import LoggedObservations
-from chatbot.stores.plugins import open_backend, open_store
+from chatbot.stores.plugins import GREATEST, open_backend, open_store
 from chatbot.stores.records import (
     KeyValue,
     SessionRecord,
@@ -45,6 +45,8 @@ _PATIENCE_S = 20.0
 _FILES_BYTES = 8 << 20
 """Bytes of attachments that are sent in one line: few lines, as taking one in reads the whole session."""
 _STEP = timedelta(microseconds=1)
+_WITHOUT_CAPS = {"kv_cap": GREATEST, "transcript_cap": GREATEST}
+"""Settings of the session store: what another machine keeps is kept, until the next change here."""
 
 Entries = dict[str, TranscriptEntry]
 
@@ -75,7 +77,8 @@ class Storage:
         async with AsyncExitStack() as stack:
             backend = open_backend(home)
             stack.callback(backend.close)
-            store = await stack.enter_async_context(cast("_SessionStore", open_store(union.SESSIONS, home, {})))
+            sessions = cast("_SessionStore", open_store(union.SESSIONS, home, _WITHOUT_CAPS))
+            store = await stack.enter_async_context(sessions)
             kept = cast("LoggedObservations", open_store(union.OBSERVATIONS, home, {}))
             observations = await stack.enter_async_context(kept)
             log = observations.open_log(home)

@@ -595,8 +595,10 @@ async def test_what_a_machine_cannot_read_stops_no_sync_and_is_given_once_it_is_
 
 async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_read(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
-    async with MemorySystem(source) as memory:
+    async with MemorySystem(source, settings={"basic_session": {"kv_cap": 300}}) as memory:
         session, damaged, huge = [await memory.create_session(["basic_session"], "chat") for _ in range(3)]
+        for number in range(201):  # more than the default cap
+            await session.kv_set(f"key {number}", "value")
         names = await session.attach([(b"one", ".png"), (b"two", ".png"), (b"three", ".png")])
         await huge.transcript_append("user", "hello")
     attachments = source / "sessions" / session.id / "attachments"
@@ -611,6 +613,7 @@ async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_
     async with MemorySystem(target) as memory:
         [kept] = [await memory.load_session(each.id, "chat") for each in await memory.list_sessions()]
         assert [*await kept.attachments()] == [names[2]]
+        assert len(await kept.kv_entries()) == 201
         assert await kept.attachment(names[2]) == b"three"
 
 
