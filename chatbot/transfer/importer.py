@@ -196,13 +196,13 @@ class Importer:
             if (draft := exchange_draft(each.at, each.text, each.reply, gate=gate, judged=judged, before=each.before))
             is not None
         ]
-        memory = self.memory.cleared_for(project=record.project)
-        known = await self._known_rows(memory.memory(record.agent_id))
+        known = await self._known_rows()
         begun = dict.fromkeys(known.at[each.key].session_id for each in items if each.key in known.at)
         for session_id in filter(None, begun if record.id not in self._here else ()):
             if not await self.memory.is_taken(session_id):
                 record = structs.replace(record, id=session_id)  # a killed import has remembered them under this id
                 break
+        memory = self.memory.cleared_for(project=record.project)
         await self._remember(memory.memory(record.agent_id, session_id=record.id), items)
         return record
 
@@ -352,13 +352,14 @@ class Importer:
 
     async def _remember(self, memories: Memory, items: Sequence[MemoryItem]) -> None:
         """Remember the items unless they exist."""
-        known = await self._known_rows(memories)
+        known = await self._known_rows()
         if new := [each for each in items if await self._is_new(known, each)]:
             await self._add(memories, known, new)
 
-    async def _known_rows(self, memories: Memory) -> KnownRows:
-        """Return the rows of earlier imports of this kind, in any status, without those made by users."""
+    async def _known_rows(self) -> KnownRows:
+        """Return the rows of earlier imports of this kind, of all projects, without those made by users."""
         if self._known is None:
+            memories = self.memory.memory(self.agent)
             rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: self._report.kind})
             self._known = known = KnownRows(memories, [row for row in rows if row.source == self._source])
             for row in await memories.every(ask=SENSITIVITIES) if self.dry_run else ():
