@@ -36,7 +36,7 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, StoreBusy, UnknownObservation
+from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, StoreBusy, UnknownObservation
 from chatbot.stores.loops import unawaited
 from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, format_time
@@ -85,6 +85,8 @@ class Sync:
     def __post_init__(self) -> None:
         self.report = SyncReport(self.place.key, self.dry_run)
         self._is_forgotten = self.dry_run or self.is_own or self.is_trial
+        self._is_read_only = False
+        """True if a backup is made of a storage that cannot be written: its state is not saved."""
 
     def _tell(self, done: int, total: int) -> None:
         if self.progress is not None:
@@ -93,8 +95,13 @@ class Sync:
     async def run(self) -> SyncReport:
         """Take in the files of others, and put new ones there. Raises `ConfigError` for another identity."""
         lease = self.storage.backend.lease("sync")
-        if not await asyncio.to_thread(lease.take):
-            raise StoreBusy("another sync of this identity is under way: wait for it")
+        try:
+            if not await asyncio.to_thread(lease.take):
+                raise StoreBusy("another sync of this identity is under way: wait for it")
+        except ReadOnlyFolder:
+            if self.takes or not self.is_own:
+                raise
+            self._is_read_only = True
         try:
             await self._run()
         finally:
@@ -134,7 +141,7 @@ class Sync:
         if not self._is_forgotten:
             self.known.at = format_time(self.now())
             self.state.places[self.place.key] = self.known
-        if not self.dry_run and not self.is_trial:  # the content of a backup is known to have existed, too
+        if not (self.dry_run or self.is_trial or self._is_read_only):  # a backup is known to have existed, too
             await self.storage.save(self.state)
 
     async def is_outdated(self) -> bool:
@@ -173,7 +180,8 @@ class Sync:
             state.identity = found or secrets.token_hex(16)
         if self.dry_run or (self.is_own and self.takes):  # a backup may turn out to be wrong
             return
-        state.save(self.storage.document)
+        if not self._is_read_only:
+            state.save(self.storage.document)
         self.report.is_new = not found
         if not found and self.gives:
             self.place.write(NAME, msgspec.json.encode(sync_place.PlaceHead(state.identity, VERSION)))

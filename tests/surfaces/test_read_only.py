@@ -24,7 +24,8 @@ READS = _lines("""
     sessions search Norway --json; sessions export {first} -o -; memory list;
     memory list --json; memory search stamps; memory timeline {row}; memory history {row}; memory get {row};
     memory people; memory tasks; memory facts; memory stats; memory export -o -; why --session {first};
-    prompt --dry-run stamps; usage; doctor; stores; config --json
+    prompt --dry-run stamps; usage; doctor; stores; config --json;
+    backup ../kept.chatbot --force
 """)
 WRITES = _lines("""
     ask hello; sessions rename {first} other; sessions delete {first} --with-memory --yes; sessions archive {first};
