@@ -12,6 +12,7 @@ import pytest
 from msgspec import convert, to_builtins
 from msgspec.structs import fields
 
+from chatbot import allowed
 from chatbot.config import (
     STANDING,
     AgentSettings,
@@ -32,6 +33,7 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.plugins import STORES, check_settings, load, settings_of
 from tests.command import ok, project, run
+from tests.test_allowed import nested
 
 SHIPPED = Path(__file__).parents[1] / "config.toml"
 IDENTITIES = SHIPPED.with_name("identities")
@@ -153,11 +155,9 @@ def test_an_identity_lowers_limits_and_lifts_none(section: str, key: str, own: o
     assert limit({section: {key: 0}}, {section: {key: 7}}) == limit({}, {section: {key: 7}}) == 7
 
 
-def leaves(value: Any, place: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+def leaves(table: dict[str, Any]) -> dict[tuple[str, ...], Any]:
     """Every setting in a table of tables, by its place."""
-    if isinstance(value, dict) and value:
-        return {at: found for key, each in value.items() for at, found in leaves(each, (*place, key)).items()}
-    return {place: value}
+    return {place: value for _, place, value in allowed.leaves(table)}
 
 
 def in_force(config: Config) -> dict[tuple[str, ...], Any]:
@@ -179,11 +179,6 @@ def in_force(config: Config) -> dict[tuple[str, ...], Any]:
 DEFAULTS = in_force(Config())
 
 
-def _nested(place: tuple[str, ...], value: object) -> dict[str, Any]:
-    key, *rest = place
-    return {key: _nested(tuple(rest), value) if rest else value}
-
-
 WILD = (math.inf, -math.inf, math.nan, 1e23, -1e23, 10**23, -(10**23))
 
 
@@ -194,11 +189,11 @@ def test_no_setting_takes_a_number_out_of_all_range() -> None:
             *(type(DEFAULTS[place])([number]) for number in WILD if isinstance(DEFAULTS[place], list)),
         ):
             with pytest.raises((ConfigError, StoreError), match=place[-1]):
-                in_force(Settings(None, _nested(place, value)).combined())
+                in_force(Settings(None, nested(place, value)).combined())
         if isinstance(DEFAULTS[place], int | float) and not isinstance(DEFAULTS[place], bool):
             for text in ("inf", "nan", "1e23", "9" * 23):
                 with pytest.raises((ConfigError, StoreError), match=place[-1]):
-                    in_force(Settings(None, {}, {"CHATBOT_X": _nested(place, text)}).combined())
+                    in_force(Settings(None, {}, {"CHATBOT_X": nested(place, text)}).combined())
 
 
 @pytest.mark.parametrize(

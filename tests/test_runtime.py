@@ -8,6 +8,7 @@ from chatbot.config import ModelSettings
 from chatbot.errors import ConfigError, UnknownModel
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
+from tests.test_allowed import MODELS_WITH_A_PLACE
 
 
 @pytest.fixture(autouse=True)
@@ -49,15 +50,6 @@ async def test_a_store_is_swapped_by_one_line_of_configuration(monkeypatch: pyte
     assert not list(Path("identities").rglob("transcript.md"))
 
 
-async def test_tools_that_cannot_be_found_are_named_before_anything_is_opened(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("CHATBOT_AGENTS__OTHER__TOOLS", '["memry"]')
-    with pytest.raises(ConfigError, match="did you mean 'memory'"):
-        Runtime()
-    assert not Path("identities/ada/memory").exists()
-
-
 async def test_settings_reach_the_store() -> None:
     _configure("[memory.basic_session]\nkv_cap = 2")
     async with Runtime() as runtime:
@@ -81,9 +73,13 @@ async def test_a_relative_cache_is_in_the_folder_of_the_configuration(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_store_that_is_wrong_is_found_before_anything_is_opened(config_is_asked_for: None) -> None:
-    _configure("[agents.third]\nmemory = ['nope']")
-    with pytest.raises(ConfigError, match="unknown store 'nope'"):
+@pytest.mark.usefixtures("config_is_asked_for")
+@pytest.mark.parametrize(
+    ("table", "error"), [("memory = ['nope']", "unknown store 'nope'"), ("tools = ['memry']", "did you mean 'memory'")]
+)
+def test_a_store_or_tool_that_is_wrong_is_found_before_anything_is_opened(table: str, error: str) -> None:
+    _configure(f"[agents.third]\n{table}")
+    with pytest.raises(ConfigError, match=error):
         Runtime()
     assert not Path("identities/ada/memory").exists()
 
@@ -97,20 +93,9 @@ async def test_expired_sessions_are_erased_when_the_identity_is_opened(monkeypat
     assert not list(Path("identities/ada/memory/sessions").iterdir())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("huggingface/https://evil.example/x", "openai/../x", "local//etc/passwd", "local/../x.gguf"),
-        *("ollama/https://evil.example", "bedrock/arn:aws:x", "custom/x", "vertex_ai/x", "llamacpp/x", "a\nb"),
-    ],
-)
-async def test_a_session_that_comes_from_elsewhere_leads_no_turn_elsewhere(name: str) -> None:
-    async with Runtime(model=ScriptedModel([])) as runtime:
-        with pytest.raises(UnknownModel, match="may not choose"):
-            await runtime.model_named(name)
-
-
-async def test_a_session_may_choose_what_the_owner_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_may_choose_what_the_owner_configured_and_nothing_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     opened: list[ScriptedModel] = []
 
     def open_scripted(settings: ModelSettings, _: object) -> ScriptedModel:
@@ -127,5 +112,6 @@ async def test_a_session_may_choose_what_the_owner_configured(monkeypatch: pytes
         for name in ("box/x", "hosted_vllm/x", "ollama_chat/x", "mine"):
             assert await runtime.model_named(name) is opened[-1]
         assert [model.name for model in opened] == ["box/x", "hosted_vllm/x", "ollama_chat/x", "vertex_ai/x"]
-        with pytest.raises(UnknownModel, match="may not choose"):
-            await runtime.model_named("box/https://evil.example")
+        for name in ("box/https://evil.example", "vertex_ai/x", "a\nb", *MODELS_WITH_A_PLACE):
+            with pytest.raises(UnknownModel, match="may not choose"):
+                await runtime.model_named(name)

@@ -134,17 +134,3 @@ async def test_the_docs_show_every_metric_that_there_is(watched: Watched, talkin
     written = {name.removesuffix("_total") for line in table for name in re.findall("`([^`]+)`", line.split("|")[1])}
     written = {name.replace("…", "chatbot_memory_rows") for name in written}
     assert told == written
-
-
-async def test_labels_do_not_grow_with_use(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel(["Fine."])) as (runtime, _):
-        sizes = []
-        for _ in range(3):
-            for _ in range(4):
-                session = await runtime.new_session()
-                chat = runtime.chat(session)
-                await chat.turn(MOVED)
-                await chat.turn("And where is it?")
-            await runtime.hooks.settle()
-            sizes.append(len(watched.text().splitlines()))
-    assert sizes[1] == sizes[2]
