@@ -23,7 +23,7 @@ from chatbot import allowed
 from chatbot.config import SECRET, Config, ProviderSettings, Section, Table
 from chatbot.errors import ConfigError
 from chatbot.stores.errors import did_you_mean
-from chatbot.stores.fields import texts_in
+from chatbot.stores.fields import check_depth, texts_in
 from chatbot.stores.home import without_password
 
 FILE_NAME = "config.toml"
@@ -199,10 +199,12 @@ def parse_toml(text: str, path: Path) -> Table:
     """Read the text of a TOML file. Raises `ConfigError` with file, line and column."""
     try:
         table = tomllib.loads(text)
+        check_depth(table, "it")
     except (ValueError, RecursionError) as error:  # the first also for a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
-    if wrong := next((each for each in texts_in(table) if "\0" in each), None):
-        raise ConfigError(f"{path} holds a NUL character in {wrong!r:.80}: remove it", at=path)
+    for name, *inside in allowed.leaves(table):
+        if any("\0" in each for each in texts_in(inside)):
+            raise ConfigError(f"{path} holds a NUL character in {name}: remove it", at=path)
     return table
 
 
@@ -256,7 +258,7 @@ def _value(variable: str, text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError) as error:
-        shown = "" if _may_hold_key(variable.lower().split("__")) else f"={text}"
+        shown = "" if _may_hold_key(variable.lower().split("__")) else f"={without_password(text)}"
         raise ConfigError(f"{variable}{shown} is not valid TOML: {error}", at=variable) from error
 
 

@@ -120,6 +120,7 @@ def test_a_file_that_is_no_text_or_has_no_end_is_refused() -> None:
         ("CHATBOT_IDENTTIY", "x", "did you mean 'identity'"),
         ("CHATBOT_MODEL__SEED", "x", "the environment: 'seed'"),
         ("CHATBOT_AGENTS__CHAT__MEMORY", "[", "not valid TOML"),
+        ("CHATBOT_STORAGE__URL", f"[{URL}", r"=\[postgresql://ada:\*\*\*@db/chat is not valid TOML"),
     ],
 )
 def test_an_environment_that_is_wrong_is_named(variable: str, value: str, words: str) -> None:
@@ -203,6 +204,7 @@ def test_no_setting_takes_a_number_out_of_all_range() -> None:
         '[model]\nscript = ["\\U00000000"]',
         '"a\\u0000" = 1',
         f"persona = {'[' * 5_000}",
+        f"{'a.' * 5_000}a = 1",
         f"[budget]\nday_tokens = {'9' * 5_000}",
     ],
 )
@@ -210,8 +212,9 @@ def test_a_file_that_no_program_should_take_is_refused_by_its_name(text: str) ->
     for name in ("config.toml", "identity.toml"):
         path = Path(name)
         path.write_text(text)
-        with pytest.raises(ConfigError, match=name):
+        with pytest.raises(ConfigError, match=name) as refused:
             read_toml(path)
+        assert "a\\x00b" not in str(refused.value), "which may be a key"
 
 
 def test_an_agent_a_server_or_a_provider_of_ones_own_leaves_the_default_agent_as_it_is() -> None:

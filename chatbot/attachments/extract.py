@@ -64,7 +64,7 @@ def _docx(data: bytes) -> Iterator[str]:
     """Read the document of Word, then its notes."""
     with ZipFile(BytesIO(data)) as archive:
         yield from _Office(of_word=True).read(archive.open("word/document.xml").read)
-        for notes in {"word/footnotes.xml", "word/endnotes.xml"} & set(archive.namelist()):
+        for notes in sorted({"word/footnotes.xml", "word/endnotes.xml"} & {*archive.namelist()}, reverse=True):
             yield from _Office(of_word=True).read(archive.open(notes).read)
 
 
