@@ -83,8 +83,7 @@ class Settings:
         own, beneath = user_config_path("chatbot") / FILE_NAME, {}
         is_asked_for = path is not None or bool(environ.get(FILE_VARIABLE))
         is_chosen = True
-        is_own = Path.cwd() == user_config_path("chatbot").resolve()
-        if found == Path(FILE_NAME) and not (is_asked_for or is_own):
+        if found == Path(FILE_NAME) and not is_asked_for and Path.cwd() != own.parent.resolve():
             check_found(found, file, f"review it, then run `chatbot config trust`, or pass --config {found}")
             is_chosen = allowed.is_allowed(found, file)
             mine = read_toml(own) if own.is_file() else {}
