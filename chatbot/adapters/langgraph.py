@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from langgraph.store import base
@@ -20,13 +19,11 @@ from chatbot.redaction import redact_all
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
+from chatbot.stores.query import MISSING, check_conditions, passes, tests_of
 from chatbot.stores.records import format_time, parse_time
 
 _ASK: tuple[Sensitivity, ...] = ("public", "private", "secret")
 _KIND = "langgraph"
-_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$eq": eq, "$ne": ne, "$gt": gt, "$gte": ge, "$lt": lt, "$lte": le,
-}  # fmt: skip
 
 
 class MemoryStore(base.BaseStore):
@@ -81,6 +78,7 @@ class MemoryStore(base.BaseStore):
         await self._memory.upsert(_key(namespace, key), title, narrative=narrative, metadata=metadata, source=_KIND)
 
     async def _search(self, op: base.SearchOp) -> list[base.SearchItem]:
+        check_conditions(op.filter or {})
         metadata = {"kind": _KIND, **_path(op.namespace_prefix)}
         found: list[tuple[Observation, float | None]]
         if op.query:
@@ -138,15 +136,10 @@ def _fields(row: Observation) -> dict[str, Any]:
 
 
 def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    for name, asked in wanted.items():
-        tests = asked if isinstance(asked, Mapping) and asked.keys() <= _COMPARISONS.keys() else {"$eq": asked}
-        for sign, other in tests.items():
-            try:
-                if not _COMPARISONS[sign](value.get(name), other):
-                    return False
-            except TypeError:  # values of two types
-                return False
-    return True
+    return all(
+        value.get(name) == asked if (tests := tests_of(asked)) is None else passes(value.get(name, MISSING), tests)
+        for name, asked in wanted.items()
+    )
 
 
 def _is_at(path: tuple[str, ...], wanted: base.MatchCondition) -> bool:

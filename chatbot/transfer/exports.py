@@ -86,10 +86,8 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
     receipts = await session.receipts()
     if not memories:
         receipts = [{name: value for name, value in receipt.items() if name != "memory"} for receipt in receipts]
-    said, spoken = redact_all([entry.content for entry in entries])
-    values, kept = redact_all([entry.value for entry in key_values])
-    receipts, billed = redact_all(receipts)
-    title, named = redact_all(session.record.title)
+    texts = ([each.content for each in entries], [each.value for each in key_values], receipts, session.record.title)
+    (said, values, receipts, title), redacted = redact_all(texts)
     used_at = max([session.record.used_at, *(entry.at for entry in entries[-1:])])
     return SessionExport(
         structs.replace(session.record, title=title, used_at=used_at),
@@ -97,7 +95,7 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
         tuple(structs.replace(entry, value=value) for entry, value in zip(key_values, values, strict=True)),
         tuple(receipts),
         await _remembered(memory, session_id) if memories else MemoryExport(),
-        tuple(dict.fromkeys((*spoken, *kept, *billed, *named))),
+        redacted,
         tuple([(name, data) for name in await session.attachments() if (data := await session.attachment(name))]),
     )
 
