@@ -222,21 +222,7 @@ async def test_a_session_keeps_the_transcript_and_shows_nothing_twice(memory: Ag
     assert "Lisbon" in (await memory.context(messages)).text
 
 
-def test_code_without_a_loop_uses_a_portal(tmp_path: Path) -> None:
-    with Portal() as portal:
-        memory = open_memory(tmp_path)
-        portal.run(memory.remember("Anna lives in Lisbon"))
-        assert "Lisbon" in portal.run(memory.context("Where does Anna live?")).text
-
-        async def wait_for_itself() -> None:
-            portal.run(memory.stats())
-
-        with pytest.raises(RuntimeError, match="cannot wait for itself"):
-            portal.run(wait_for_itself())
-        portal.run(memory.aclose())
-
-
-def test_a_portal_that_closes_leaves_no_thread_waiting() -> None:
+def test_a_portal_that_closes_leaves_no_thread_waiting_and_none_waits_for_itself() -> None:
     portal = Portal()
     has_begun = threading.Event()
     ended: list[BaseException] = []
@@ -244,6 +230,9 @@ def test_a_portal_that_closes_leaves_no_thread_waiting() -> None:
     async def wait_for_ever() -> None:
         has_begun.set()
         await asyncio.Event().wait()
+
+    async def wait_for_itself() -> None:
+        portal.run(asyncio.sleep(0))
 
     def run() -> None:
         try:
@@ -254,6 +243,8 @@ def test_a_portal_that_closes_leaves_no_thread_waiting() -> None:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert has_begun.wait(PATIENCE_S)
+    with pytest.raises(RuntimeError, match="cannot wait for itself"):
+        portal.run(wait_for_itself())
     portal.close()
     thread.join(PATIENCE_S)
     assert [type(each).__name__ for each in ended] == ["CancelledError"]

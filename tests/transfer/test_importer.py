@@ -179,26 +179,20 @@ async def test_the_zip_of_an_export_is_read_as_it_comes(memory: MemorySystem, tm
     assert (again.sessions, again.memories, again.already) == ([], 0, 3)
 
 
-async def test_memories_are_classified_marked_and_without_secrets(memory: MemorySystem, tmp_path: Path) -> None:
-    facts = [exports.row(1, "the password: hunter2!x opens it"), exports.row(2, "likes tea")]
-    report = await imported(memory, _rows(tmp_path / "rows.jsonl", *facts))
-    assert (report.memories, dict(report.redacted)) == (2, {"password": 1})
-    rows = await memory.memory().every()
-    assert {row.visibility for row in rows} == {"private"}
-    assert {row.source for row in rows} == {"import:bundle"}
+async def test_memories_of_whomever_are_the_callers_classified_marked_and_without_secrets(
+    memory: MemorySystem, tmp_path: Path
+) -> None:
+    facts = [exports.row(1, "the password: hunter2!x opens it"), exports.row(2, "likes tea", namespace="work")]
+    path = _rows(tmp_path / "rows.jsonl", *facts)
+    for added, already, redacted in ((2, 0, {"password": 1}), (0, 2, {})):
+        report = await imported(memory, path, sensitivity="secret")
+        assert (report.memories, report.already, dict(report.redacted)) == (added, already, redacted)
+    assert await memory.memory().search("tea") == []
+    rows = await memory.memory().within(across=True).every(ask=["secret"])
+    assert {(row.namespace, row.visibility, row.source) for row in rows} == {("", "private", "import:bundle")}
     assert sorted(row.metadata["imported_key"] for row in rows) == [each["id"] for each in facts]
     assert memory.home is not None
     assert b"hunter2" not in (memory.home / "observations.jsonl").read_bytes()
-
-
-async def test_memories_of_whomever_are_the_callers(memory: MemorySystem, tmp_path: Path) -> None:
-    facts = [exports.row(1, "likes tea"), exports.row(2, "hates tea", namespace="work")]
-    path = _rows(tmp_path / "rows.jsonl", *facts)
-    for added, already in ((2, 0), (0, 2)):
-        report = await imported(memory, path, sensitivity="secret")
-        assert (report.memories, report.already) == (added, already)
-    assert await memory.memory().search("tea") == []
-    assert {row.namespace for row in await memory.memory().within(across=True).every(ask=["secret"])} == {""}
 
 
 async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem, tmp_path: Path) -> None:
