@@ -34,6 +34,7 @@ from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.erasure import KEY
 from chatbot.memory.memory import Memory
+from chatbot.memory.scope import utc_now
 from chatbot.redaction import redact_all
 from chatbot.stores import transcript
 from chatbot.stores.access import Sensitivity
@@ -43,7 +44,7 @@ from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, Unsupp
 from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
 from chatbot.stores.query import EVERY
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, parse_record, parse_time
-from chatbot.transfer.untrusted import checked_receipt
+from chatbot.transfer.untrusted import AHEAD, checked_receipt
 
 SESSION, MEMORIES, END = "session", "memories", "end"
 """Lines of a bundle that begin and end a part of it."""
@@ -233,7 +234,7 @@ def _attachment(fields: Mapping[str, Any]) -> tuple[str, bytes]:
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "entry": lambda line: TranscriptEntry(line["role"], line["content"], parse_time(line["at"])),
     "value": lambda line: KeyValue(line["key"], line["value"], parse_time(line["at"])),
-    "receipt": lambda line: checked_receipt(line["receipt"]),
+    "receipt": lambda line: checked_receipt(line["receipt"], utc_now() + AHEAD),
     "observation": parse_observation,
     "fact": parse_triple,
     "attachment": _attachment,

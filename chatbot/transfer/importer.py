@@ -34,7 +34,7 @@ from chatbot.memory.episode import EXCHANGE, exchange_draft, exchanges_in
 from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_of_fact
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
-from chatbot.memory.scope import CHOICES
+from chatbot.memory.scope import CHOICES, utc_now
 from chatbot.memory.system import is_same
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.messages import without_blocks
@@ -124,6 +124,7 @@ class Importer:
         """Import every item of the source. It is read completely before anything is written."""
         self._report = ImportReport(source.kind, str(source.path), self.dry_run)
         self._source = f"import:{source.kind}"
+        self._now = utc_now()  # a later time would win over all that is said until then
         self._foreseen: dict[str, Sequence[TranscriptEntry]] = {}  # transcripts that a dry run would leave
         self._waiting: list[MemoryItem] = []
         self._known: KnownRows | None = None
@@ -235,8 +236,9 @@ class Importer:
         if not item.remembered.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
-        values = item.key_values if self.trust else tuple(map(_without_orders, item.key_values))
-        if values != item.key_values:
+        past = tuple(structs.replace(each, at=min(each.at, self._now)) for each in item.key_values)
+        values = past if self.trust else tuple(map(_without_orders, past))
+        if values != past:
             self._report.skip(f"model and persona of {given.id}", "accept them with --trust")
         attachments = [(data, name[32:]) for name, data in item.attachments]
         parts: dict[str, Any] = {"key_values": values, "receipts": receipts, "attachments": attachments}
@@ -266,6 +268,7 @@ class Importer:
     ) -> str:
         """Create a session, or append the entries beyond those that it has, and report it; return its id."""
         is_new = record.id not in self._here
+        entries = [structs.replace(each, at=min(each.at, self._now)) for each in entries]
         if self.dry_run:
             self._foreseen[record.id] = entries
         elif is_new:
@@ -445,6 +448,7 @@ class Importer:
         return replace(
             item.draft,
             source=self._source,
+            created_at=item.draft.created_at and min(item.draft.created_at, self._now),
             sensitivity=self._no_less(item.draft.sensitivity),
             metadata={**(item.draft.metadata or {}), **origin},
         )

@@ -45,13 +45,24 @@ from chatbot.transfer import sync_place, union, untrusted
 from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, RefusedFile, SyncPlace, SyncReport
 from chatbot.transfer.sync_storage import Entries, SessionUnion, Storage, unite_lines
 from chatbot.transfer.union import Journal, PlaceState, SyncState, canonical, digest_of
-from chatbot.transfer.untrusted import BILL, VERSION, Delivery, FileHead, Line, RowLine, SessionLine, packed, unpacked
+from chatbot.transfer.untrusted import (
+    AHEAD,
+    BILL,
+    VERSION,
+    Delivery,
+    FileHead,
+    Line,
+    RowLine,
+    SessionLine,
+    packed,
+    unpacked,
+)
 
 _PART_BYTES = 512 << 10
 """Bytes after which a new file of a place is begun."""
 _AT_ONCE = 500
-_FUTURE = timedelta(days=2)
-"""How far a clock may be ahead: records dated later are set aside."""
+_OWN_AHEAD = timedelta(days=36_500)
+"""How far the clock of the machine that wrote a backup may have been ahead."""
 _WRONG = (OSError, zlib.error, *MISFITS)
 """Errors of a damaged or forged file."""
 _MOST_SAVED = 50
@@ -231,7 +242,7 @@ class Sync:
         known = self.known.taken | (self.known.own if self.place.keeps else self._ours)
         waiting = [each for each in names if each.endswith(".gz") and each not in known]
         for done, name in enumerate(waiting, 1):
-            part, until = Delivery([name]), self.now() + _FUTURE
+            part, until = Delivery([name]), self._until
             try:
                 for line in self._lines(name):
                     part.take(line, until, is_own=self.is_own)
@@ -344,7 +355,12 @@ class Sync:
 
     def _sessions_in(self, name: str) -> list[SessionLine]:
         lines = (line for line in self._lines(name) if isinstance(line, SessionLine))
-        return [line.checked(self.now() + _FUTURE, is_own=self.is_own) for line in lines]
+        return [line.checked(self._until, is_own=self.is_own) for line in lines]
+
+    @property
+    def _until(self) -> datetime:
+        """Latest time of a valid record."""
+        return self.now() + (_OWN_AHEAD if self.is_own else AHEAD)
 
     def _cleared(self, journal: Journal) -> tuple[list[str], list[Line]]:
         """Return our files with lines that were erased since, and their remaining lines.

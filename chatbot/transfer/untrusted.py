@@ -7,7 +7,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from io import BytesIO
 from typing import Annotated, Any, BinaryIO, TypedDict, cast
@@ -24,6 +24,8 @@ from chatbot.stores.row_events import Event, check_fields, parse_event
 from chatbot.transfer.union import SESSIONS, Counts, canonical, digest_of, identity, parts_of, portable
 
 VERSION = 1
+AHEAD = timedelta(days=2)
+"""How far the clock of another machine may be ahead: records dated later are refused."""
 _LARGEST_UNPACKED = 256 << 20
 _LARGEST_DIRECTORY = 16 << 20
 """Bytes of the list of an archive's members: some 300,000 of them."""
@@ -98,9 +100,11 @@ def checked_call(call: Mapping[str, Any], until: datetime) -> None:
     past(call["at"], until)
 
 
-def checked_receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
+def checked_receipt(receipt: Mapping[str, Any], until: datetime) -> dict[str, Any]:
     """Return a receipt that can be shown and billed. Raises `ValueError`."""
     msgspec.convert(receipt, _Receipt)
+    if "at" in receipt:
+        past(receipt["at"], until)
     return dict(receipt)
 
 
@@ -178,8 +182,9 @@ class SessionLine(_Line, tag="session"):
             raise InvalidValue("an entry is named twice")
         for name, data in self.files.items():
             checked_blob(checked_blob_name(name), data)
+        for receipt in self.receipts:
+            checked_receipt(receipt, until)
         times: list[datetime | str] = [record.created_at, *(entry.at for entry in self.entries.values())]
-        times += [receipt["at"] for receipt in map(checked_receipt, self.receipts)]
         if own is not None:
             times += [parse_record(own.record).created_at, *(own.choices or ())[1:]]
         for each in times:

@@ -231,6 +231,8 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
         f'{{"turn": "t", "calls": [{{"output_tokens": {10**400}}}]}}',
         '{"turn": 7, "calls": []}',
         '{"turn": "t", "calls": [7]}',
+        '{"turn": "t", "at": "soon"}',
+        '{"turn": "t", "at": "2100-01-01T00:00:00Z"}',
         '{"turn": "t", "calls": [{"cost_usd": 0.1}], "session": "another"}',
     ]
     claims = {"store_types": ["evil:Store"], "agent_id": "root", "clearance": "full", "origin": "chatgpt:x"}

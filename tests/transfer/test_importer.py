@@ -12,7 +12,7 @@ import pytest
 from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.scope import Caller
+from chatbot.memory.scope import Caller, utc_now
 from chatbot.memory.writing import Draft
 from chatbot.stores.errors import DamagedFile, LaterFormat, UnsupportedOperation
 from chatbot.transfer import export_memories
@@ -68,8 +68,13 @@ async def test_an_imported_session_does_not_become_the_latest(memory: MemorySyst
     message = exports.chatgpt_message("user", "from the future", at=9e9)
     future = exports.chatgpt(message, update_time=9e9)
     wholly = exports.chatgpt(message, update_time=9e9, create_time=9e9, key="c-9")
-    await imported(memory, _file(tmp_path / "c.json", [*_conversations(2), future, wholly]))
+    await imported(memory, _file(tmp_path / "c.json", [*_conversations(2), future, wholly]), gate=Memorability())
     assert all(record.created_at <= record.used_at <= own.record.used_at for record in await memory.list_sessions())
+    for record in await memory.list_sessions():
+        for entry in await (await memory.load_session(record.id, "chat")).transcript_read_all():
+            assert entry.at <= utc_now()
+    await imported(memory, _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea", created_at="2100-01-01T00:00Z")))
+    assert all(row.created_at <= utc_now() for row in await memory.memory().every())
     latest = await memory.latest_session("chat")
     assert latest is not None
     assert latest.id == own.id

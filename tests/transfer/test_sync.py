@@ -171,7 +171,7 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
 
 
 @pytest.mark.parametrize("what", ["Ada keeps bees", "Bo keeps goats", "Cy keeps wasps"])
-async def test_a_finished_backup_holds_nothing_that_was_erased_before(pair: Pair, what: str) -> None:
+async def test_a_finished_backup_holds_nothing_that_was_erased_before(pair: Pair, tmp_path: Path, what: str) -> None:
     here, _, _ = pair
     row_id = await _remembered(here, "Ada keeps bees")
     first, second = await _session(here, "hello", "Bo keeps goats"), await _session(here, "Cy keeps wasps")
@@ -199,6 +199,9 @@ async def test_a_finished_backup_holds_nothing_that_was_erased_before(pair: Pair
             parts = [archive.read(name) for name in archive.namelist() if name.endswith(".gz")]
         assert "the last" in (text := b"".join(map(gzip.decompress, parts)).decode())
         assert [what in text, *erased] == [False, what]
+        await restore(
+            file, "kept", tmp_path / "copy", now=lambda: here.now() - timedelta(days=30)
+        )  # the clock was wrong
 
 
 async def test_an_older_copy_of_a_machine_learns_from_a_server_what_it_knew(pair: Pair, tmp_path: Path) -> None:
