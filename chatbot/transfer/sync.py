@@ -415,7 +415,9 @@ class Sync:
         """Return the lines that the place lacks: of the bill, of erased ids, and those that only a backup holds."""
         records: list[Line] = []
         for name in (BILL, *(untrusted.OWN_LINES if self.is_own else ())):
-            new = [json.loads(each) for each in self.known.new(map(canonical, self.storage.backend.lines(name).all()))]
+            kept = self.storage.backend.lines(name).all()
+            kept = [*filter(self._is_call, kept)] if name == BILL else kept
+            new = [json.loads(each) for each in self.known.new(map(canonical, kept))]
             records += [untrusted.RecordsLine(name, some) for some in _portions(new)]
             if name == BILL:
                 self.report.given["calls"] = len(new)
@@ -427,6 +429,15 @@ class Sync:
             if data := self.storage.backend.document(name).read():
                 records.append(untrusted.DocumentLine(name, data))
         return records
+
+    def _is_call(self, record: dict[str, Any]) -> bool:
+        """Return whether a line of the bill can be read elsewhere; one that a hand edit broke is set aside."""
+        try:
+            untrusted.checked_call(record, self._until)
+        except MISFITS as error:
+            self.report.aside.append(RefusedFile(f"{BILL}.jsonl", str(error)))
+            return False
+        return True
 
     def _rows(self, journal: Journal, rows: Sequence[str]) -> Iterator[RowLine]:
         """Yield the parts and counts of rows and facts that the place lacks."""

@@ -32,7 +32,7 @@ from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import LineChange, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import ID, SessionRecord, TranscriptEntry, format_time, micros, parse_time
-from chatbot.stores.row_events import KINDS, Event, applied, implied, parse_event
+from chatbot.stores.row_events import KINDS, Event, applied, check_fields, implied, parse_event
 
 _ID = re.compile(ID.pattern.encode())
 SESSIONS, OBSERVATIONS, STATE = "basic_session", "observations", "sync.json"
@@ -157,7 +157,8 @@ class Journal:
     def _event(self, at: int) -> Event | None:
         if at not in self._events:
             try:
-                self._events[at] = parse_event(record_of(self.lines[at]))
+                self._events[at] = event = parse_event(record_of(self.lines[at]))
+                check_fields(event)
             except LaterFormat:
                 raise
             except StoreError:

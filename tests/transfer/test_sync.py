@@ -609,9 +609,10 @@ async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_
     os.truncate(attachments / names[1], 40 << 30)
     (source / "sessions" / damaged.id / "kv.json").write_text("{nonsense", encoding="utf-8")
     os.truncate(source / "sessions" / huge.id / "transcript.md", 40 << 30)
+    (source / "usage.jsonl").write_text('{"at": "soon"}\n', encoding="utf-8")
     done, again = await copy_storage(source, target), await copy_storage(source, target)
     assert (done.sessions, again.sessions, again.digest) == (1, 0, done.digest)
-    for what in (names[0], names[1], damaged.id, huge.id):
+    for what in (names[0], names[1], damaged.id, huge.id, "usage.jsonl"):
         assert any(what in each for each in done.left_out), what
     async with MemorySystem(target) as memory:
         [kept] = [await memory.load_session(each.id, "chat") for each in await memory.list_sessions()]
