@@ -26,6 +26,7 @@ from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Any
@@ -403,7 +404,8 @@ class Sync:
             if ids := [each for each in gone if journal.erased[each] is alone]:
                 yield untrusted.GoneLine(ids, alone)
         sessions: dict[str, str] = {}
-        async for record, content, given in self._sessions.changed(self.known, is_own=self.is_own, progress=self._tell):
+        changed = self._sessions.changed(self.known, is_own=self.is_own, until=self._until, progress=self._tell)
+        async for record, content, given in changed:
             sessions[record.id] = union.said_of_session(record, content)  # the last of several lines counts
             yield given
         self.report.given["sessions"] = len(sessions)
@@ -416,7 +418,9 @@ class Sync:
         records: list[Line] = []
         for name in (BILL, *(untrusted.OWN_LINES if self.is_own else ())):
             kept = self.storage.backend.lines(name).all()
-            kept = [*filter(self._is_call, kept)] if name == BILL else kept
+            if name == BILL:
+                check = partial(untrusted.checked_call, until=self._until)
+                kept = sync_place.readable(kept, check, f"{BILL}.jsonl", self.report.aside)
             new = [json.loads(each) for each in self.known.new(map(canonical, kept))]
             records += [untrusted.RecordsLine(name, some) for some in _portions(new)]
             if name == BILL:
@@ -429,15 +433,6 @@ class Sync:
             if data := self.storage.backend.document(name).read():
                 records.append(untrusted.DocumentLine(name, data))
         return records
-
-    def _is_call(self, record: dict[str, Any]) -> bool:
-        """Return whether a line of the bill can be read elsewhere; one that a hand edit broke is set aside."""
-        try:
-            untrusted.checked_call(record, self._until)
-        except MISFITS as error:
-            self.report.aside.append(RefusedFile(f"{BILL}.jsonl", str(error)))
-            return False
-        return True
 
     def _rows(self, journal: Journal, rows: Sequence[str]) -> Iterator[RowLine]:
         """Yield the parts and counts of rows and facts that the place lacks."""

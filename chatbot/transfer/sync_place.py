@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from http.client import HTTPException
 from pathlib import Path
@@ -21,7 +21,7 @@ import msgspec
 
 from chatbot.errors import ConfigError
 from chatbot.stores.backend import Backend
-from chatbot.stores.errors import DamagedFile, MissingFolder, StoreFailed
+from chatbot.stores.errors import MISFITS, DamagedFile, MissingFolder, StoreFailed
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FOLDER_MODE, opened, translated
 from chatbot.transfer.untrusted import content_of, open_zip
@@ -81,6 +81,21 @@ class SyncReport:
     forks: list[str] = field(default_factory=list)
     """Sessions that were forked because both sides had continued one."""
     aside: list[RefusedFile] = field(default_factory=list)
+
+
+def readable(
+    records: Iterable[dict[str, Any]], check: Callable[[dict[str, Any]], object], name: str, aside: list[RefusedFile]
+) -> list[dict[str, Any]]:
+    """Return the lines of our own that others will take in; those that a hand edit broke are set aside."""
+    found = []
+    for each in records:
+        try:
+            check(each)
+        except MISFITS as error:
+            aside.append(RefusedFile(name, str(error)))
+        else:
+            found.append(each)
+    return found
 
 
 def counted(counts: Mapping[str, int]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -37,9 +38,9 @@ from chatbot.stores.records import (
     parse_time,
 )
 from chatbot.transfer import union
-from chatbot.transfer.sync_place import RefusedFile, SyncReport
+from chatbot.transfer.sync_place import RefusedFile, SyncReport, readable
 from chatbot.transfer.union import Journal, PlaceState, Said, SessionContent, SyncState, canonical, digest_of
-from chatbot.transfer.untrusted import OwnPart, SessionLine
+from chatbot.transfer.untrusted import OwnPart, SessionLine, checked_receipt
 
 _PATIENCE_S = 20.0
 _FILES_BYTES = 8 << 20
@@ -157,9 +158,10 @@ class SessionUnion:
         return False
 
     async def changed(
-        self, known: PlaceState, *, is_own: bool, progress: Callable[[int, int], None]
+        self, known: PlaceState, *, is_own: bool, until: datetime, progress: Callable[[int, int], None]
     ) -> AsyncIterator[tuple[SessionRecord, SessionContent, SessionLine]]:
         """Yield the record and whole content of each session, with the part that a place lacks."""
+        check = partial(checked_receipt, until=until)
         records = await self.storage.records()
         for done, record in enumerate(records[::-1], 1):  # the order in which they are made elsewhere
             progress(done, len(records))
@@ -174,6 +176,8 @@ class SessionUnion:
                 self._set_aside(f"session {record.id}", error)
                 continue
             known.sessions[record.id] = digest
+            receipts = readable(content.receipts, check, f"receipts of session {record.id}", self.report.aside)
+            content = replace(content, receipts=receipts)
             given = self._given(record, content, known)
             given.own = OwnPart(record.as_json(), content.choices) if is_own else None
             lost: set[str] = set()

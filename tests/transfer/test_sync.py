@@ -604,6 +604,8 @@ async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_
             await session.kv_set(f"key {number}", "value")
         names = await session.attach([(b"one", ".png"), (b"two", ".png"), (b"three", ".png")])
         await huge.transcript_append("user", "hello")
+        for receipt in ({"turn": 7}, {"turn": "sound", "at": "2026-01-01T00:00:00Z"}):
+            await session.receipt_append(receipt)
     attachments = source / "sessions" / session.id / "attachments"
     (attachments / names[0]).write_bytes(b"another")
     os.truncate(attachments / names[1], 40 << 30)
@@ -612,12 +614,13 @@ async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_
     (source / "usage.jsonl").write_text('{"at": "soon"}\n', encoding="utf-8")
     done, again = await copy_storage(source, target), await copy_storage(source, target)
     assert (done.sessions, again.sessions, again.digest) == (1, 0, done.digest)
-    for what in (names[0], names[1], damaged.id, huge.id, "usage.jsonl"):
+    for what in (names[0], names[1], damaged.id, huge.id, "usage.jsonl", f"receipts of session {session.id}"):
         assert any(what in each for each in done.left_out), what
     async with MemorySystem(target) as memory:
         [kept] = [await memory.load_session(each.id, "chat") for each in await memory.list_sessions()]
         assert [*await kept.attachments()] == [names[2]]
         assert len(await kept.kv_entries()) == 201
+        assert [each["turn"] for each in await kept.receipts()] == ["sound"]
         assert await kept.attachment(names[2]) == b"three"
 
 
