@@ -81,8 +81,8 @@ _OURS: tuple[Mapping[str, Any], ...] = (
         "id": "authorization",
         "keywords": ["authorization", "bearer"],
         "regex": r"(?i)(?:(?<!redacted: )\bauthorization\W{1,6}(?:bearer|basic|token|digest|apikey)\s+([\w.~+/=:-]{8,})"
-        r"|(?<!redacted: )\bauthorization\W{1,6}(?=\S*\d)([\w.~+/=-]{16,})"
-        r"|\bbearer\s+(?=\S*\d)([\w.~+/=-]{16,}))",
+        r"|(?<!redacted: )\bauthorization\W{1,6}(?=\S{0,200}\d)([\w.~+/=-]{16,})"
+        r"|\bbearer\s+(?=\S{0,200}\d)([\w.~+/=-]{16,}))",
     },
     {
         "id": "cookie",
@@ -108,7 +108,8 @@ _OURS: tuple[Mapping[str, Any], ...] = (
         "id": "told-key",
         "keywords": ["key", "token", "secret"],
         "regex": rf"(?i){_LABEL}{_FOR_WHAT}{_MARK}\s*(?:\bis\b|\bwas\b|[:=])(?:\snow)?\s*{_MARK}"
-        r"(?=[\w.~+/=-]*\d)(?=[\w.~+=-]*?[a-z0-9]{12}|[\w+/]{40,}=)((?:[\w~+=]|/(?=[\w+/]{39,}=))[\w.~+/=-]{15,})(?![(\[])",
+        r"(?=[\w.~+/=-]{0,200}\d)(?=[\w.~+=-]{0,200}?[a-z0-9]{12}|[\w+/]{40,200}=)"
+        r"((?:[\w~+=]|/(?=[\w+/]{39,200}=))[\w.~+/=-]{15,})(?![(\[])",
         "entropy": 3,
     },
     {
@@ -130,7 +131,7 @@ _OURS: tuple[Mapping[str, Any], ...] = (
         "id": "password",
         "keywords": ["passw", "passp", "passc", "pwd", "_pass"],
         "regex": rf"""(?i){_PASSWORD}{_MARK}{_FOR_WHAT}\s*[:=]\s*{_PLACEHOLDER}{_NESTED}{_MARK}\s?{_PLACEHOLDER}"""
-        r"""(?=[^\s"',;]*[\d!@#$%^&*?])([^\s"',;]{4,})""",
+        r"""(?=[^\s"',;]{0,200}[\d!@#$%^&*?])([^\s"',;]{4,})""",
     },
 )
 
@@ -264,10 +265,13 @@ _NAMED = re.compile(
 )
 """Words before a secret of any form."""
 _BEGINS_LIKE_A_KEY = re.compile(
-    rf"(?<![\w-])(?:{'|'.join(map(re.escape, KEY_PREFIXES))})(?=[\w.-]*[\d*])[\w.*-]{{8,}}"  # short, or masked in part
+    rf"(?<![\w-])(?:{'|'.join(map(re.escape, KEY_PREFIXES))})"
+    r"(?=[A-Za-z_.-]{0,200}+[\d*])[\w.*-]{8,}"  # short, or masked in part
     r"|(?<![\w-])[\w-]{2,}\*{3,}[\w*-]*"
 )
 _SURELY_MEANT = 8
+_MOST_SOUGHT = 100
+"""Maximum secrets of one kind, the longest ones, that are looked for in the rest of a text: each costs a pass."""
 _NAMED_ABOVE = 3
 """Keys above a value, the nearest ones, that may name it as a secret."""
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
@@ -306,7 +310,7 @@ def _without(text: str, places: Sequence[tuple[int, int]], mark: str) -> str:
     """Replace the secrets at these places by the mark, and wherever else they are; short ones not in other words."""
     borders = [0, *chain(*places), len(text)]
     left = _HOLE.join(text[begin:end] for begin, end in zip(borders[::2], borders[1::2], strict=True))
-    for secret in sorted({text[begin:end] for begin, end in places}, key=len, reverse=True):
+    for secret in sorted({text[begin:end] for begin, end in places}, key=len, reverse=True)[:_MOST_SOUGHT]:
         if len(secret) >= _SURELY_MEANT:
             left = left.replace(secret, _HOLE)
         else:
