@@ -332,7 +332,7 @@ class TurnMemory:
         Rows that another principal wrote stay.
         """
         self._look_again()
-        memory, end = self._memory, self._clock() + timedelta.resolution  # the clock may have been set back
+        memory, end = self._memory, max(self._clock(), since) + timedelta.resolution  # the clock may have been set back
         session_id, own = memory.scope.session_id, memory.caller.principal
         self.earlier = PromptMemory()
         if session_id is None:

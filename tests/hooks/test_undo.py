@@ -177,6 +177,7 @@ async def test_a_clock_that_was_set_back_takes_nothing_else_along() -> None:
         await chat.turn(SAID[1][0])
         clock.move(minutes=-15)
         await chat.turn(SAID[2][0])
+        clock.move(minutes=-5)
         await chat.take_back()
         kept = await session.memory.list_observations(order="created", ascending=True)
         assert [row.user_text for row in kept.rows] == [SAID[0][0], SAID[1][0]]
