@@ -201,9 +201,9 @@ def parse_toml(text: str, path: Path) -> Table:
         check_depth(table, "it")
     except (ValueError, RecursionError) as error:  # the first also for a number of thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
-    for name, *inside in allowed.leaves(table):
-        if any("\0" in each for each in texts_in(inside)):
-            raise ConfigError(f"{path} holds a NUL character in {name}: remove it", at=path)
+    if any("\0" in each for each in texts_in(table)):
+        name = next(name for name, *held in allowed.leaves(table) if any("\0" in each for each in texts_in(held)))
+        raise ConfigError(f"{path} holds a NUL character in {name}: remove it", at=path)
     return table
 
 
