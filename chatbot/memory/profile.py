@@ -298,6 +298,7 @@ async def _state(
     later = next((line for line in replaced if line.said_at > said_at), None)
     held = {"since": format_time(since or said_at), "known": format_time(now), "by": by}
     pinned = {PINNED: True} if any(line.pinned for line in lines) else {}
+    strictest: Sensitivity = max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public")
     draft = Draft(
         title=stated.title,
         type="identity",
@@ -305,7 +306,7 @@ async def _state(
         subject=stated.key,
         metadata={KIND: LINE, LINE: stated.key, HELD: stated.held | held} | pinned,
         source=CATEGORY,
-        sensitivity=sensitivity or max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public"),
+        sensitivity=sensitivity or strictest,
         created_at=said_at,
         derived_from=(source,) if source else (),
         supersedes=replaced[0].id if replaced and later is None else None,

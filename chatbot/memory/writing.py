@@ -262,7 +262,7 @@ def _drafted(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None,
 
 def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields, with lists as lists, within bounds that keep the search for secrets fast."""
-    fields = {name: _texts(value, name) if name in _LISTS else value for name, value in given.items()}
+    fields: dict[str, Any] = {name: _texts(value, name) if name in _LISTS else value for name, value in given.items()}
     for name, value in fields.items():
         check_depth(value, name)
         longest = max(map(_length, value), default=0) if isinstance(value, tuple) else _length(value)
