@@ -10,8 +10,9 @@ from chatbot.server.identities import Identities, StorageProbe
 from chatbot.stores.errors import StoreAway, StoreError, StoreFailed
 from chatbot.stores.postgres import database
 from tests.patience import PATIENCE_S
+from tests.postgres_pair import Node
 from tests.servers.http_server import Serve, wait_until
-from tests.stores.test_postgres_faults import Server, server
+from tests.stores.test_postgres_faults import server
 from tests.surfaces.server.test_doors import ASKED, address, nowhere
 
 __all__ = ["server"]
@@ -60,7 +61,7 @@ async def test_storage_that_hangs_is_asked_once_and_waited_for_but_a_moment(monk
 
 @pytest.mark.nightly
 def test_every_route_says_that_the_database_was_killed_and_answers_once_it_is_back(
-    http: Serve, server: Server, monkeypatch: pytest.MonkeyPatch
+    http: Serve, server: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHATBOT_STORAGE__URL", server.url)
     monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
