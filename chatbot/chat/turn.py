@@ -258,7 +258,7 @@ class Turn:
             self._notice("the model returned an empty reply")
             said.append((ERROR, "the model returned an empty reply"))
         if calls:
-            await self._transcript.write(*said)
+            await to_its_end(self._transcript.write(*said))
         else:
             self._reply = said
         return [call for call in calls if call not in clients] if may_run_tools else []

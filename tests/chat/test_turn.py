@@ -18,6 +18,7 @@ from chatbot.errors import BudgetExceeded, ProviderFailed, RateLimited, ToolErro
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolSpec, Usage
 from chatbot.models import Price, ScriptedModel
+from chatbot.models.scripted import ScriptedReply
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.errors import InvalidValue, StoreBusy, StoreFailed
 from chatbot.tools import Tool, Toolbox
@@ -207,14 +208,16 @@ class StopAt:
                 error = raised
 
 
+@pytest.mark.parametrize("roles", [["user", "assistant"], ["user", "assistant", "tool_call", "tool", "assistant"]])
 async def test_a_turn_that_is_stopped_anywhere_is_whole_or_says_so_and_keeps_its_words(
-    memory: MemorySystem, memory_home: Path
+    memory: MemorySystem, memory_home: Path, roles: list[str]
 ) -> None:
-    whole, stopped = "so far so good", [("error", STOPPED)]
-    seen = set()
+    whole, seen = "so far so good", set()
+    replies: list[ScriptedReply] = [[TextDelta(whole), ONE_AND_ONE]] if "tool" in roles else []
     for number in count():
         session = await memory.create_session(["basic_session", "observations"], "chat")
-        chat = chat_of(ScriptedModel([whole]), session, memory_home, budget=BudgetSettings(day_tokens=10**9))
+        model, budget = ScriptedModel([*replies, whole]), BudgetSettings(day_tokens=10**9)
+        chat = chat_of(model, session, memory_home, FunctionTool(add), budget=budget)
 
         async def turn(chat: Chat = chat, number: int = number) -> None:
             await StopAt(chat.turn("I keep bees in the garden"), number)
@@ -225,11 +228,12 @@ async def test_a_turn_that_is_stopped_anywhere_is_whole_or_says_so_and_keeps_its
         receipts = await session.receipts()
         seen.add(len(said))
         if said:
-            reply = "".join(content for role, content in said if role == "assistant")
             [finish] = [each["finish"] for each in receipts]
-            marks = {"stop": [], "cancelled": stopped}[finish]
-            assert marks or reply == whole
-            assert said == [("user", "I keep bees in the garden"), *([("assistant", reply)] if reply else []), *marks]
+            marks = {"stop": [], "cancelled": [("error", STOPPED)]}[finish]
+            assert said[len(said) - len(marks) :] == marks
+            kept = [role for role, _ in said[: len(said) - len(marks)]]
+            assert kept == (roles[: len(kept)] if marks else roles)
+            assert all(whole.startswith(content) for role, content in said if role == "assistant")
             assert session.record.title == "I keep bees in the garden"
         bill, held = memory_home / "usage.jsonl", memory_home / "reservations.json"
         assert not held.exists() or json.loads(held.read_bytes())["reservations"] == []
@@ -239,7 +243,7 @@ async def test_a_turn_that_is_stopped_anywhere_is_whole_or_says_so_and_keeps_its
         assert (await chat.turn("go on")).reply == whole
         if not task.cancelled():
             break
-    assert seen == {0, 2, 3}
+    assert seen == {0, *range(2, len(roles) + 2)}
 
 
 async def test_two_turns_at_once_take_their_order(session: SessionHandle, memory_home: Path) -> None:
