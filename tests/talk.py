@@ -17,6 +17,13 @@ from chatbot.tools import Tool, Toolbox
 from tests.command import project
 
 PERSONA = "You are terse."
+SAID = [
+    ("My sister Ingrid moved to Tromsø in March", "Noted: Ingrid lives in Tromsø now."),
+    ("I decided to learn the cello this year", "The cello it is."),
+    ("The cello teacher is called Mr Abara", "I will remember Mr Abara, the cello teacher."),
+    ("We still need to buy rosin for the cello", "Rosin is on the list."),
+]
+"""What is worth remembering, with replies."""
 
 
 def chat_of(

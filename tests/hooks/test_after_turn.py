@@ -2,21 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.observation import Observation
 from tests.patience import PATIENCE_S
 from tests.servers.providers import requests_at
-from tests.talk import sent
+from tests.talk import sent, talking
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = [
@@ -58,14 +56,6 @@ def configure(openai_url: str) -> Configure:
     return write
 
 
-@asynccontextmanager
-async def talking(model: ScriptedModel | None = None) -> AsyncIterator[tuple[Runtime, SessionHandle]]:
-    async with Runtime(Options(), model=model or ScriptedModel([REPLY])) as runtime:
-        session = await runtime.new_session()
-        assert session is not None
-        yield runtime, session
-
-
 async def facts(runtime: Runtime, **wanted: Any) -> list[Observation]:
     await runtime.hooks.settle()
     page = await runtime.memory.memory().list_observations(order="created", ascending=True, limit=100, **wanted)
@@ -77,8 +67,8 @@ async def test_off_and_for_small_talk_no_model_is_asked(
     configure: Configure, openai_url: str, said: str, *, enabled: bool
 ) -> None:
     configure(enabled=enabled)
-    async with talking(ScriptedModel(["Hello!"])) as (runtime, session):
-        await runtime.chat(session).turn(said)
+    async with talking("Hello!") as (runtime, _, chat):
+        await chat.turn(said)
         assert await facts(runtime) == []
         assert list((await runtime.ledger.total()).by_purpose) == ["chat"]
     assert await requests_at(openai_url) == []
@@ -86,8 +76,7 @@ async def test_off_and_for_small_talk_no_model_is_asked(
 
 async def test_a_correction_replaces_the_fact_and_the_bill_says_what_it_cost(configure: Configure) -> None:
     configure()
-    async with talking() as (runtime, session):
-        chat = runtime.chat(session)
+    async with talking(REPLY) as (runtime, session, chat):
         await chat.turn(MOVED)
         await chat.turn(AGAIN)
         assert [row.title for row in await facts(runtime)] == [AGAIN]
@@ -109,8 +98,7 @@ async def test_the_turn_does_not_wait_the_next_one_may_begin_meanwhile_and_leavi
 ) -> None:
     configure("takes-facts-slowly")
     async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http:
-        async with talking() as (runtime, session):
-            chat = runtime.chat(session)
+        async with talking(REPLY) as (_, _, chat):
             await chat.turn(MOVED)
             await http.get(f"{openai_url}/asked")
             await chat.turn("and what is the weather like over there?")
@@ -124,8 +112,8 @@ async def test_leaving_waits_no_longer_than_it_may_and_keeps_nothing_by_half(
 ) -> None:
     configure("never-answers", more="[hooks.extraction]\ntimeout_s = 0.3")
     async with asyncio.timeout(PATIENCE_S):
-        async with talking() as (runtime, session):
-            await runtime.chat(session).turn(MOVED)
+        async with talking(REPLY) as (_, _, chat):
+            await chat.turn(MOVED)
         async with Runtime(Options(), model=ScriptedModel([REPLY])) as later:
             assert await facts(later) == []
             bill = await later.ledger.total()
@@ -135,8 +123,7 @@ async def test_leaving_waits_no_longer_than_it_may_and_keeps_nothing_by_half(
 @pytest.mark.parametrize("behaviour", ["slows-down-for-an-hour", "fails", "denies", "is-unknown", "drops-later"])
 async def test_a_failure_is_told_and_costs_no_turn(configure: Configure, behaviour: str) -> None:
     configure(behaviour, timeout_s=5)
-    async with talking() as (runtime, session):
-        chat = runtime.chat(session)
+    async with talking(REPLY) as (runtime, session, chat):
         assert (await chat.turn(MOVED)).reply == REPLY
         assert await facts(runtime) == []
         receipt = await chat.turn(AGAIN)
@@ -148,8 +135,7 @@ async def test_a_failure_is_told_and_costs_no_turn(configure: Configure, behavio
 
 async def test_a_budget_that_is_used_up_stops_extraction_and_not_the_chat(configure: Configure) -> None:
     configure(budget_usd=0.0001, price=1.0)
-    async with talking() as (runtime, session):
-        chat = runtime.chat(session)
+    async with talking(REPLY) as (runtime, _, chat):
         await chat.turn(MOVED)
         assert await facts(runtime) == []
         receipt = await chat.turn(AGAIN)
@@ -173,8 +159,7 @@ SUMMARIES: dict[str, Any] = {"enabled": False, "summaries": True, "window": 6}
 async def test_a_summary_by_a_model_is_shown_when_the_window_moves_and_not_before(configure: Configure) -> None:
     configure(**SUMMARIES)
     model = ScriptedModel([REPLY])
-    async with talking(model) as (runtime, session):
-        chat = runtime.chat(session)
+    async with talking(model=model) as (runtime, session, chat):
         starts = []
         for n in range(24):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
@@ -193,8 +178,7 @@ async def test_a_summary_by_a_model_is_shown_when_the_window_moves_and_not_befor
 async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behaviour: str, configure: Configure) -> None:
     configure(behaviour, **SUMMARIES)
     model = ScriptedModel([REPLY])
-    async with talking(model) as (runtime, session):
-        chat = runtime.chat(session)
+    async with talking(model=model) as (runtime, session, chat):
         for n in range(12):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
             await runtime.hooks.settle()
@@ -210,8 +194,7 @@ async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behavio
 @pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank", "extracts-prose", "fails"])
 async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str, configure: Configure) -> None:
     configure(behaviour, enabled=False, summaries=True, more="[hooks.summarize]\nevery = 2")
-    async with talking() as (runtime, session):
-        chat = runtime.chat(session)
+    async with talking(REPLY) as (runtime, session, chat):
         await chat.turn(MOVED)
         await chat.turn(AGAIN)
         await runtime.hooks.settle()

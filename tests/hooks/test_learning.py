@@ -110,6 +110,8 @@ async def test_what_is_known_in_the_same_words_asks_no_model_and_counts_as_a_men
     assert (learned.outcome, learned.id, model.prompts) == ("exact_dup", old, [])
     [row] = await session.memory.get([old])
     assert row.mention_count == 1
+    await learn(session, model, memory_home, ExtractedFact("The heating is serviced in May", "heating"))
+    assert model.prompts == []  # nothing is like it
 
 
 async def test_numbers_are_shown_and_never_ids(session: SessionHandle, memory_home: Path) -> None:
@@ -121,13 +123,6 @@ async def test_numbers_are_shown_and_never_ids(session: SessionHandle, memory_ho
     assert not any(each in text for each in ids)
     assert [f"memory {n} |" in text for n in range(MOST_CANDIDATES + 1)] == [True] * MOST_CANDIDATES + [False]
     assert set((await statuses(session)).values()) == {"active"}
-
-
-async def test_without_anything_alike_no_model_is_asked(session: SessionHandle, memory_home: Path) -> None:
-    await session.memory.remember("The heating is serviced in May")
-    model = ScriptedModel(["never asked"])
-    await learn(session, model, memory_home, "Sam has a dog")
-    assert model.prompts == []
 
 
 async def test_only_facts_of_the_same_agent_visibility_and_namespace_that_are_not_delicate_are_compared(

@@ -20,7 +20,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.tools import Effect, ToolResult
 from chatbot.tools.function import FunctionTool
-from tests.talk import begun, configure, talking
+from tests.talk import SAID, begun, configure, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -82,13 +82,6 @@ class Answers(Hook):
 
 not_a_hook = 5
 """
-
-FACTS = [
-    ("My sister Ingrid moved to Tromsø in March", "Noted: Ingrid lives in Tromsø now."),
-    ("I decided to learn the cello this year", "The cello it is."),
-    ("The cello teacher is called Mr Abara", "I will remember Mr Abara, the cello teacher."),
-    ("We still need to buy rosin for the cello", "Rosin is on the list."),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -168,8 +161,8 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
         '[hooks."own_hooks:Raises"]\n[hooks."own_hooks:Hangs"]\ntimeout_s = 0.05\n[hooks."own_hooks:CannotBeMade"]\n'
     )
     async with talking("Noted.") as (_, _, chat):
-        first = await chat.turn(FACTS[0][0])
-        second = await chat.turn(FACTS[1][0])
+        first = await chat.turn(SAID[0][0])
+        second = await chat.turn(SAID[1][0])
         assert first.reply == second.reply == "Noted."
         assert first.remembered is not None
         assert second.remembered is not None
@@ -309,23 +302,23 @@ async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
 async def test_who_may_not_write_captures_nothing_and_fails_at_nothing() -> None:
     Path("identities/ada/identity.toml").write_text('persona = "x"\nclearance = "public"', encoding="utf-8")
     async with talking(calls("read_file", path="a.py"), "ok", tools=TOOLS) as (runtime, session, _):
-        for text, _ in FACTS:
+        for text, _ in SAID:
             await runtime.chat(session).turn(text)
     assert Failures(runtime.memory.home).read() == []
 
 
 async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -> None:
-    model = ScriptedModel([reply for _, reply in FACTS])
+    model = ScriptedModel([reply for _, reply in SAID])
     async with talking(model=model) as (runtime, session, _):
-        for text, _ in FACTS:
+        for text, _ in SAID:
             await runtime.chat(session).turn(text)
         await session.memory.remember("Learn the cello", type="decision")
         rosin = await session.memory.add_task("Buy rosin")
         await runtime.leave(session)
         await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries(session_id=session.id)
-        assert summary.metadata["request"] == FACTS[0][0]
-        assert summary.metadata["outcome"] == FACTS[-1][1]
+        assert summary.metadata["request"] == SAID[0][0]
+        assert summary.metadata["outcome"] == SAID[-1][1]
         assert summary.metadata["decisions"] == ["Learn the cello"]
         assert summary.metadata["open_items"] == ["Buy rosin"]
         assert len(summary.derived_from) == 6
@@ -338,7 +331,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         await runtime.leave(again)
         await runtime.hooks.settle()
         [summary] = await again.memory.session_summaries(session_id=session.id)
-        assert summary.metadata["request"] == FACTS[0][0]
+        assert summary.metadata["request"] == SAID[0][0]
         assert summary.metadata["decisions"] == ["Learn the cello", "Take the oak cello"]
         assert summary.metadata["open_items"] == []
 
@@ -377,6 +370,6 @@ async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
 async def test_an_ephemeral_chat_leaves_no_failures_behind() -> None:
     configure('[hooks."own_hooks:Raises"]\n')
     async with Runtime(Options(ephemeral=True), model=ScriptedModel(["Noted."])) as runtime:
-        await (await begun(runtime))[1].turn(FACTS[0][0])
+        await (await begun(runtime))[1].turn(SAID[0][0])
         assert runtime.hooks.failures.read() != []
     assert not Path("identities/ada/memory/hook_failures.jsonl").exists()

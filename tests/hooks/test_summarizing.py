@@ -1,17 +1,14 @@
 """Summaries by a model: what is asked, what of the answer is kept, and what stands where it fails."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from chatbot.hooks.extraction.summaries import entries_left, summarize_by_model, summarize_left
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episode, summarize_episode
 from chatbot.models import ScriptedModel
-from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import TranscriptEntry
 from tests.hooks.conftest import calls_of
 
@@ -77,21 +74,3 @@ async def test_a_forged_time_in_the_future_is_not_believed(session: SessionHandl
     await keep_model_summary(session, ModelSummary(ENTRIES[39].at, "- told of what was not said yet"))
     assert "not said yet" not in await summarize_episode(session, ENTRIES[20].at)
     assert (await kept_episode(session)).by_model is None
-
-
-async def test_what_is_begun_is_done_to_its_end_even_when_it_is_cancelled() -> None:
-    begun, may_end, done = asyncio.Event(), asyncio.Event(), []
-
-    async def work() -> None:
-        begun.set()
-        await may_end.wait()
-        done.append("all")
-
-    task = asyncio.create_task(to_its_end(work()))
-    await begun.wait()
-    task.cancel()
-    await asyncio.sleep(0)
-    may_end.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert done == ["all"]

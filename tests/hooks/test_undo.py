@@ -21,17 +21,11 @@ from chatbot.stores.observation import STATUSES
 from chatbot.tools.function import FunctionTool
 from tests import talk
 from tests.clock import Clock
-from tests.talk import sent, talking
+from tests.talk import SAID, sent, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 WORD = "plugh"
-SAID = [
-    ("My sister Ingrid moved to Tromsø in March", "Noted: Ingrid lives in Tromsø now."),
-    ("I decided to learn the cello this year", "The cello it is."),
-    ("The cello teacher is called Mr Abara", "I will remember Mr Abara, the cello teacher."),
-    ("We still need to buy rosin for the cello", "Rosin is on the list."),
-]
 GONE = f"We decided to name the granite harbour barge {WORD}, after the cave"
 FACTS = {"facts": [{"content": f"The granite barge is called {WORD}", "subject": "barge", "type": "decision"}]}
 

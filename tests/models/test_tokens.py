@@ -34,19 +34,12 @@ async def test_the_estimate_is_cautious_and_not_wild(kind: str) -> None:
     assert 0.85 * counted <= estimate_text(text) <= 1.6 * counted
 
 
-def test_nothing_takes_no_tokens_and_anything_takes_one() -> None:
-    assert estimate_text("") == 0
-    assert estimate_text("a") == 1
-
-
-def test_each_message_and_each_tool_adds_its_own() -> None:
+def test_each_text_message_call_and_tool_adds_its_own() -> None:
+    assert [estimate_text(""), estimate_text("a")] == [0, 1]
     message = Message("user", "hello")
     one = estimate([message])
     assert one > estimate_text("hello")
     assert estimate([message, message]) == 2 * one
     assert estimate([message], [ToolSpec("clock", "The time in a city.")]) > one + 10
-
-
-def test_what_a_tool_is_called_with_counts() -> None:
     call = ToolCall("call_1", "search", '{"query": "' + "sea otters " * 50 + '"}')
     assert estimate([Message("assistant", "", tool_calls=(call,))]) > 100
