@@ -274,8 +274,8 @@ async def _budget(ledger: Ledger, cap_usd: float) -> BudgetSettings:
     """The limit of today that keeps all days together within the cap; 0 sets none."""
     if not cap_usd:
         return BudgetSettings()
-    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    before = (await ledger.total()).cost_usd - (await ledger.since(today)).cost_usd
+    [today] = (await ledger.by_day(1, datetime.now(UTC))).values()
+    before = (await ledger.total()).cost_usd - today.cost_usd
     if before >= cap_usd:
         raise SystemExit(f"${before:.2f} was spent on earlier days, which is the cap: raise --cap-usd")
     return BudgetSettings(day_usd=cap_usd - before)
