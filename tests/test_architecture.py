@@ -67,7 +67,7 @@ asyncio.run(main())
 
 
 def test_a_light_module_loads_nothing_heavy_nor_does_the_use_of_a_session(tmp_path: Path) -> None:
-    told = _loaded_by(USE_OF_A_SESSION.format(light=LIGHT, home=str(tmp_path)))
+    told = loaded_by(USE_OF_A_SESSION.format(light=LIGHT, home=str(tmp_path)))
     assert told & HEAVY == set(), "import each of them in a fresh interpreter to see which one it is"
 
 
@@ -85,8 +85,8 @@ def test_a_command_starts_without_what_only_turns_and_servers_need() -> None:
         "chatbot.stores.observations",
     }
     modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.memory.command, chatbot.cli.serve"
-    assert _loaded_by(f"import {modules}") & late == set()
-    assert _loaded_by("import chatbot.cli.users") & late <= {"chatbot.memory.orders"}
+    assert loaded_by(f"import {modules}") & late == set()
+    assert loaded_by("import chatbot.cli.users") & late <= {"chatbot.memory.orders"}
 
 
 OPENED_CHAT = """
@@ -113,7 +113,7 @@ def test_the_first_prompt_is_drawn_before_a_turn_is_loaded(tmp_path: Path) -> No
         "pygments",
         "rich",
     }
-    assert _loaded_by(OPENED_CHAT.format(home=str(tmp_path))) & late == set()
+    assert loaded_by(OPENED_CHAT.format(home=str(tmp_path))) & late == set()
 
 
 ASKED = """
@@ -125,13 +125,13 @@ main(["ask", "-m", "scripted", "--ephemeral", "hello"])
 
 
 def test_a_model_is_offered_tools_before_what_checks_their_arguments_is_loaded(tmp_path: Path) -> None:
-    loaded = _loaded_by(ASKED.format(home=str(tmp_path)))
+    loaded = loaded_by(ASKED.format(home=str(tmp_path)))
     assert "chatbot.chat.memory_tools" in loaded
     assert loaded & {"litellm", "pydantic"} == set()
 
 
 def test_the_contract_kit_knows_nothing_of_the_app() -> None:
-    loaded = {name for name in _loaded_by("import chatbot.stores.testing") if name.startswith("chatbot")}
+    loaded = {name for name in loaded_by("import chatbot.stores.testing") if name.startswith("chatbot")}
     assert {name for name in loaded if not f"{name}.".startswith("chatbot.stores.")} == {"chatbot"}
 
 
@@ -168,7 +168,7 @@ def _real_tree(module: ModuleType) -> Iterator[tuple[str, tuple[str, str]]]:
             yield name, (parent.__name__, builtin[0].__name__ if builtin else "")
 
 
-def _loaded_by(source: str) -> set[str]:
+def loaded_by(source: str) -> set[str]:
     """The modules that a fresh interpreter has loaded after `source`."""
     done = _python("-c", f"{source}\nimport sys\nprint(*sys.modules)")
     assert done.returncode == 0, done.stderr

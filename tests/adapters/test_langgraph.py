@@ -153,16 +153,9 @@ def test_items_are_filtered_by_their_values(store: BaseStore, wanted: dict[str, 
     assert {item.key for item in store.search(("drinks",), filter=wanted)} == keys
     assert len(store.search(("drinks",), limit=2)) == 2
     assert len(store.search(("drinks",), limit=2, offset=2)) == 1
-
-
-def test_items_are_searched_by_words(memory: AgentMemory, portal: Portal) -> None:
-    store = MemoryStore(memory, portal)
-    store.put(("users", "ada"), "a", {"text": "Anna keeps bees in Lisbon"})
-    store.put(("users", "ada"), "b", {"text": "The heating is serviced in May"})
-    store.put(("users", "bob"), "c", {"text": "Bees are loud"})
-    found = store.search(("users", "ada"), query="who keeps bees?", limit=1)
-    assert [item.key for item in found] == ["a"]
-    assert found[0].score
+    if isinstance(store, MemoryStore):  # the other one needs an embedder
+        [found] = store.search((), query="who makes coffee?", limit=1)
+        assert (found.key, bool(found.score)) == ("c", True)
 
 
 SAID: list[BaseMessage] = [
