@@ -163,10 +163,6 @@ async def _http(request: Request, error: Any) -> Response:
     return told(request, problem) if is_page else problem.response()
 
 
-REQUEST_ID = "x-request-id"
-_PRIVATE = "/v1/"
-
-
 class Envelope:
     """ASGI middleware, the outermost: gives every answer an id, and forbids caches to store private content.
 
@@ -183,7 +179,7 @@ class Envelope:
             return await self._app(scope, receive, send)
         is_head = scope["method"] == "HEAD"
         request_id = f"req_{uuid.uuid4().hex}"
-        is_private = scope["path"].startswith(_PRIVATE)
+        is_private = scope["path"].startswith("/v1/")
         has_begun = False
 
         async def send_marked(message: Message) -> None:
@@ -191,7 +187,7 @@ class Envelope:
             if message["type"] == "http.response.start":
                 has_begun = True
                 headers = MutableHeaders(scope=message)
-                headers.setdefault(REQUEST_ID, request_id)
+                headers.setdefault("x-request-id", request_id)
                 if is_private:
                     headers.setdefault("cache-control", "no-store")
             await send(message)

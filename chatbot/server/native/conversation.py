@@ -252,12 +252,8 @@ class AttachedFile(Shape):
 async def list_attachments(session_id: SessionId, access: AccessHere) -> Page[AttachedFile]:
     """Return files and pictures; messages name them by links to `attachments/` and their name."""
     session = await access.session(session_id)
-    return Page(
-        data=[
-            AttachedFile(name=name, size=size, media_type=media_of(name))
-            for name, size in (await session.attachments()).items()
-        ]
-    )
+    sizes = (await session.attachments()).items()
+    return Page(data=[AttachedFile(name=name, size=size, media_type=media_of(name)) for name, size in sizes])
 
 
 @router.get(

@@ -51,7 +51,6 @@ async def show(
     archived: bool = False,
 ) -> Response:
     """List sessions by day, most recently used first; archived ones on request. A search finds both kinds."""
-    done = "The session is deleted." if told == "deleted" else ""
     following: str | None = None
     projects = [each.name for each in await projects_in(access.memory)]
     if project:
@@ -75,7 +74,7 @@ async def show(
         is_full=len(found) == _ON_A_PAGE,
         following=following,
         archived=archived,
-        told=done,
+        told="The session is deleted." if told == "deleted" else "",
         project=project,
         projects=projects,
     )

@@ -33,7 +33,6 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.markdown import rendered
 from chatbot.stores.errors import InvalidValue, StoreError
 
-THEMES = ("light", "dark")
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -78,7 +77,7 @@ def sheet(
         "identities": [] if access is None else request.app.state.identities.names_for(access.caller),
         "beside": getattr(request.state, "beside", ()),
         "may_log_out": caller is not None and not caller.is_owner,
-        "theme": theme if theme in THEMES else "",
+        "theme": theme if theme in {"light", "dark"} else "",
         "attached_bytes": request.app.state.identities.settings.attachments_kb * 1024 * 3 // 4,  # of base64
     }
     return HTMLResponse(piece(name, **about, **shown), status, headers=_HEADERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -17,7 +16,7 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.memories import PART_NAMES, WEIGHED
 from chatbot.server.page.sheets import AccessHere, PageRoute, fragment, sheet
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import InvalidValue, UnsupportedOperation
+from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import parse_time
 
@@ -30,7 +29,7 @@ async def show(
 ) -> Response:
     """Show the turn for the message of that time, or the last turn."""
     session = await access.session(session_id)
-    receipts = (await session.receipts_since(_moment(at)))[::-1] if at else await session.receipts()
+    receipts = (await session.receipts_since(parse_time(at)))[::-1] if at else await session.receipts()
     receipt = receipt_at(receipts, at)
     return sheet(
         request,
@@ -54,17 +53,10 @@ async def show(
 
 def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
     """Return the last receipt for the message; one that was answered again has several."""
-    found = [each for each in receipts if not at or _moment(str(each["at"])) == _moment(at)]
+    found = [each for each in receipts if at in {"", each["at"]}]
     if not found:
         raise SessionNotFound("this message has no receipt: its turn was elsewhere, or did not end")
     return with_calls(found[-1], found)
-
-
-def _moment(text: str) -> datetime:
-    try:
-        return parse_time(text)
-    except InvalidValue:
-        raise SessionNotFound("no such turn") from None
 
 
 async def _considered(access: IdentityAccess, memory: dict[str, Any]) -> list[dict[str, Any]]:
@@ -97,7 +89,7 @@ _MOST_MADE = 20
 async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)]) -> Response:
     """Show the memories that a turn recalled and made, each with its actions."""
     session = await access.session(session_id)
-    receipts = list(reversed(await session.receipts_since(parse_time(at))))
+    receipts = (await session.receipts_since(parse_time(at)))[::-1]
     receipt = receipt_at(receipts, at)
     following = [str(each["at"]) for each in receipts if str(each["at"]) > str(receipt["at"])]
     memory = receipt.get("memory") or {}

@@ -130,7 +130,7 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
         for path, status in {
             "c/nothing": 404,
             f"c/{session}/why": 404,
-            f"c/{session}/why?at=yesterday": 404,
+            f"c/{session}/why?at=yesterday": 422,
             f"c/{session}?before=-1": 422,
             "memory/nothing": 404,
             "memory?type=made-up": 422,

@@ -37,7 +37,7 @@
   }
 
   // Drafts: what was typed and not sent, or could not be sent, is there again when the page is.
-  const draftName = () => `draft:${location.pathname}`;
+  const draftName = () => `draft:${location.pathname.replace(/\/$/, "")}`;
   const draftOf = (texts) => texts.filter(Boolean).join("\n\n");
   function restoreDraft() {
     const box = at("text");
@@ -308,7 +308,8 @@
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button, a");
-    if (button?.id === "theme") toggleTheme();
+    if (event.target.id === "told") told("");
+    else if (button?.id === "theme") toggleTheme();
     else if (button?.id === "to-end") toEnd();
     else if (button?.matches(".copy")) copy(button, button.closest(".code").querySelector("pre").textContent);
     else if (button?.matches(".copy-reply")) copy(button, button.dataset.text);
