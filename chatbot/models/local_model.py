@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
-from chatbot.models.model import Model, Price
+from chatbot.models.model import Model, Price, estimate_text
 from chatbot.models.provider import Provider
 from chatbot.models.weights import PREFIX, find_model, has_engine, missing_engine
 
@@ -180,6 +180,10 @@ class LocalModel(Model):
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:
         """Return all options except those of sampling, the only ones that a local model supports."""
         return tuple(sorted(options.as_openai().keys() - CallOptions.HARMLESS))
+
+    async def usage_of(self, prompt_tokens: int, reply: str) -> Usage:
+        """Estimate the usage: the engine may be busy with the next reply."""
+        return Usage(prompt_tokens, estimate_text(reply), cost_usd=0.0, estimated=True)
 
     async def price(self) -> Price:
         """Return a price of 0."""

@@ -157,6 +157,9 @@ async def test_who_gives_up_waiting_in_line_does_not_wait_for_the_line() -> None
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+        billed = asyncio.create_task(model.usage_of(10, "half a reply"))
+        await anext(story)
+        assert billed.done()
         assert isinstance(await anext(story), TextDelta)
 
 
