@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from chatbot.chat.chat import Chat
 from chatbot.chat.governor import judge_tool, without_role_marks
@@ -29,7 +30,7 @@ from chatbot.tools.mcp import McpServers
 from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION
 from tests.command import run
 from tests.patience import PATIENCE_S
-from tests.servers.mcp_server import MARK
+from tests.servers.mcp_server import MARK, result_of
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -372,6 +373,33 @@ async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_
         await process.wait()
 
 
+async def test_a_server_on_the_web_whose_answer_is_not_what_it_promised_has_not_ended(tmp_path: Path) -> None:
+    promised = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    async def answer(request: web.Request) -> web.Response:
+        asked = await request.json()
+        if "id" not in asked:
+            return web.Response(status=202)
+        result = result_of(asked["method"], asked.get("params") or {}) or {}
+        if "tools" in result:
+            result["tools"][0]["outputSchema"] = promised
+        about = {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "1"}}
+        told = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "_meta": about} | result
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": told})
+
+    app = web.Application()
+    app.router.add_post("/mcp", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    async with offered(tmp_path, one=McpServerSettings(url=url, trust="all")) as (toolbox, _):
+        for _ in range(3):
+            assert "the answer of 'echo' of 'one' cannot be used" in error(await call(toolbox, "one__echo", text="a"))
+        assert content(await call(toolbox, "one__add", text="a")) == "a"
+    await runner.cleanup()
+
+
 async def _serve(folder: Path, port: str) -> tuple[asyncio.subprocess.Process, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -509,6 +537,11 @@ async def test_without_the_package_the_chat_says_how_to_get_it_and_goes_on(
         assert complaints == [
             "no server of tools can be used: the package mcp is not installed: pip install 'chatbot-runtime[mcp]'"
         ]
+    (tmp_path / "mcp.py").write_text("raise ImportError('half is missing')", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mcp")
+    async with offered(tmp_path, one=settings()) as (_, complaints):
+        assert complaints == ["no server of tools can be used: the package mcp cannot be imported: half is missing"]
 
 
 @pytest.mark.nightly

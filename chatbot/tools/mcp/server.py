@@ -190,7 +190,7 @@ class Server(AsyncResource):
                 raise ToolError(f"{self.name!r} refused the call: {error.message:.500}") from error
             raise self._died(connection, tool) from error
         except Exception as error:  # a transport, or an answer that violates its own schema
-            if self._settings.url:
+            if self._settings.url and not isinstance(error, RuntimeError):  # which is about an answer
                 raise self._died(connection, tool) from error
             raise ToolError(f"the answer of {tool!r} of {self.name!r} cannot be used: {error!s:.300}") from error
         self._is_restarted = False
@@ -313,9 +313,11 @@ class McpServers(AsyncResource):
     async def _start(self) -> tuple[list[Tool], list[str]]:
         if not self._servers:
             return [], []
-        if find_spec("mcp") is None:
-            return [], [f"no server of tools can be used: {HOW_TO_INSTALL}"]
-        await asyncio.to_thread(__import__, "mcp")  # takes half a second, in which someone may be typing
+        try:
+            await asyncio.to_thread(__import__, "mcp")  # takes half a second, in which someone may be typing
+        except ImportError as error:
+            why = HOW_TO_INSTALL if find_spec("mcp") is None else f"the package mcp cannot be imported: {error}"
+            return [], [f"no server of tools can be used: {why}"]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(server.tools()) for server in self._servers]
         offers = [task.result() for task in tasks]
