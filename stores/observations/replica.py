@@ -18,7 +18,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from chatbot.stores.access import Guard, View
@@ -181,12 +180,16 @@ class Replica:
         if not numbers:
             return []
         sees = self.naming(view)
-        return list(map(shown, self.each_row(numbers), repeat(sees)))
+        self._fetch(numbers)
+        return [shown(self.row(number), sees) for number in numbers]
 
     def each_row(self, numbers: Sequence[int]) -> list[Observation]:
-        """Return the observations as they are now; their lines are fetched together."""
+        """Return the observations as they are now, without keeping them: a look at all would drop those in use."""
+        self._fetch(numbers)
+        return [self.table.counted(self._bodies.get(each) or self._read_row(each), each) for each in numbers]
+
+    def _fetch(self, numbers: Sequence[int]) -> None:
         self.log.fetch(place for number in numbers if number not in self._bodies for place in self.table.places(number))
-        return list(map(self.row, numbers))
 
     def naming(self, view: View) -> Callable[[str], bool]:
         """Return a test for ids that the caller may know."""
@@ -208,7 +211,8 @@ class Replica:
     def events(self, number: int) -> list[Event]:
         """Return the events of a row, without those that count uses."""
         places = self.table.places(number)
-        self.log.fetch(places)
+        if len(places) > 1:
+            self.log.fetch(places)
         try:
             first, *later = map(self.log.event_at, places)
         except InvalidValue as error:

@@ -83,8 +83,9 @@ class TextSearch:
             self._is_whole = False
         if not self._is_whole:
             self._fill(index)
-        self._put(index, self._stale)
-        self._stale.clear()
+        if self._stale:
+            self._put(index, self._stale)
+            self._stale.clear()
         return index
 
     def erase(self, numbers: Collection[int]) -> None:

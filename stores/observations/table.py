@@ -40,7 +40,8 @@ from chatbot.stores.row_events import STATUS_AFTER, Event
 _LATE = ("later", "expiring", "after", "triples", "sessions")
 """Rarely needed parts of a snapshot, each parsed when first used."""
 _UNCHANGED = -1.0
-_KEPT_MASKS = 8
+_KEPT_MASKS = 32
+"""Callers of several projects, namespaces and clearances take turns; making a mask again takes a look at every row."""
 PURGED = "purged"
 """The status of a number whose row was erased."""
 _NOBODYS = Guard("private", "unknown", "full", "", "")
