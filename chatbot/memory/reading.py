@@ -197,7 +197,7 @@ class MemoryReads(ScopedOperations):
                 [text] if text else [],
                 filtered,
                 profile=scope.environment.options.profiles["search"],
-                limit=(offset + limit) * _CANDIDATES,
+                limit=EVERY if asked.known_at else (offset + limit) * _CANDIDATES,
                 past=past,
                 reach=offset + limit,
                 vectors=vector,

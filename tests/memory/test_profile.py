@@ -278,7 +278,8 @@ async def test_what_was_brought_in_later_takes_no_place_of_what_was_known(sessio
     question, then = "staging server port", day_of(10)
     recollection = await session.memory.recall(question, known_at=then, limit=2)
     [found] = await session.memory.search(question, known_at=then, limit=2)
-    assert [hit.id for hit in recollection.hits] == [found.observation.id] == [known.id]
+    [newest] = await session.memory.search(known_at=then, limit=1)
+    assert [hit.id for hit in recollection.hits] == [found.observation.id] == [newest.observation.id] == [known.id]
     assert {each.id for each in recollection.considered if each.verdict == "recalled"} == {known.id}
     await session.memory.profile_set("port", "8100")
     [line] = await session.memory.search("8100", as_of=clock.now)
