@@ -152,6 +152,7 @@ def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
     """Yield the setup of an identity, which is created with this `identity.toml` if it does not exist.
 
     If the backup is wrong, what was created is deleted again; after a full disk, say, the restore can be continued.
+    Settings that need trust stay, to be reviewed and trusted before it.
     """
     check_name(name)
     settings = Settings.read(config)
@@ -164,6 +165,8 @@ def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
     try:
         yield Setup.resolve(Options(identity=name, settings=settings))
     except (ChatbotError, StoreError) as error:
+        if "is not trusted" in str(error):
+            raise ConfigError(f"{error}. Then restore again", at=folder / FILE_NAME) from error
         if is_new and not isinstance(error, INTERRUPTIONS):
             rmtree(folder)
         elif not has_settings:

@@ -78,6 +78,17 @@ def test_an_identity_without_settings_is_restored_under_any_name() -> None:
     assert _digest("copy") == _digest()
 
 
+def test_settings_that_need_trust_are_restored_once_they_are_trusted() -> None:
+    Path("identities/ada/identity.toml").write_text('[memory.observations]\ncache = "caches"\n')
+    ok("config", "trust", "-i", "ada")
+    ok("backup", "ada.chatbot")
+    told = run("restore", "ada.chatbot", "--as", "copy").stderr
+    assert "run `chatbot config trust -i copy`, or set that in config.toml. Then restore again" in told
+    ok("config", "trust", "-i", "copy")
+    ok("restore", "ada.chatbot", "--as", "copy")
+    assert _digest("copy") == _digest()
+
+
 def test_a_backup_is_not_overwritten_and_a_full_identity_not_restored_into() -> None:
     ok("backup", "ada.chatbot")
     assert "already exists" in run("backup", "ada.chatbot").stderr
