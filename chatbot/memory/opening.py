@@ -305,6 +305,7 @@ class SessionOpening(AsyncResource, Observable):
             namespace=self.caller.namespace,
             principal=self.caller.principal,
             clearance=self.caller.clearance,
+            sensitivity=self.caller.sensitivity,
             project=self._options.project if self.caller.project is None else self.caller.project,
         )
         return record.renamed(title)

@@ -232,7 +232,8 @@ class Importer:
         free = record.id if given.id in self._here or await self.memory.is_taken(given.id) else given.id
         record = structs.replace(record, id=free, parent=given.parent, clearance=given.clearance)
         record = structs.replace(record, project=given.project or record.project, archived_at=given.archived_at)
-        record = structs.replace(record, sensitivity=self._no_less(given.sensitivity))
+        sensitivity = max(record.sensitivity, given.sensitivity, key=SENSITIVITIES.index)
+        record = structs.replace(record, sensitivity=sensitivity)
         if not item.remembered.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
@@ -254,7 +255,7 @@ class Importer:
     def _record(self, agent: str, title: str, created_at: datetime, used_at: datetime, origin: str) -> SessionRecord:
         stores = tuple(self.agents[agent])
         record = self.memory.new_record(stores, agent, title, created_at=created_at, used_at=used_at, origin=origin)
-        return structs.replace(record, sensitivity=self.sensitivity)
+        return structs.replace(record, sensitivity=self._no_less(record.sensitivity))
 
     async def _write(
         self,

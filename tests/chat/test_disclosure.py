@@ -297,5 +297,8 @@ def test_a_session_and_an_identity_are_marked_private_from_the_command_line() ->
     assert run("memory", "add", "-i", "grace", "Ellen keeps the alpaca Pollux.").returncode == 0
     [row] = json.loads(run("memory", "list", "-i", "grace", "--json").stdout)
     assert row["sensitivity"] == "private"
+    assert run("ask", "-i", "grace", *at, "Ellen keeps the alpaca Rufus.").returncode == 0
+    [said] = json.loads(run("sessions", "list", "-i", "grace", "--json").stdout)
+    assert said["sensitivity"] == "private", "else tools of models could read it"
     file.write_text('sensitivity = "privat"\n', "utf-8")
     assert "did you mean 'private'" in run("memory", "list", "-i", "grace").stderr
