@@ -368,6 +368,9 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/tasks add Call the plumber", "Call the plumber.*completes one")
     chat.say("/tasks done 1", "No open tasks")
     chat.say("/forget", "usage: /forget")
+    [session] = Path("identities/ada/memory/sessions").iterdir()
+    chat.say(f"/sessions delete {session.name} --yes --with-memory", "deleted .*a new session ·")
+    chat.say("hello", "You said: hello")
     chat.leave()
 
 

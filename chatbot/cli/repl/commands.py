@@ -112,6 +112,9 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         """
         if text:
             await self._command("sessions", text)
+            if (session := self.session) and not await self._runtime.memory.is_taken(session.id):
+                self.session = None  # it was deleted
+                await self._enter(await self._runtime.new_session(project=session.record.project), "a new session")
             return
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_LISTED)
         records = await self._runtime.memory.choose_sessions(wanted)
