@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,8 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from chatbot.attachments.read import Upload
 
 _ESCAPED = re.compile(r"//\w")
@@ -76,7 +78,7 @@ class Repl:
         self._commands = Commands(runtime, screen, options)
         self._pasted = PastedTexts()
         self._prompt: PromptSession[str] = PromptSession(
-            history=_history(runtime),
+            history=_history(runtime, screen.say),
             completer=SlashCompleter(Commands, CommandValues(runtime)),
             complete_while_typing=True,
             vi_mode=runtime.config.terminal.vi,
@@ -179,10 +181,27 @@ class Repl:
         await show_session(self._runtime, self._screen, session, "going on" if is_old else "a new session", shown)
 
 
-def _history(runtime: Runtime) -> History:
+def _history(runtime: Runtime, tell: Callable[[str], None]) -> History:
     """Open the history of typed lines, as private as the identity's memory; an ephemeral chat keeps none."""
     path = runtime.memory.backend.private_file(HISTORY_NAME)
-    return InMemoryHistory() if path is None else FileHistory(path)
+    return InMemoryHistory() if path is None else _TypedLines(path, tell)
+
+
+class _TypedLines(FileHistory):
+    """History that continues in memory if its file cannot be written, and says so once."""
+
+    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+        super().__init__(path)
+        self._tell: Callable[[str], None] | None = tell
+
+    def store_string(self, string: str) -> None:
+        """Override `FileHistory`, which would fail within the prompt."""
+        try:
+            super().store_string(string)
+        except (OSError, UnicodeEncodeError) as error:
+            if self._tell is not None:
+                self._tell(f"this line and others are not kept for the next chat: {error}")
+            self._tell = None
 
 
 def _keys(pasted: PastedTexts) -> KeyBindings:
