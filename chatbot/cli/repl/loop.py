@@ -111,6 +111,9 @@ class Repl:
                     following = Next()
                 except EOFError:
                     return None
+                except asyncio.CancelledError:  # by a signal
+                    await self._commands.discard_empty()
+                    raise
                 except (ChatbotError, StoreError) as error:
                     self._screen.say(str(error), "ansired")
                     following = Next()
