@@ -1036,7 +1036,7 @@ async def fork_session(
     context: Context,
     session_id: OneSession,
     *,
-    title: _Title = "",
+    title: Annotated[Title, About("title; empty: that of the session")] = "",
     at: Annotated[Count | None, About("only up to entry N, as `show` numbers them", http=None)] = None,
 ) -> SessionRecord:
     """Copy a session to continue it differently.
