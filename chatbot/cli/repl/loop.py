@@ -129,9 +129,7 @@ class Repl:
             self._screen.say(f"continue with: chatbot{who} -r {session.id}", "dim")
 
     async def _step(self, following: Next) -> Next:
-        text = following.say
-        if text is None:
-            text = await self._read(following.draft)
+        text = await self._read(following.draft) if following.say is None else following.say
         if not text.strip():
             return Next()
         if text.startswith("/") and following.say is None:
