@@ -54,9 +54,10 @@ def test_facts_are_found_however_they_are_wrapped_and_none_where_there_are_none(
     assert [fact.content for fact in parse_facts(REPLIES[name]).facts] == FOUND.get(name, [])
 
 
-def test_what_has_the_wrong_type_is_left_out_and_an_unknown_type_is_a_note() -> None:
+def test_what_has_the_wrong_type_is_left_out_an_unknown_type_is_a_note_and_a_repetition_is_no_fact() -> None:
     [fact] = parse_facts(REPLIES["types"]).facts
     assert (fact.content, fact.subject, fact.category, fact.type) == ("Sam plays chess on Mondays", "", "", "note")
+    assert len(parse_facts(json.dumps([FACT, FACT | {"content": " sam LIVES  in Porto"}])).facts) == 1
 
 
 def test_what_cannot_be_seen_is_taken_out() -> None:
@@ -70,11 +71,6 @@ def test_instructions_are_dropped_and_named() -> None:
     assert extracted.facts == ()
     assert len(extracted.dropped) == 4
     assert all(reason for _, reason in extracted.dropped)
-
-
-def test_the_same_said_twice_is_one_fact() -> None:
-    again = FACT | {"content": " sam LIVES  in Porto"}
-    assert len(parse_facts(json.dumps([FACT, again])).facts) == 1
 
 
 def test_a_summary_loses_its_fence_and_what_was_thought() -> None:

@@ -70,6 +70,7 @@ def test_the_shape_of_a_capture() -> None:
     assert failed.subtitle == "failed: no such file"
     assert (it.concepts, failed.concepts) == (("what-changed",), ("gotcha",))
     assert failed.importance > run("read_file", "no such file", file="x").importance
+    assert run("ls", "\n".join(f"file{number}.py" for number in range(99))).substance == ""
 
 
 @pytest.mark.parametrize("key", ["path", "file", "target", "from", "to", "Path"])
@@ -77,10 +78,6 @@ def test_files_are_hinted_at_by_the_names_of_arguments(key: str) -> None:
     assert ran("shell", "", {key: "src/x.py"}).files == ("src/x.py",)
     assert ran("shell", "", {key: ["a", "b", 3, None, {"deep": 1}]}).files == ("a", "b")
     assert ran("shell", "", {f"{key}_count": "src/x.py"}).files == ()
-
-
-def test_a_listing_of_names_has_no_substance() -> None:
-    assert run("ls", "\n".join(f"file{number}.py" for number in range(99))).substance == ""
 
 
 def test_secrets_go_before_anything_is_cut_and_memory_blocks_are_left_out() -> None:

@@ -18,7 +18,7 @@ from msgspec import convert
 
 from chatbot.config import ModelSettings
 from chatbot.errors import ContextTooLong, MissingModel, ModelTimeout, RequestRefused, UnknownModel
-from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolSpec
+from chatbot.messages import Delta, Finished, Message, TextDelta
 from chatbot.models import Model, Price, open_model
 from chatbot.models.local_model import Engine
 from chatbot.models.weights import find_model
@@ -178,26 +178,6 @@ async def test_weights_are_loaded_again_after_the_last_has_closed() -> None:
         async with local(context_window=256) as model:
             text, end = await reply_of(model, CAPITAL, max_output_tokens=20)
             assert ("Paris" in text, end.usage.cached_tokens) == (True, 0)
-
-
-@pytest.mark.nightly
-async def test_whole_characters_arrive() -> None:
-    async with (
-        local(seed=5, temperature=1.5) as model,
-        aclosing(
-            model.stream([Message("user", "你好 🎉🇫🇷 Schreibe 中文 und Emojis 😀😀😀")], max_output_tokens=60)
-        ) as stream,
-    ):
-        pieces = [delta.text async for delta in stream if isinstance(delta, TextDelta)]
-    assert not [piece for piece in pieces if "\ufffd" in piece]
-
-
-async def test_tools_and_their_results_do_no_harm() -> None:
-    call = ToolCall("call_1", "clock", "{}")
-    messages = [*CAPITAL, Message("assistant", "", tool_calls=(call,)), Message("tool", "noon", tool_call_id="call_1")]
-    async with local() as model:
-        _, end = await reply_of(model, messages, tools=[ToolSpec("clock", "The time.")], max_output_tokens=5)
-    assert end.usage.output_tokens > 0
 
 
 @pytest.mark.parametrize("messages", [[Message("user", "")], [Message("system", "Be brief.")], []])

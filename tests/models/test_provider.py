@@ -173,7 +173,7 @@ def test_a_model_whose_name_is_an_address_is_sent_no_key(model: str, monkeypatch
     assert (given["api_key"], owners(given)) == (NO_KEY, set())
 
 
-def test_a_name_of_one_s_own_stands_for_a_server() -> None:
+def test_a_name_of_one_s_own_stands_for_a_server_and_takes_no_usual_key(monkeypatch: pytest.MonkeyPatch) -> None:
     providers = configured({"mybox": {"kind": "openai", "api_base": "http://box/v1", "headers": {"X-A": "b"}}})
     assert Provider("mybox/llama", providers).arguments() == {
         "model": "openai/llama",
@@ -182,9 +182,6 @@ def test_a_name_of_one_s_own_stands_for_a_server() -> None:
         "extra_headers": {"X-A": "b"},
     }
     assert not owners(Provider("mybox/llama", every_provider() | providers).arguments())
-
-
-def test_a_name_of_one_s_own_takes_no_usual_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "value-of-openai.")
     for settings in ({"kind": "openai"}, {"kind": "openai", "api_base": "https://api.openai.com/v1"}):
         assert Provider("second/gpt", configured({"second": settings})).arguments()["api_key"] == NO_KEY

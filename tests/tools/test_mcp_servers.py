@@ -214,19 +214,12 @@ async def test_waiting_for_an_answer_takes_nothing_from_the_time_of_the_call(tmp
         await asyncio.sleep(0.2)
         return True
 
-    class Quick(Tool):
-        spec = FunctionTool(_nothing).spec
-        asks_first = True
-        timeout_s = 0.1
+    async def nothing() -> None:
+        """Do nothing."""
 
-        async def run(self, arguments: dict[str, Any]) -> str:
-            return "done"
-
-    assert not (await call(Toolbox([Quick()], confirm=later), "_nothing")).is_error
-
-
-async def _nothing() -> None:
-    """Do nothing."""
+    quick = FunctionTool(nothing)
+    quick.asks_first, quick.timeout_s = True, 0.1
+    assert not (await call(Toolbox([quick], confirm=later), "nothing")).is_error
 
 
 async def test_a_call_that_hangs_fails_in_time_and_the_server_goes_on(tmp_path: Path) -> None:
