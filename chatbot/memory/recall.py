@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -284,7 +285,8 @@ async def _said_later(
     if scope.meaning is None or not said_at:
         return {}
     try:
-        found = await scope.store.later_alike(view, list(said_at), wanted, model=scope.meaning.model, limit=_COMPARED)
+        most = 2 * _COMPARED  # some of them may only ask
+        found = await scope.store.later_alike(view, list(said_at), wanted, model=scope.meaning.model, limit=most)
     except StoreError as error:
         scope.meaning.pause(error)
         return {}
@@ -302,9 +304,9 @@ def _nearest(
     shown = {hit.id for hit in hits}
     found: dict[str, Match] = {}
     for hit in hits:
-        later = {match.id: match for match in near.get(hit.id, ()) if match.id in said}
-        cosines = {each: match.score for each, match in later.items() if not merely_asks(said[each])}
-        nearest = outstanding(cosines)
+        stated = (match for match in near.get(hit.id, ()) if match.id in said and not merely_asks(said[match.id]))
+        later = {match.id: match for match in islice(stated, _COMPARED)}
+        nearest = outstanding({each: match.score for each, match in later.items()})
         if nearest and nearest not in shown:
             found[nearest] = later[nearest]
     return list(found.values())
