@@ -6,8 +6,8 @@ lock is held while an embedder is called, and sensitive rows are never given to 
 New rows are embedded in the background, at no more than half a core and not while a question waits. Closing embeds the
 rest within `CLOSING_S`, and a search first embeds a bounded number of missing rows.
 
-A message is embedded as its questions and the rest of its text. As questions are often surrounded by other text, the
-vector of the whole message is moved towards each question.
+The last lines of a chat are embedded together, and their vector is moved towards each question of the last one, or
+towards all of it if it has no question mark.
 """
 
 from __future__ import annotations
@@ -398,9 +398,12 @@ async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]]) -> list[l
 
 
 def _questions(message: str, whole: str) -> list[str]:
-    """Return the questions that get a vector of their own: those with a topic, unless the message is one question."""
+    """Return the parts that get a vector of their own: questions with a topic, or without a question the message.
+
+    None if there is nothing besides them.
+    """
     _, questions = parted(message)
-    return [each for each in questions if each != whole.strip() and terms(each)][-_MOST:]
+    return [each for each in questions or [message.strip()] if each != whole.strip() and terms(each)][-_MOST:]
 
 
 def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
