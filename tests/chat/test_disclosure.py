@@ -178,7 +178,6 @@ async def test_another_model_is_not_sent_what_tools_of_memory_answered_before(
         """A tool of that name."""
 
         def __init__(self) -> None:
-
             self.spec = ToolSpec(name, "")
 
         async def run(self, arguments: dict[str, Any]) -> str:

@@ -43,14 +43,8 @@ def _note(characters: int) -> str:
 
 
 def block_of(*rows: Observation, asked: str = QUESTION, budget_tokens: int = 1_000) -> MemoryBlock:
-    return build_block(
-        [(row, 1.0) for row in rows],
-        nonce=NONCE,
-        view=VIEW,
-        budget_tokens=budget_tokens,
-        count=estimate_tokens,
-        asked=[asked],
-    )
+    hits = [(row, 1.0) for row in rows]
+    return build_block(hits, nonce=NONCE, view=VIEW, budget_tokens=budget_tokens, count=estimate_tokens, asked=[asked])
 
 
 def test_a_digest_is_told_by_what_was_said_without_its_title_and_the_replies() -> None:

@@ -240,15 +240,12 @@ async def test_two_turns_at_once_take_their_order(session: SessionHandle, memory
     assert [content for _, content in await _transcript(session)] == ["first", "first reply", "second", "second reply"]
 
 
-class LoadingModel(ScriptedModel):
-    """A model whose library is not imported yet."""
-
-    loading = "LiteLLM"
-
-
 async def test_the_phase_says_what_is_still_loaded(session: SessionHandle, memory_home: Path) -> None:
+    class Loading(ScriptedModel):
+        loading = "LiteLLM"  # which is not imported yet
+
     seen: list[TurnEvent] = []
-    await chat_of(LoadingModel(), session, memory_home).turn("hello", seen.append)
+    await chat_of(Loading(), session, memory_home).turn("hello", seen.append)
     phases = [event.text for event in seen if isinstance(event, Phase)]
     assert phases == ["recalling", "loading LiteLLM", "waiting for scripted"]
 
