@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import tomllib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,26 @@ def place_of(key: str) -> SettingPath:
 
 def set_values(path: Path, values: Mapping[SettingPath, Any]) -> str:
     """Set values in the file, which is created if it is missing; return its new text. Raises `ConfigError`."""
-    document = _document(path)
-    for place, value in values.items():
-        _put(document, place, value)
-    return replace_text(path, tomlkit.dumps(document))
+    with _alone(path):
+        document = _document(path)
+        for place, value in values.items():
+            _put(document, place, value)
+        return replace_text(path, tomlkit.dumps(document))
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Exclude other processes that change a file of this folder, whose changes would be lost."""
+    try:
+        make_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}", at=path) from error
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def set_text(path: Path, key: str, text: str) -> str:
@@ -86,14 +103,15 @@ def set_text(path: Path, key: str, text: str) -> str:
 
 def unset(path: Path, key: str) -> str:
     """Remove a setting to use its default. Raises `ConfigError` if the file does not set it."""
-    document, place = _document(path), place_of(key)
-    table: Any = document
-    for part in place[:-1]:
-        table = table.get(part) if isinstance(table, dict) else None
-    if not isinstance(table, dict) or place[-1] not in table:
-        raise ConfigError(f"{path} does not set {key}: nothing was changed", at=path)
-    del table[place[-1]]
-    return replace_text(path, tomlkit.dumps(document))
+    place = place_of(key)
+    with _alone(path):
+        table: Any = (document := _document(path))
+        for part in place[:-1]:
+            table = table.get(part) if isinstance(table, dict) else None
+        if not isinstance(table, dict) or place[-1] not in table:
+            raise ConfigError(f"{path} does not set {key}: nothing was changed", at=path)
+        del table[place[-1]]
+        return replace_text(path, tomlkit.dumps(document))
 
 
 def replace_text(path: Path, text: str) -> str:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from threading import Barrier, BrokenBarrierError
 import pytest
 
 from chatbot.chat.ledger import NAME, Call, Ledger
+from chatbot.cli.config import set_values
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models import provider as keys
@@ -213,6 +215,13 @@ def test_keys_that_are_set_at_once_are_all_kept(monkeypatch: pytest.MonkeyPatch)
         places = list(threads.map(keys.store_key, ("one", "two"), ("first", "second")))
     assert places == ["keys.json"] * 2
     assert {*keys.keys_in_file()} == {"first", "second"}
+
+
+def test_settings_that_are_set_at_once_are_all_kept() -> None:
+    wanted = {"session_tokens": 7, "day_tokens": 8, "session_usd": 9.0, "day_usd": 10.0}
+    with ThreadPoolExecutor(len(wanted)) as threads:
+        list(threads.map(lambda each: set_values(Path("config.toml"), {("budget", each[0]): each[1]}), wanted.items()))
+    assert tomllib.loads(Path("config.toml").read_text(encoding="utf-8"))["budget"] == wanted
 
 
 def test_limits_of_tokens_and_users_are_set_and_shown() -> None:
