@@ -93,11 +93,12 @@ def _tokens(text: str) -> Iterator[str] | list[str]:
 
 
 def _learned(token: str) -> tuple[str, ...]:
-    if len(token) > MAX_TERM or re.match(_CJK_RUN, token):
+    is_plain = token.isascii() and token.isalpha() and token.islower()
+    if len(token) > MAX_TERM or (not is_plain and re.match(_CJK_RUN, token)):
         return tuple(_pieces(token))
     if len(_known) >= _CACHED_TOKENS:
         _known.clear()
-    those = _known[token] = tuple(_pieces(token))
+    those = _known[token] = tuple(_word(token) if is_plain else _pieces(token))
     return those
 
 
