@@ -403,7 +403,7 @@ class Run:
         rows = await self._states(replace(wanted, quiet_since=self._days_ago(days)))
         since = {row.id: _days_since(_ended_at(row), self._view.now) for row in rows}
         merged_into = {row.id: row.superseded_by for row in rows if row.superseded_by}
-        due = [each for each, past in since.items() if past >= days]
+        due = [each for each, past in since.items() if past >= days and each not in self._gone]
         needed = await self._sources_among(due, merged_into)
         ids = tuple(each for each in due if each not in needed)
         if not ids or max(map(since.__getitem__, ids)) < days + patience:

@@ -404,6 +404,7 @@ async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Maint
     put_away, forgotten = [await memory.keep(f"an old {each}", type="bugfix") for each in ("bug", "typo")]
     await memory.memories.archive(put_away)
     await memory.memories.forget(forgotten)
+    await memory.keep("an old crash", type="bugfix", expires_at=BEGIN + timedelta(days=1))
     rules = (
         RetentionSettings(types=("event",), archive_after_days=10),
         RetentionSettings(types=("bugfix",), archive_after_days=5, delete_after_days=10),
@@ -423,7 +424,7 @@ async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Maint
     done = await memory.after(0, policy, whole=True)
     assert dict(told.counts()) == dict(done.counts())
     counts = told.counts()
-    assert (counts["compress"], counts["archive"], counts["delete"], counts["erase"]) == (3, 1, 1, 1)
+    assert (counts["compress"], counts["archive"], counts["delete"], counts["erase"]) == (3, 1, 2, 1)
 
 
 async def test_a_run_looks_at_so_many_rows_and_the_next_one_goes_on(memory: Maintained) -> None:
