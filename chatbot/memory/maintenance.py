@@ -145,7 +145,12 @@ def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[De
             crowds[rule.max_rows, "under one rule", rule, row.namespace].append(row)
         if policy.max_per_session and row.session_id is not None and row.type != "session_summary":
             crowds[policy.max_per_session, "in one session", None, row.session_id].append(row)
-    return [deed for (cap, what, *_), crowd in crowds.items() for deed in _over(crowd, cap, what)]
+    deeds: list[Deed] = []
+    gone = set[str]()
+    for (cap, what, *_), crowd in crowds.items():
+        deeds += (over := _over([row for row in crowd if row.id not in gone], cap, what))
+        gone.update(each for deed in over for each in deed.ids)
+    return deeds
 
 
 def _days_since(then: datetime, now: datetime) -> float:

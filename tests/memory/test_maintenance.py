@@ -323,6 +323,8 @@ async def test_caps_of_rules_and_sessions_put_away_what_matters_least(memory: Ma
     assert report.counts()["archive"] == 3
     assert [(await memory.row(each)).status for each in (*ids[:2], others[0])] == ["archived"] * 3
     assert "more than 4 in one session" in await memory.why(ids[0])
+    both = MaintenanceSettings(max_per_session=3, rules=(RetentionSettings(types=("discovery",), max_rows=2),))
+    assert (await memory.after(0, both)).counts()["archive"] == 2, "a row over two caps is put away once"
 
 
 async def test_old_sessions_are_rolled_up_and_young_ones_are_not(memory: Maintained) -> None:
