@@ -58,9 +58,9 @@ class Erasure(Struct, frozen=True, kw_only=True):
     """Erased rows and facts that the caller may see, with everything derived from them."""
 
     observations: tuple[Observation, ...] = ()
-    """Rows that were named or match, then those derived from them."""
-    derived: int = 0
-    """Number of derived rows at the end of `observations`."""
+    """Rows that were named or match, then those derived from them, of each store."""
+    derived: frozenset[str] = frozenset()
+    """Ids of the derived rows."""
     facts: tuple[Triple, ...] = ()
     forks: tuple[str, ...] = ()
     """Forks of a deleted session, which keep their copy of the transcript."""
@@ -136,11 +136,9 @@ class Purges(ScopedOperations):
 def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = False) -> Erasure:
     """Return the erasures of several stores as one."""
     parts = list(parts)
-    direct = [row for each in parts for row in each.observations[: len(each.observations) - each.derived]]
-    derived = [row for each in parts for row in each.observations[len(each.observations) - each.derived :]]
     return Erasure(
-        observations=(*direct, *derived),
-        derived=len(derived),
+        observations=tuple(row for each in parts for row in each.observations),
+        derived=frozenset[str]().union(*(each.derived for each in parts)),
         facts=tuple(fact for each in parts for fact in each.facts),
         forks=tuple(forks),
         kept=kept,
@@ -158,14 +156,9 @@ async def erasure(scope: Scope, target: Target) -> Erasure:
 
 def _shown(going: Erasure) -> Erasure:
     """Return an erasure without the rows and facts that no caller may see."""
-    direct = len(going.observations) - going.derived
-    rows = [row for row in going.observations if row.sensitivity != "unknown"]
-    return replace(
-        going,
-        observations=tuple(rows),
-        derived=sum(row.sensitivity != "unknown" for row in going.observations[direct:]),
-        facts=tuple(fact for fact in going.facts if fact.sensitivity != "unknown"),
-    )
+    rows = tuple(row for row in going.observations if row.sensitivity != "unknown")
+    facts = tuple(fact for fact in going.facts if fact.sensitivity != "unknown")
+    return replace(going, observations=rows, derived=going.derived.intersection(row.id for row in rows), facts=facts)
 
 
 async def _all(scope: Scope, target: Target) -> Erasure:
@@ -174,7 +167,7 @@ async def _all(scope: Scope, target: Target) -> Erasure:
     derived = await _derived(scope, [*dict.fromkeys([*named, *target.ids])], named)
     rows = (*named.values(), *derived.values())
     facts = {fact.id: fact async for fact in _facts(scope, target, rows)}
-    return Erasure(observations=rows, derived=len(derived), facts=tuple(facts.values()))
+    return Erasure(observations=rows, derived=frozenset(derived), facts=tuple(facts.values()))
 
 
 async def erase(scope: Scope, target: Target) -> Erasure:
@@ -191,8 +184,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     marks += [mark for fact in going.facts for mark in marks_of_fact(fact)]
     marks += await _marks_of_derived(scope, [*target.ids, *(row.id for row in going.observations)])
     await bar(scope.environment.tombstones, marks, scope.clock())
-    derived = {row.id for row in going.observations[len(going.observations) - going.derived :]}
-    asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in derived)])
+    asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in going.derived)])
     gone = []
     with suppress(*() if target.ids else (UnknownObservation,)):  # another process was faster
         gone = await scope.store.purge(scope.view(), list(asked)) if asked else []

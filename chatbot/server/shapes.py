@@ -297,7 +297,7 @@ class Deletion(Shape):
     def of(cls, item: Erasure) -> Self:
         """Return the counts of an erasure."""
         forks = list(item.forks)
-        return cls(memories=len(item.observations), derived=item.derived, facts=len(item.facts), forks=forks)
+        return cls(memories=len(item.observations), derived=len(item.derived), facts=len(item.facts), forks=forks)
 
 
 SHAPES |= {

@@ -78,7 +78,7 @@ async def test_no_byte_of_a_deleted_conversation_is_left_in_any_file(memory: Mem
     await memory.memory().reindex()
     assert files_with(tmp_path, CANARY)
     going = await memory.deleting(session.id)
-    assert (len(going.observations), going.derived, len(going.facts)) == (4, 1, 2)
+    assert (len(going.observations), len(going.derived), len(going.facts)) == (4, 1, 2)
     assert await left(memory) == before
     gone = await memory.delete_session(session.id)
     assert set(gone.erased) > set(going.ids)  # and a row without a class, which is shown to nobody

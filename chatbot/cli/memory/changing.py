@@ -113,9 +113,8 @@ async def purge_memories(run: VerbRun) -> None:
     if args.json:
         run.tell({"purged": gone.ids, "dry_run": False}, "")
         return
-    derived = {row.id for row in going.observations[len(going.observations) - going.derived :]}
     for each in gone.ids:
-        say(f"purged {each}" + (", which was derived from what was purged" if each in derived else ""))
+        say(f"purged {each}" + (", which was derived from what was purged" if each in going.derived else ""))
     say_marked("transcripts still hold what was said: `chatbot sessions delete` deletes those with their memory")
 
 
@@ -201,8 +200,8 @@ def _show_going(going: Erasure) -> None:
     """Show everything that would be deleted."""
     say_observations(going.observations)
     if going.derived:
-        went = "goes too because it was" if going.derived == 1 else "go too because they were"
-        say(f"{going.derived} of these {went} derived from the others")
+        went = "goes too because it was" if len(going.derived) == 1 else "go too because they were"
+        say(f"{len(going.derived)} of these {went} derived from the others")
     if going.facts:
         say(f"{how_many(len(going.facts), 'fact')} {'goes' if len(going.facts) == 1 else 'go'} with them")
 
