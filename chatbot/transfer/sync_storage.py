@@ -209,6 +209,7 @@ class SessionUnion:
             session=union.portable(record),
             digest=state["digest"],
             at=state["at"],
+            marked=state["marked"],
             ids=[*said],
             cut=state["cut"],
             entries={each: said[each] for each in known.new(said, record.id)},
@@ -273,12 +274,14 @@ class SessionUnion:
             cut += [each for each in before.get("files", ()) if each not in {*content.files, *cut}]
             missing = [key for key in before.get("keys", ()) if key not in content.values and key not in dead]
             dead |= dict.fromkeys(missing, format_time(now))
-        about = _short(union.portable(record))
-        at = before.get("at") or format_time(record.created_at)
+        about, sensitivity = _short(union.portable(record)), record.sensitivity
+        at, marked = (before.get(name) or format_time(record.created_at) for name in ("at", "marked"))
         if before.get("record") not in {None, about}:
             at = format_time(max(now, parse_time(at) + _STEP))
+        if before.get("sensitivity") not in {None, sensitivity}:
+            marked = format_time(max(now, parse_time(marked) + _STEP))
         state = {"ids": ids, "files": content.files, "cut": sorted(cut), "keys": sorted(content.values), "dead": dead,
-                 "record": about, "at": at}  # fmt: skip
+                 "record": about, "at": at, "sensitivity": sensitivity, "marked": marked}  # fmt: skip
         digest = _short([state, content.values, content.receipts])
         self.state.sessions[record.id] = state | {"print": print_, "digest": digest}
         return content
@@ -326,16 +329,22 @@ class SessionUnion:
         return is_new
 
     async def _take_record(self, session_id: str, given: SessionLine) -> None:
-        """Set title and state of a session if they were changed later elsewhere."""
+        """Set title and state of a session, and its sensitivity, if they were changed later elsewhere."""
         state = self.state.sessions[session_id]
-        here = union.portable(await asyncio.to_thread(self._sessions.get, session_id))
-        if union.newest((state["at"], here), (given.at, given.session)):
+        here = await asyncio.to_thread(self._sessions.get, session_id)
+        theirs, sensitivity = parse_record(given.session), here.sensitivity
+        if is_later := union.newest((state["at"], union.portable(here)), (given.at, given.session)):
+            state["at"] = given.at
+        if union.newest((state["marked"], sensitivity), (given.marked, theirs.sensitivity)):
+            sensitivity, state["marked"] = theirs.sensitivity, given.marked
 
-            def change(record: SessionRecord) -> SessionRecord:
-                return replace(parse_record(given.session), store_types=record.store_types, used_at=record.used_at)
+        def change(record: SessionRecord) -> SessionRecord:
+            base = theirs if is_later else record
+            return replace(base, sensitivity=sensitivity, store_types=record.store_types, used_at=record.used_at)
 
+        if (portable := union.portable(change(here))) != union.portable(here):
             await asyncio.to_thread(self._sessions.change, session_id, change)
-            state["at"], state["record"] = given.at, _short(given.session)
+            state["record"], state["sensitivity"] = _short(portable), sensitivity
 
     async def _resolved(self, machine: str, given: SessionLine, known: Entries) -> Said | None:
         """Return the transcript of another machine, completed with entries that it sent before or that exist here.

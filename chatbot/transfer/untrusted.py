@@ -160,6 +160,8 @@ class SessionLine(_Line, tag="session"):
     session: dict[str, Any]
     digest: str
     at: str
+    marked: str
+    """When its sensitivity was set, which the last change of its title does not undo."""
     ids: list[str]
     cut: list[str]
     entries: dict[str, TranscriptEntry]
@@ -192,8 +194,8 @@ class SessionLine(_Line, tag="session"):
         values = {}
         for key, (value, at) in self.values.items():
             values[key] = (value, format_time(KeyValue(key, value or "", past(at, until)).at))
-        at = format_time(past(self.at, until))
-        return replace(self, session=portable(record), at=at, values=values, own=own)
+        at, marked = (format_time(past(each, until)) for each in (self.at, self.marked))
+        return replace(self, session=portable(record), at=at, marked=marked, values=values, own=own)
 
 
 Line = RowLine | GoneLine | ErasedLine | RecordsLine | DocumentLine | SessionLine
