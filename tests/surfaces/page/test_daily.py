@@ -1,7 +1,6 @@
 """A day with the page by clicks and keys: on a computer, and in the dark on a phone with a slow network."""
 
 import base64
-from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -135,24 +134,6 @@ def test_a_key_is_stored_and_never_shown_and_its_models_are_offered(page: Page, 
     page.get_by_role("button", name="Remove the key of anthropic").click()
     expect(page.get_by_role("status").first).to_have_text("The key is removed.")
     assert stored_key("anthropic") == ""
-
-
-def test_tasks_have_dates(page: Page) -> None:
-    go(page, "Tasks")
-    today = date.today()  # noqa: DTZ011 - the day where the browser is
-    due = {"Overdue": -2, "Today": 0, "Next 7 days": 3, "Later": 30}
-    for name, days in due.items():
-        page.get_by_label("New task").fill(f"task of {name}")
-        page.get_by_label("Due", exact=True).fill((today + timedelta(days=days)).isoformat())
-        page.get_by_role("button", name="Add").click()
-        expect(page.get_by_role("link", name=f"task of {name}")).to_be_visible()
-    expect(page.locator(".by-day")).to_have_text(list(due))
-    page.get_by_role("button", name="Complete: task of Today").click()
-    expect(page.locator(".by-day")).to_have_text(["Overdue", "Next 7 days", "Later"])
-    page.get_by_role("link", name="Done").click()
-    expect(page.locator(".task a")).to_have_text(["task of Today"])
-    page.get_by_role("button", name="Reopen: task of Today").click()
-    expect(page.locator(".rows")).to_have_text("No completed tasks")
 
 
 def test_a_printed_conversation_holds_nothing_to_click_and_nothing_moves_where_that_is_not_wanted(page: Page) -> None:

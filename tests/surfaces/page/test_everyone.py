@@ -116,14 +116,6 @@ def test_where_the_keys_are_is_seen(served: Served, places: list[str], tab: Tab)
             assert not is_somewhere or (outline[0] != "none" and outline[1] >= 1), place
 
 
-def test_a_menu_closes_with_escape_and_gives_the_keys_back(page: Page) -> None:
-    say(page, "hello there")
-    page.get_by_text("More").press("Enter")
-    page.get_by_label("Title").press("Escape")
-    expect(page.get_by_label("Title")).to_be_hidden()
-    expect(page.locator(".heading .menu > summary")).to_be_focused()
-
-
 def test_light_and_dark_follow_the_system_and_the_switch_which_is_remembered(served: Served, tab: Tab) -> None:
     page = tab(served.url, color_scheme="dark", at="/i/ada")
     dark = _ground(page)

@@ -13,6 +13,7 @@ import pytest
 
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import CHOICES
+from chatbot.models.model import Price
 from chatbot.server.page import settings
 from chatbot.stores.errors import StoreFailed
 from tests.servers.http_server import Served, serving
@@ -154,12 +155,58 @@ def test_memories_are_added_filtered_hidden_together_and_brought_back(client: ht
     assert client.post("/i/ada/memory/hide", data={"none": "1"}).status_code == 422
 
 
-def test_what_is_marked_private_stays_on_the_pages_of_its_owner(client: httpx.Client) -> None:
-    for path, body in (("tasks", {"title": "Call Kim"}), ("memories", {"title": "Kim plays chess", "people": ["Kim"]})):
-        made = client.post(f"/v1/{path}", json=body).json()["id"]
-        assert client.post(f"/i/ada/memory/{made}/mark", data={"sensitivity": "private"}).is_success
-    assert "Call Kim" in client.get("/i/ada/tasks").text
-    assert "?person=Kim" in client.get("/i/ada/people").text
+def test_people_are_shown_with_what_is_stated_of_them_also_in_private(client: httpx.Client) -> None:
+    for title, people in (("Sam won the tournament", ["Sam"]), ("Kim and Sam play chess", ["Sam", "Kim"])):
+        made = client.post("/v1/memories", json={"title": title, "people": people}).json()["id"]
+    client.post(f"/i/ada/memory/{made}/mark", data={"sensitivity": "private"}).raise_for_status()
+    client.post("/v1/facts", json={"subject": "Sam", "predicate": "lives in", "object": "Graz"})
+    for q, names in (("", ["Sam", "Kim"]), ("ki", ["Kim"])):
+        shown = client.get("/i/ada/people", params={"q": q}).text
+        assert re.findall(r'[?]person=(\w+)"', shown) == names
+        assert ("lives in Graz" in shown) == ("Sam" in names)
+    assert titles(client.get("/i/ada/memory?person=Kim").text) == ["Kim and Sam play chess"]
+
+
+def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(client: httpx.Client) -> None:
+    assert "No memory clearly answers this" in client.get("/i/ada/profile").text
+    for value in ("Berlin", "Lisbon"):
+        shown = client.post("/i/ada/profile", data={"key": "home", "value": value}).text
+        assert f"home: {value}" in shown
+    [pin] = re.findall(r'action="([^"]*/pin)"', shown)
+    assert "Unpin: home: Lisbon" in client.post(pin).text
+    history = client.get("/i/ada/profile/home").text
+    assert re.findall("<bdi>(home: .*?)</bdi>", history) == ["home: Berlin", "home: Lisbon"]
+    assert "No profile yet" in client.post(pin.replace("/pin", "/forget")).text
+
+
+def test_tasks_have_dates_and_private_ones_are_shown_too(client: httpx.Client) -> None:
+    today = datetime.now(UTC).astimezone().date()
+    due = {"Overdue": -2, "Today": 0, "Next 7 days": 3, "Later": 30}
+    for name, days in due.items():
+        task = {"title": f"of {name}", "due": str(today + timedelta(days=days))}
+        shown = client.post("/i/ada/tasks", data=task).text
+    places = re.findall(r'action="(/i/ada/tasks/[^"]*)"', shown)
+    for place in places:
+        client.post(f"{place.replace('tasks', 'memory')}/mark", data={"sensitivity": "private"}).raise_for_status()
+    days_of = re.compile('class="by-day[^>]*>(.*?)<')
+    assert days_of.findall(client.get("/i/ada/tasks").text) == list(due)
+    assert days_of.findall(client.post(places[1], data={"status": "completed"}).text) == [*due][:1] + [*due][2:]
+    assert "of Today" in client.get("/i/ada/tasks?done=1").text
+    again = {"status": "pending", "back": "/tasks?done=1"}
+    assert "No completed tasks" in client.post(places[1], data=again).text
+
+
+def test_cost_is_shown_for_sessions_and_turns(served: Served, client: httpx.Client) -> None:
+    client.get("/i/ada").raise_for_status()
+    served.models["ada"]._price = Price(0.000001, 0.000002)
+    page = client.post("/i/ada/say", data={"text": "what do you cost?"})
+    after_the_turn(client, page)
+    bill = client.get(f"/v1/sessions/{page.url.path.rpartition('/')[2]}/usage").json()
+    shown = client.get("/i/ada/cost").text
+    assert "for 1 model call in total" in shown
+    told = ["1", f"{bill['input_tokens']:,}", f"{bill['output_tokens']:,}", f"${bill['cost_usd']:.4f}"]
+    assert re.findall("<td>(.*?)</td>", shown.partition("what do you cost?</bdi></a></th>")[2])[:4] == told
+    assert client.get(f"{page.url.path}/cost").text.count("/why?at=") == 1
 
 
 def test_a_session_is_exported_pinned_archived_and_listed_accordingly(client: httpx.Client) -> None:

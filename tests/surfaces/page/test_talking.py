@@ -235,6 +235,10 @@ def _copied(page: Page) -> str:
 
 def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     say(page, "first")
+    page.get_by_text("More").press("Enter")
+    page.get_by_label("Title").press("Escape")
+    expect(page.get_by_label("Title")).to_be_hidden()
+    expect(page.locator(".heading .menu > summary")).to_be_focused()
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("?")
     expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_visible()

@@ -136,13 +136,9 @@ _ANSWERS: dict[str, tuple[int, bytes, tuple[tuple[str, str], ...]]] = {
     **{
         f"{field} {value!r:.20}": (200, json.dumps(_WHOLE | {field: value}).encode(), ())
         for field, value in (
-            ("identity", "x" * 1000),
             ("identity", [1]),
-            ("files", [["a"]]),
             ("files", {"a": 1}),
             ("taken", None),
-            ("taken", [1]),
-            ("aside", {"a": 1}),
             ("aside", 5),
         )
     },

@@ -103,11 +103,6 @@ def test_a_token_for_metrics_opens_nothing_else_and_no_page_of_anybody(served: S
             assert "plugh" not in answer.text
 
 
-def test_where_it_was_not_asked_for_there_is_none(client: httpx.Client) -> None:
-    assert client.get("/metrics").status_code == 404
-    assert "/metrics" not in client.get("/openapi.json").text
-
-
 def test_the_command_line_makes_a_token_for_it() -> None:
     Path("config.toml").touch()
     made = from_json("token", "add", "prometheus", "--metrics")
@@ -127,3 +122,6 @@ def test_the_owner_reads_it_where_there_are_no_tokens_and_two_servers_keep_their
             told = client.get("/metrics").raise_for_status().text
             assert value_in(told, "chatbot_turn_duration_seconds_count") == 1 - count
             assert client.post("/metrics", json={}).status_code == 405
+    with http().client() as client:  # where it was not asked for there is none
+        assert client.get("/metrics").status_code == 404
+        assert "/metrics" not in client.get("/openapi.json").text
