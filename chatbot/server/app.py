@@ -149,7 +149,8 @@ async def _http(request: Request, error: Any) -> Response:
     if error.status_code == 400:
         return invalid("the body is not valid JSON").response()
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
-    if error.status_code == 405 and (methods := await methods_of(request.app, request.scope["route"].path)):
+    route = request.scope.get("route")  # a file has none
+    if error.status_code == 405 and route and (methods := await methods_of(request.app, route.path)):
         headers["allow"] = ", ".join(methods)  # each route knows only its own method
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     message = str(error.detail).lower()

@@ -38,9 +38,9 @@ _NAME = r"^[a-zA-Z0-9_.-]{1,64}$"
 
 
 class Lenient(BaseModel):
-    """A model that ignores unknown fields."""
+    """A model that ignores unknown fields. Its bound of texts, which is never met, makes pydantic refuse surrogates."""
 
-    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True, str_max_length=1 << 40)
 
 
 def only(*known: object, otherwise: str) -> BeforeValidator:

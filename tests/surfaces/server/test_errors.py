@@ -135,7 +135,8 @@ def test_what_a_model_raises_reaches_the_client_and_the_server_goes_on(http: Ser
 
 
 def test_a_route_or_a_method_that_is_not_there_has_the_same_shape(client: httpx.Client) -> None:
-    for answer, status in ((client.get("/v1/nothing"), 404), (client.put("/v1/sessions"), 405)):
+    answers = ((client.get("/v1/nothing"), 404), (client.put("/v1/sessions"), 405), (client.post("/page/page.js"), 405))
+    for answer, status in answers:
         assert answer.status_code == status
         assert set(answer.json()["error"]) == {"message", "type", "code", "param"}
     assert client.put("/v1/sessions").headers["allow"]
