@@ -19,7 +19,6 @@ from chatbot.cli.config import set_values
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models import provider as keys
-from tests import process
 from tests.command import fails, from_json, ok, project, run
 from tests.patience import PATIENCE_S
 from tests.surfaces.test_repl import ENDLESS
@@ -48,8 +47,6 @@ def test_a_question_is_an_argument_a_pipe_or_both() -> None:
         == "You said: about this:\n\npiped\n"
     )
     assert ok("ask", "--no-stream", "whole") == "You said: whole\n"
-    bad = process.run("ask", "-", stdin=b"\xc3\xa9\xff", PYTHONIOENCODING="utf-8:strict")
-    assert "not valid UTF-8 (character 2)" in bad.stderr
 
 
 def test_asking_begins_a_session_unless_told_to_go_on() -> None:
@@ -174,7 +171,7 @@ def test_ctrl_c_and_sigterm_keep_what_was_said(number: int, code: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "named"),
     [
-        (["ask", "-"], b"good and \xff bad", "standard input is not valid UTF-8 (character 10)"),
+        (["ask", "-"], b"g\xc3\xb6od and \xff bad", "standard input is not valid UTF-8 (character 10)"),
         (["-m", "local/./missing.gguf", "ask", "hi"], b"", "missing.gguf"),
     ],
 )
