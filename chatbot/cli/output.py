@@ -227,16 +227,15 @@ def terminal_without(modes: int) -> Iterator[int | None]:
 
 
 @contextmanager
-def reporting(show: Callable[[Sequence[T]], None]) -> Iterator[list[T]]:
-    """Yield a list for what is done, and show it at the end: a failure does not hide what was done before."""
-    done: list[T] = []
+def reporting(done: Sequence[object], show: Callable[[], None]) -> Iterator[None]:
+    """Show what is done at the end: a failure does not hide what was done before."""
     try:
-        yield done
+        yield
     except BaseException:
         if done:
-            show(done)
+            show()
         raise
-    show(done)
+    show()
 
 
 @contextmanager

@@ -184,11 +184,9 @@ async def run_sync(args: argparse.Namespace) -> Exit:
     places = [args.place] if args.place else _listed(setup)
     if not places:
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
-
-    def show(reports: Sequence[SyncReport]) -> None:
-        tell_each(args, reports, partial(_show_sync, is_sealed=args.passphrase))
-
-    with reporting(show) as reports:
+    reports: list[SyncReport] = []
+    show = partial(_show_sync, is_sealed=args.passphrase)
+    with reporting(reports, lambda: tell_each(args, reports, show)):
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             for text in places:
                 place = _place(text, setup, memory, asks=args.passphrase)
@@ -206,11 +204,8 @@ def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> Sync
     if is_address(text):
         is_listed = urlsplit(text).netloc in {urlsplit(each).netloc for each in setup.config.sync.places}
         return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]") if is_listed else "")
-    return sealed(FolderPlace(Path(text).expanduser()), memory.backend, _passphrase if asks else None)
-
-
-def _passphrase() -> str:
-    return ask_unseen("passphrase of the place (not shown): ")
+    ask = partial(ask_unseen, "passphrase of the place (not shown): ")
+    return sealed(FolderPlace(Path(text).expanduser()), memory.backend, ask if asks else None)
 
 
 def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:

@@ -29,11 +29,8 @@ async def archive(run: VerbRun) -> None:
     what = "restore" if args.undo else "archive"
     if len(records) > 1:
         _agree(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")
-
-    def show(done: Sequence[SessionRecord]) -> None:
-        _tell("restored" if args.undo else "archived", done, args)
-
-    with reporting(show) as done:
+    done: list[SessionRecord] = []
+    with reporting(done, lambda: _tell("restored" if args.undo else "archived", done, args)):
         for record in records:
             with _unless_deleted(record):
                 if not args.dry_run:
@@ -89,11 +86,8 @@ async def delete(run: VerbRun) -> None:
             _warn_of(going, keep_memory=keep_memory)
         _agree(records, args, "deleting", "delete permanently?")
     erased = going if args.dry_run else []
-
-    def show(gone: Sequence[SessionRecord]) -> None:
-        _tell_deleted(gone, erased, args, keep_memory=keep_memory)
-
-    with reporting(show) as gone:
+    gone: list[SessionRecord] = []
+    with reporting(gone, lambda: _tell_deleted(gone, erased, args, keep_memory=keep_memory)):
         for record in records:
             with _unless_deleted(record):
                 if not args.dry_run:

@@ -53,11 +53,8 @@ async def export(run: VerbRun) -> None:
 async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
     setup, args, beside = run.setup, run.args, run.setup.settings.plugins_beside
-
-    def show(reports: Sequence[ImportReport]) -> None:
-        tell_each(args, reports, _say_report)
-
-    with reporting(show) as reports:
+    reports: list[ImportReport] = []
+    with reporting(reports, lambda: tell_each(args, reports, _say_report)):
         for path in args.paths:
             with progress(f"importing {path.name}") as told:
                 importer = Importer(
@@ -85,12 +82,9 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
 
 async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
     """Write a file for each session: the named file, or files in the named folder."""
-
-    def show(written: Sequence[Path]) -> None:
-        _tell(records, written, form, args)
-
+    written: list[Path] = []
     paths = _targets(records, args.output.expanduser(), SUFFIXES[form])
-    with reporting(show) as written:
+    with reporting(written, lambda: _tell(records, written, form, args)):
         for record, path in zip(records, paths, strict=True):
             exported = await export_session(memory, record.id, memories=args.memories)
             _warn_redacted(exported.redacted)
