@@ -20,7 +20,15 @@ from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.stores.access import NO_PROJECT, is_same_project
 from chatbot.stores.backend import Backend, Lease, Lines, Place, Record
 from chatbot.stores.base import Closable
-from chatbot.stores.errors import DamagedFile, MissingFolder, ReadOnlyFolder, StoreBusy, StoreError
+from chatbot.stores.errors import (
+    DamagedFile,
+    LaterFormat,
+    MissingFolder,
+    ReadOnlyFolder,
+    StoreBusy,
+    StoreError,
+    UnsafePath,
+)
 from chatbot.stores.loops import LoopsLock, in_thread, to_its_end
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
@@ -179,7 +187,7 @@ class SessionCatalog(Closable):
         """Return the sessions with a turn that was remembered under one of these ids."""
         found = []
         for each in self.sessions.ids():
-            with suppress(StoreError):  # a damaged session names none
+            with suppress(MissingFolder, DamagedFile, LaterFormat, UnsafePath):  # a damaged session names none
                 if self.receipts(self.sessions.ref(each)).holds("remembered", ids):
                     found.append(each)
         return found
