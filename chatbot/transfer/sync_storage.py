@@ -208,8 +208,7 @@ class SessionUnion:
         return SessionLine(
             session=union.portable(record),
             digest=state["digest"],
-            at=state["at"],
-            marked=state["marked"],
+            times=state["times"],
             ids=[*said],
             cut=state["cut"],
             entries={each: said[each] for each in known.new(said, record.id)},
@@ -274,14 +273,12 @@ class SessionUnion:
             cut += [each for each in before.get("files", ()) if each not in {*content.files, *cut}]
             missing = [key for key in before.get("keys", ()) if key not in content.values and key not in dead]
             dead |= dict.fromkeys(missing, format_time(now))
-        about, sensitivity = _short(union.portable(record)), record.sensitivity
-        at, marked = (before.get(name) or format_time(record.created_at) for name in ("at", "marked"))
-        if before.get("record") not in {None, about}:
-            at = format_time(max(now, parse_time(at) + _STEP))
-        if before.get("sensitivity") not in {None, sensitivity}:
-            marked = format_time(max(now, parse_time(marked) + _STEP))
+        about, times = union.portable(record), dict(before.get("times", {}))
+        for name in union.differing(before.get("record", about), about):
+            last = parse_time(times[name]) if name in times else record.created_at
+            times[name] = format_time(max(now, last + _STEP))
         state = {"ids": ids, "files": content.files, "cut": sorted(cut), "keys": sorted(content.values), "dead": dead,
-                 "record": about, "at": at, "sensitivity": sensitivity, "marked": marked}  # fmt: skip
+                 "record": about, "times": times}  # fmt: skip
         digest = _short([state, content.values, content.receipts])
         self.state.sessions[record.id] = state | {"print": print_, "digest": digest}
         return content
@@ -329,22 +326,24 @@ class SessionUnion:
         return is_new
 
     async def _take_record(self, session_id: str, given: SessionLine) -> None:
-        """Set title and state of a session, and its sensitivity, if they were changed later elsewhere."""
-        state = self.state.sessions[session_id]
-        here = await asyncio.to_thread(self._sessions.get, session_id)
-        theirs, sensitivity = parse_record(given.session), here.sensitivity
-        if is_later := union.newest((state["at"], union.portable(here)), (given.at, given.session)):
-            state["at"] = given.at
-        if union.newest((state["marked"], sensitivity), (given.marked, theirs.sensitivity)):
-            sensitivity, state["marked"] = theirs.sensitivity, given.marked
+        """Set the title of a session, its project and so on, each if it was changed later elsewhere."""
+        state, theirs = self.state.sessions[session_id], given.session
+        here = union.portable(await asyncio.to_thread(self._sessions.get, session_id))
+
+        def is_later(name: str) -> bool:
+            ours = (state["times"].get(name, ""), here.get(name))
+            return union.newest(ours, (given.times.get(name, ""), theirs.get(name)))
+
+        later = [*filter(is_later, {*here, *theirs} - {"store_types"})]
 
         def change(record: SessionRecord) -> SessionRecord:
-            base = theirs if is_later else record
-            return replace(base, sensitivity=sensitivity, store_types=record.store_types, used_at=record.used_at)
+            kept = {name: value for name, value in record.as_json().items() if name not in later}
+            taken = parse_record(kept | {name: theirs[name] for name in later if name in theirs})
+            return replace(taken, store_types=record.store_types, used_at=record.used_at)
 
-        if (portable := union.portable(change(here))) != union.portable(here):
-            await asyncio.to_thread(self._sessions.change, session_id, change)
-            state["record"], state["sensitivity"] = _short(portable), sensitivity
+        if any(here.get(name) != theirs.get(name) for name in later):
+            state["record"] = union.portable(await asyncio.to_thread(self._sessions.change, session_id, change))
+        state["times"] |= {name: given.times[name] for name in later if name in given.times}
 
     async def _resolved(self, machine: str, given: SessionLine, known: Entries) -> Said | None:
         """Return the transcript of another machine, completed with entries that it sent before or that exist here.

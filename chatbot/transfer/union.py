@@ -321,6 +321,11 @@ def portable(record: SessionRecord) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "used_at"}
 
 
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the names whose values differ; a missing one is None."""
+    return [name for name in {**one, **other} if one.get(name) != other.get(name)]
+
+
 Said = Sequence[tuple[str, TranscriptEntry]]
 """Entries of a transcript with their ids."""
 

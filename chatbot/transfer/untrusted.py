@@ -159,9 +159,8 @@ class SessionLine(_Line, tag="session"):
 
     session: dict[str, Any]
     digest: str
-    at: str
-    marked: str
-    """When its sensitivity was set, which the last change of its title does not undo."""
+    times: dict[str, str]
+    """When fields of it were set last."""
     ids: list[str]
     cut: list[str]
     entries: dict[str, TranscriptEntry]
@@ -194,8 +193,8 @@ class SessionLine(_Line, tag="session"):
         values = {}
         for key, (value, at) in self.values.items():
             values[key] = (value, format_time(KeyValue(key, value or "", past(at, until)).at))
-        at, marked = (format_time(past(each, until)) for each in (self.at, self.marked))
-        return replace(self, session=portable(record), at=at, marked=marked, values=values, own=own)
+        set_at = {name: format_time(past(at, until)) for name, at in self.times.items()}
+        return replace(self, session=portable(record), times=set_at, values=values, own=own)
 
 
 Line = RowLine | GoneLine | ErasedLine | RecordsLine | DocumentLine | SessionLine

@@ -370,13 +370,17 @@ async def test_key_values_and_titles_go_by_time(pair: Pair) -> None:
             await session.kv_set(f"only {text}", text)
             if machine is there:
                 await session.mark("private")
+                await session.move("house")
+                await session.pin()
             await session.rename(text)
     await _both(pair)
     async with there.opened() as memory:
         session = await memory.load_session(session_id, any_agent=True)
         values = {each.key: each.value for each in await session.kv_entries()}
     assert values == {"mood": "later", "only earlier": "earlier", "only later": "later"}
-    assert (session.record.title, session.record.sensitivity) == ("later", "private")
+    record = session.record
+    assert (record.title, record.sensitivity, record.project) == ("later", "private", "house")
+    assert record.pinned_at is not None
 
 
 async def test_a_call_is_billed_once(tmp_path: Path) -> None:
