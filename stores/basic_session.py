@@ -22,7 +22,7 @@ from chatbot.stores.errors import DamagedFile
 from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.loops import GroupCommit
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
-from chatbot.stores.transcript import TranscriptFile, transcript_stamp
+from chatbot.stores.transcript import TranscriptFile, check_lengths, transcript_stamp
 
 _WARM_SESSIONS = 256
 
@@ -55,6 +55,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return list((await self._key_values(session)).values())
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
+        check_lengths(entries)  # before they are written together with those of others
         await self._files(session).appends.add(entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:

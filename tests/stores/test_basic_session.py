@@ -151,6 +151,16 @@ def test_a_transcript_without_an_entry_within_reach_is_named_before_it_is_read_w
         TranscriptFile(tmp_path, 9).read_last(2)
 
 
+async def test_the_longest_entry_can_be_read_and_a_longer_one_is_refused(
+    store: BasicSessionStore, session: SessionRef
+) -> None:
+    longest = "🦜" * transcript.LONGEST_CONTENT
+    await store.transcript_append(session, [entry("first"), entry(longest)])
+    with pytest.raises(InvalidValue, match="15,000,001 characters long"):
+        await store.transcript_append(session, [entry("next"), entry(f"{longest}x")])
+    assert [found.content for found in await store.transcript_read_last(session, 3)] == ["first", longest]
+
+
 @pytest.mark.parametrize("zeros", [1, 100, 4096, 5000])
 def test_zeros_that_a_power_cut_left_are_cut_off(zeros: int) -> None:
     data = transcript.render([entry("kept")])
