@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,58 +19,51 @@ from chatbot.stores.backend import Lease
 from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreError, StoreFailed
 from chatbot.stores.files import locked
 from chatbot.stores.loops import LoopsLock
+from chatbot.stores.testing.processes import lines_of, start
 from tests.loops import HANG_S, run_in_threads
 from tests.memory.test_meaning import LetterEmbedder
 from tests.patience import PATIENCE_S
 
 STORES = ["basic_session"]
 NIGHT = pytest.mark.nightly
-WORKER = """
-import asyncio, sys, time
-from chatbot.memory import MemorySystem
+HERE = "tests.memory.test_many_at_once"
 
-async def main(home, session_id, worker, count):
-    longest = 0.0
-    async with MemorySystem(home, settings={"basic_session": {"transcript_cap": 100, "kv_cap": 10_000}}) as memory:
-        print("ready", flush=True)
-        sys.stdin.readline()
-        session = await memory.load_session(session_id, "chat")
-        for number in range(int(count)):
-            started = time.perf_counter()
-            await session.transcript_append("user", f"{worker}.{number}")
-            longest = max(longest, time.perf_counter() - started)
-            if number % 5 == 0:
-                await session.kv_set(f"{worker}.{number}", "x")
-    print(longest)
 
-asyncio.run(main(*sys.argv[1:]))
-"""
+def capped(home: Path) -> MemorySystem:
+    return MemorySystem(home, settings={"basic_session": {"transcript_cap": 100, "kv_cap": 10_000}})
+
+
+def append(memory: MemorySystem, session_id: str, worker: str, count: str) -> None:
+    """Append when it is let, and print the longest wait."""
+
+    async def work() -> float:
+        longest = 0.0
+        async with memory:
+            print("ready", flush=True)  # noqa: T201 - to the test
+            sys.stdin.readline()
+            session = await memory.load_session(session_id, "chat")
+            for number in range(int(count)):
+                started = time.perf_counter()
+                await session.transcript_append("user", f"{worker}.{number}")
+                longest = max(longest, time.perf_counter() - started)
+                if number % 5 == 0:
+                    await session.kv_set(f"{worker}.{number}", "x")
+        return longest
+
+    print(asyncio.run(work()))  # noqa: T201
 
 
 def _race(home: Path, session_id: str, workers: int, count: int) -> list[float]:
     """Start the workers, let them all begin at the same moment, and return the longest wait of each."""
-    command = [sys.executable, "-c", WORKER, str(home), session_id]
-    running = [
-        subprocess.Popen([*command, str(each), str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for each in range(workers)
-    ]
-    try:
-        for process in running:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        reports = []
-        for process in running:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        for process in running:
-            reports.append(float(process.communicate(timeout=PATIENCE_S)[0]))
-            assert process.returncode == 0
-        return reports
-    finally:
-        for process in running:
-            process.kill()
-            process.communicate()
+    running = [start(f"{HERE}:append", f"{HERE}:capped", home, session_id, each, count) for each in range(workers)]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return [float(line) for process in running for line in lines_of(process)]
 
 
 @pytest.mark.parametrize(
@@ -144,23 +138,17 @@ async def test_sweeping_strays_disturbs_nobody_who_makes_or_deletes_sessions(mem
         assert await memory.list_sessions() == []
 
 
-ROOT = Path(__file__).parents[2]
+def take_turns(memory: MemorySystem, session_id: str, worker: str) -> None:
+    async def work() -> None:
+        async with memory:
+            session = await memory.load_session(session_id, "chat")
+            for number in range(15):
+                async with session.turn_order:
+                    await session.transcript_append("user", f"{worker}.{number}")
+                    await asyncio.sleep(0)
+                    await session.transcript_append("assistant", f"{worker}.{number}")
 
-TURNS = """
-import asyncio, sys
-from chatbot.memory import MemorySystem
-
-async def main():
-    async with MemorySystem(sys.argv[1]) as memory:
-        session = await memory.load_session(sys.argv[2], "chat")
-        for number in range(15):
-            async with session.turn_order:
-                await session.transcript_append("user", f"{sys.argv[3]}.{number}")
-                await asyncio.sleep(0)
-                await session.transcript_append("assistant", f"{sys.argv[3]}.{number}")
-
-asyncio.run(main())
-"""
+    asyncio.run(work())
 
 
 async def _new_session(home: Path) -> str:
@@ -170,9 +158,9 @@ async def _new_session(home: Path) -> str:
 
 def test_turns_of_two_processes_are_never_mixed(tmp_path: Path) -> None:
     session_id = asyncio.run(_new_session(tmp_path / "memory"))
-    command = [sys.executable, "-c", TURNS, str(tmp_path / "memory"), session_id]
-    workers = [subprocess.Popen([*command, name], cwd=ROOT) for name in "ab"]
-    assert [each.wait(PATIENCE_S) for each in workers] == [0, 0]
+    home = tmp_path / "memory"
+    workers = [start(f"{HERE}:take_turns", f"{HERE}:capped", home, session_id, name) for name in "ab"]
+    assert [lines_of(each) for each in workers] == [[], []]
 
     async def said() -> list[tuple[str, str]]:
         async with MemorySystem(tmp_path / "memory") as memory:
