@@ -292,7 +292,7 @@ class TranscriptFile:
         while time.monotonic() < give_up:
             with opened(self._folder) as folder:
                 before = _arrangement(folder)
-                archive = _read_sound(folder, ARCHIVE_NAME, end=before.archive_end)
+                archive = _read_sound(folder, ARCHIVE_NAME, end=next(iter(before[0].values()), None))
                 data = _read_steady(folder)
                 if _arrangement(folder) == before:
                     folder.check_there()
@@ -360,18 +360,10 @@ def _cut_last(folder: Folder, name: str, n: int, instead: bytes = b"") -> list[T
     return [entry_of(data, block) for block in cut]
 
 
-class _Arrangement(NamedTuple):
-    """The files with the entries. `archive_end` is the length of the archive before an interrupted compaction."""
-
-    transcript: int | None
-    archive: Stamp | None
-    archive_end: int | None
-
-
-def _arrangement(folder: Folder) -> _Arrangement:
-    archive_end = next(iter(_drafts(folder).values()), None)
-    current, archive = folder.stamp(NAME), folder.stamp(ARCHIVE_NAME)
-    return _Arrangement(current.inode if current else None, archive, archive_end)
+def _arrangement(folder: Folder) -> tuple[dict[str, int], int | None, Stamp | None]:
+    """Return what a compaction changes: its draft, the file of the transcript, and the archive."""
+    drafts, current = _drafts(folder), folder.stamp(NAME)
+    return drafts, current.inode if current else None, folder.stamp(ARCHIVE_NAME)
 
 
 def _drafts(folder: Folder) -> dict[str, int]:

@@ -48,7 +48,9 @@ I keep files.
 
 def test_the_format_is_what_we_promise() -> None:
     entries = [
-        TranscriptEntry("user", "Hello, tell me about your memory system.", WHEN),
+        TranscriptEntry(
+            "user", "Hello, tell me about your memory system.", WHEN.astimezone(timezone(timedelta(hours=9)))
+        ),
         TranscriptEntry(
             "assistant",
             "I keep files.\n\n"
@@ -353,13 +355,10 @@ def test_a_failing_compaction_does_not_fail_the_append(tmp_path: Path, caplog: p
     assert [found.content for found in file.read_all()] == [str(number) for number in range(9)]
 
 
-@pytest.mark.parametrize("role", ["", "User", "a b", "x" * 33, "user\n", "### user", "-user"])
-def test_a_role_that_could_break_the_format_is_refused(role: str) -> None:
-    with pytest.raises(InvalidValue):
-        TranscriptEntry(role, "text", WHEN)
-
-
 def test_what_no_file_can_keep_is_refused_by_name() -> None:
+    for role in ("", "User", "a b", "x" * 33, "user\n", "### user", "-user"):
+        with pytest.raises(InvalidValue, match="cannot be a role"):
+            TranscriptEntry(role, "text", WHEN)
     with pytest.raises(InvalidValue, match="surrogate"):
         TranscriptEntry("user", "\ud800", WHEN)
     with pytest.raises(InvalidValue, match="empty"):
@@ -377,13 +376,6 @@ def test_what_no_file_can_keep_is_refused_by_name() -> None:
             TranscriptEntry("user", "text", no_moment)
         with pytest.raises(InvalidValue, match=words):
             KeyValue("key", "value", no_moment)
-
-
-async def test_a_time_in_another_zone_is_kept_as_the_same_moment(store: BasicSessionStore, session: SessionRef) -> None:
-    there = datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=9)))
-    await store.transcript_append(session, [TranscriptEntry("user", "from afar", there)])
-    assert (await store.transcript_read_last(session, 1))[0].at == there
-    assert b"2026-01-01T18:00:00.000000Z" in (session.folder / "transcript.md").read_bytes()
 
 
 async def test_a_torn_end_is_read_without_holding_up_others_though_a_writer_has_the_lock(
