@@ -60,6 +60,7 @@ def test_what_is_typed_while_a_reply_streams_waits_and_can_be_taken_back(http: S
     expect(waiting).to_have_count(3)
     waiting.nth(1).get_by_role("button", name="Do not send").click()
     expect(waiting).to_have_count(2)
+    assert page.request.post(f"{page.url}/retry", form={"x": "y"}).status == 409  # it would drop what waits
     page.reload()
     expect(waiting.locator(".question")).to_have_text(["next", "last"])
     gate.open()
