@@ -45,14 +45,12 @@ _DONE = "chatbot.operation"
 _PROVIDERS = {
     "azure": "azure.ai.openai",
     "azure_ai": "azure.ai.inference",
-    "azure_text": "azure.ai.openai",
     "bedrock": "aws.bedrock",
     "cohere_chat": "cohere",
     "gemini": "gcp.gemini",
     "mistral": "mistral_ai",
     "vertex_ai": "gcp.vertex_ai",
     "watsonx": "ibm.watsonx.ai",
-    "watsonx_text": "ibm.watsonx.ai",
     "xai": "x_ai",
 }
 """The conventions' names of providers that LiteLLM names differently."""

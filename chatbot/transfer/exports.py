@@ -24,6 +24,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,7 +86,12 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
     entries = await session.transcript_read_all() if session.supports(TranscriptStore) else []
     key_values = await session.kv_entries() if session.supports(KeyValueStore) else []
     receipts = await session.receipts()
-    if not memories:
+    remembered = MemoryExport()
+    if memories:
+        with suppress(UnsupportedOperation):  # none are kept
+            every = memory.memory().everywhere()
+            remembered = await export_memories(every, EXPORTED_SENSITIVITIES, session_id=session_id)
+    else:
         receipts = [{name: value for name, value in receipt.items() if name != "memory"} for receipt in receipts]
     texts = ([each.content for each in entries], [each.value for each in key_values], receipts, session.record.title)
     (said, values, receipts, title), redacted = redact_all(texts)
@@ -95,18 +101,10 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
         tuple(structs.replace(entry, content=content) for entry, content in zip(entries, said, strict=True)),
         tuple(structs.replace(entry, value=value) for entry, value in zip(key_values, values, strict=True)),
         tuple(receipts),
-        await _remembered(memory, session_id) if memories else MemoryExport(),
+        remembered,
         redacted,
         tuple([(name, data) for name in await session.attachments() if (data := await session.attachment(name))]),
     )
-
-
-async def _remembered(memory: MemorySystem, session_id: str) -> MemoryExport:
-    try:
-        memories = memory.memory().everywhere()
-    except UnsupportedOperation:
-        return MemoryExport()
-    return await export_memories(memories, EXPORTED_SENSITIVITIES, session_id=session_id)
 
 
 async def export_loose(memory: MemorySystem, project: str | None = None) -> MemoryExport:

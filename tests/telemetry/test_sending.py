@@ -70,11 +70,6 @@ async def test_metrics_are_sent_as_often_as_is_asked(collector: Collector) -> No
     assert collector.spans() == [], "no turn was sampled"
 
 
-def closed_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return f"http://127.0.0.1:{sock.getsockname()[1]}"
-
-
 @pytest.mark.parametrize("status", [500, 302, HANGS])
 async def test_a_collector_that_fails_harms_neither_turn_nor_end(status: int, collector: Collector) -> None:
     collector.status = status
@@ -86,7 +81,8 @@ async def test_a_collector_that_fails_harms_neither_turn_nor_end(status: int, co
 
 
 async def test_a_collector_that_is_not_there_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    url = closed_port()
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"  # which is closed
     configure(url, "interval_s = 0.05\ntimeout_s = 0.2")
     with caplog.at_level(logging.INFO):
         turn, end = await one_turn()
@@ -101,10 +97,7 @@ async def test_a_collector_that_is_not_there_is_told_once(caplog: pytest.LogCapt
 
 
 CHATS = '[model]\nname = "scripted"\nscript = ["Fine."]\n'
-USES = {
-    "help": "from chatbot.cli.main import main\nmain(['--help'])",
-    "turn": "from chatbot.cli.main import main\nmain(['ask', 'hello'])",
-}
+TURN = "from chatbot.cli.main import main\nmain(['ask', 'hello'])"
 
 
 def python(source: str) -> subprocess.CompletedProcess[str]:
@@ -121,10 +114,9 @@ def python(source: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("use", USES)
-def test_nothing_is_imported_unasked_and_only_a_server_is_asked_for_metrics(use: str) -> None:
+def test_nothing_is_imported_unasked_and_only_a_server_is_asked_for_metrics() -> None:
     Path("config.toml").write_text(f"{CHATS}[telemetry]\nprometheus = true\n", encoding="utf-8")
-    done = python(USES[use])
+    done = python(TURN)
     assert done.returncode == 0, done.stderr
     loaded = {*done.stdout.rpartition("loaded:")[2].split()}
     assert "chatbot" in loaded
@@ -155,6 +147,6 @@ def test_a_program_ends_though_its_collector_hangs(collector: Collector) -> None
         f'{CHATS}[telemetry]\nendpoint = "{collector.url}"\ntimeout_s = {PATIENCE_S}\n', encoding="utf-8"
     )
     begun = time.monotonic()
-    done = python(USES["turn"])
+    done = python(TURN)
     assert "Fine." in done.stdout, done.stderr
     assert time.monotonic() - begun < PATIENCE_S
