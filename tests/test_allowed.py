@@ -66,6 +66,7 @@ REACHING = {
     "an embedder in a file": '[embedding]\nmodel = "local/weights.gguf"',
     "a model file": '[model]\nname = "local/./evil.gguf"',
     "a model file for facts": '[extraction]\nmodel = "local/./evil.gguf"',
+    "a database": '[storage]\nurl = "postgresql://ada:secret@db/chat"',
     "a cache": '[memory.observations]\ncache = "notes"',
     "a provider elsewhere": '[providers.openai]\napi_base = "https://example.org"',
     "a provider's key": '[providers.openai]\napi_key = "env:SOME_KEY"',
@@ -249,8 +250,11 @@ asyncio.run(main())
 @pytest.mark.parametrize("text", REACHING.values(), ids=REACHING)
 def test_a_found_configuration_that_names_code_a_place_or_a_key_is_refused(text: str) -> None:
     Path("config.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"config\.toml is not trusted: it sets .*`chatbot config trust`.*--config"):
+    with pytest.raises(
+        ConfigError, match=r"config\.toml is not trusted: it sets .*`chatbot config trust`.*--config"
+    ) as refused:
         settings()
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", [text for name, text in REACHING.items() if name.split()[0] != "identities"])
