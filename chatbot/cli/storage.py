@@ -202,7 +202,7 @@ def _listed(setup: Setup) -> list[str]:
 
 def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> SyncPlace:
     if is_address(text):
-        is_listed = urlsplit(text).netloc in {urlsplit(each).netloc for each in setup.config.sync.places}
+        is_listed = urlsplit(text)[:2] in {urlsplit(each)[:2] for each in setup.config.sync.places}  # http is not https
         return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]") if is_listed else "")
     ask = partial(ask_unseen, "passphrase of the place (not shown): ")
     return sealed(FolderPlace(Path(text).expanduser()), memory.backend, ask if asks else None)

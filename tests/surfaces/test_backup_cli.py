@@ -166,18 +166,16 @@ def _first_bytes(listener: socket.socket) -> bytes:
         return asking.recv(65_536)
 
 
-@pytest.mark.parametrize("is_listed", [True, False])
-def test_the_token_is_sent_to_servers_of_the_configuration_alone(
-    monkeypatch: pytest.MonkeyPatch, *, is_listed: bool
-) -> None:
+@pytest.mark.parametrize("listed", ["http://{}", "https://{}", "http://127.0.0.1:9"])
+def test_the_token_is_sent_to_servers_of_the_configuration_alone(monkeypatch: pytest.MonkeyPatch, listed: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as threads:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server = f"127.0.0.1:{listener.getsockname()[1]}"
         monkeypatch.setenv("CHATBOT_SYNC__TOKEN", "cbt_secret")
-        monkeypatch.setenv("CHATBOT_SYNC__PLACES", json.dumps([url] if is_listed else ["http://127.0.0.1:9"]))
+        monkeypatch.setenv("CHATBOT_SYNC__PLACES", json.dumps([listed.format(server)]))
         listening = threads.submit(_first_bytes, listener)
-        assert run("sync", url).returncode != 0
+        assert run("sync", f"http://{server}").returncode != 0
         head = listening.result()
-    assert (b"cbt_secret" in head) is is_listed
+    assert (b"cbt_secret" in head) is (listed == "http://{}")
 
 
 def test_a_place_that_is_no_folder_is_refused() -> None:
