@@ -3,7 +3,6 @@
 import logging
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from chatbot.stores.files import contained, locked, make_folder, opened, stamp
 from chatbot.stores.on_disk.place import FileBackend
 from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing.backend_contract import record
-from tests.patience import PATIENCE_S
+from chatbot.stores.testing.processes import killed_after, start
 
 WISH = Examination(lambda each, made, used: SessionRecord(each, "chat", (), made, used))
 
@@ -133,28 +132,21 @@ def test_the_stamp_of_a_file_that_just_changed_is_not_trusted(folder: Path) -> N
     assert stamp(folder / "absent") is None
 
 
-HOLDER = """
-import sys
-from pathlib import Path
-from chatbot.stores.files import locked
-with locked(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
+def hold(folder: Path) -> None:
+    with locked(folder):
+        print("held", flush=True)  # noqa: T201 - to the test
+        sys.stdin.read()
 
 
 def test_whoever_waits_for_a_lock_gives_up_in_time_and_gets_it_when_the_holder_is_killed(folder: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(StoreBusy, match="folder"), locked(folder, timeout_s=0.05):
-            pass
-        holder.send_signal(signal.SIGKILL)
-        holder.wait(timeout=PATIENCE_S)
-        with locked(folder, timeout_s=5):
-            pass
+    holder = start("tests.stores.test_files:hold", "pathlib:Path", folder)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(StoreBusy, match="folder"), locked(folder, timeout_s=0.05):
+        pass
+    killed_after(holder, 0)
+    with locked(folder, timeout_s=5):
+        pass
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
