@@ -1,8 +1,7 @@
 """Many processes, threads, loops and open memories at once: nothing is lost or mixed, and nobody waits for long."""
 
 import asyncio
-import os
-import subprocess
+import resource
 import sys
 import threading
 import time
@@ -348,45 +347,36 @@ def test_a_lock_is_not_given_to_a_loop_that_was_closed() -> None:
     asyncio.run(asyncio.wait_for(take(), HANG_S))
 
 
-IDENTITIES = """
-import asyncio, os, resource, sys
-from pathlib import Path
-from chatbot.memory import MemorySystem
+def use_many(home: Path) -> None:
+    async def work() -> None:
+        memories = [MemorySystem(home / str(number)) for number in range(300)]
+        sessions = []
+        for number, memory in enumerate(memories):
+            session = await memory.create_session(["basic_session", "observations"], "chat")
+            await session.transcript_append("user", f"said {number}")
+            await session.memory.remember(f"note {number}")
+            sessions.append(session)
+        for number, session in enumerate(sessions):
+            await session.transcript_append("user", "again")
+            assert len(await session.memory.search("note")) == 1
+            if number % 10 == 0:
+                await session.memory.remember(f"other note {number}")
+                assert len(await session.memory.search("note")) == 2
+        for session in sessions[:20]:
+            assert [entry.content for entry in await session.transcript_read_all()][1:] == ["again"]
+        most = len([*Path("/proc/self/fd").iterdir()])
+        for memory in memories:
+            await memory.aclose()
+        print(most, len([*Path("/proc/self/fd").iterdir()]))  # noqa: T201 - to the test
 
-resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
-
-async def main(home):
-    memories = [MemorySystem(home / str(number)) for number in range(300)]
-    sessions = []
-    for number, memory in enumerate(memories):
-        session = await memory.create_session(["basic_session", "observations"], "chat")
-        await session.transcript_append("user", f"said {number}")
-        await session.memory.remember(f"note {number}")
-        sessions.append(session)
-    for number, session in enumerate(sessions):
-        await session.transcript_append("user", "again")
-        assert len(await session.memory.search("note")) == 1
-        if number % 10 == 0:
-            await session.memory.remember(f"other note {number}")
-            assert len(await session.memory.search("note")) == 2
-    for session in sessions[:20]:
-        assert [entry.content for entry in await session.transcript_read_all()][1:] == ["again"]
-    most = len(os.listdir("/proc/self/fd"))
-    for memory in memories:
-        await memory.aclose()
-    print(most, len(os.listdir("/proc/self/fd")))
-
-asyncio.run(main(Path(sys.argv[1])))
-"""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
+    asyncio.run(work())
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not tell which descriptors are open")
 def test_three_hundred_identities_are_used_in_turn_with_one_descriptor_each(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", IDENTITIES, str(tmp_path / "homes")]
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    most, left = map(int, done.stdout.split())
+    [counts] = lines_of(start(f"{HERE}:use_many", "pathlib:Path", tmp_path / "homes"))
+    most, left = map(int, counts.split())
     assert most < 330
     assert left < 20

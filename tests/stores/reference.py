@@ -62,7 +62,8 @@ class ReferenceStore(ObservationStore):
             outcomes.append(outcome)
         active = [row for row in self._rows.values() if row.status == "active"]
         if events and is_overfull(len(active), self.max_observations):
-            active.sort(key=lambda row: (row.type in PROTECTED_TYPES, weight(row), self.numbers[row.id]))
+            uses = {row.id: math.log1p(row.use_count + row.mention_count) for row in active}
+            active.sort(key=lambda row: (row.type in PROTECTED_TYPES, row.standing + 0.1 * uses[row.id]))
             gone = [row.id for row in active[: len(active) - self.max_observations]]
             self._apply([archiving(gone, events[-1].at, self.max_observations)])
         return outcomes
@@ -369,11 +370,6 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
 def touches(row: Observation) -> int:
     """Return how often the row was used, mentioned or confirmed."""
     return row.use_count + row.mention_count + row.confirmed_count
-
-
-def weight(row: Observation) -> float:
-    """Return what keeps a row from being archived above a cap."""
-    return row.standing + 0.1 * math.log1p(row.use_count + row.mention_count)
 
 
 def _searched(row: Observation) -> object:
