@@ -25,11 +25,8 @@ NAMES = {
     if key.isupper() and isinstance(name, str) and key not in DEPRECATED
 }
 METRICS = {value for key, value in vars(gen_ai_metrics).items() if key.startswith("GEN_AI_CLIENT")}
-REQUIRED = {
-    "chat": {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "server.address", "server.port"},
-    "invoke_agent": {"gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.conversation.id"},
-    "execute_tool": {"gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"},
-}
+OF_A_TOOL = {"gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"}
+"""What is required of a tool's span; those of turns and calls are compared whole in `test_spans.py`."""
 
 
 def _own(attributes: Any) -> set[str]:
@@ -45,15 +42,9 @@ async def test_spans_and_metrics_have_the_names_and_what_the_conventions_require
     asks = ScriptedModel([ToolCall("1", "session_search", "{}"), "Done."])
     async with talking(asks, identity="bob") as (runtime, session):
         await runtime.chat(session).turn("hello again")
-    seen = set()
     for span in watched.spans:
         assert _own(span.attributes) <= NAMES, span.name
-        operation = (span.attributes or {}).get("gen_ai.operation.name")
-        provider = (span.attributes or {}).get("gen_ai.provider.name")
-        if operation and provider != "scripted":
-            assert REQUIRED[str(operation)] <= _own(span.attributes), span.name
-            seen.add(operation)
-    assert seen == REQUIRED.keys()
+    assert _own(watched.one("execute_tool session_search").attributes) >= OF_A_TOOL
     told = {line.split()[2].removesuffix("_seconds") for line in watched.text().splitlines() if "# TYPE gen_ai" in line}
     assert told
     assert told <= {name.replace(".", "_") for name in METRICS}
