@@ -65,14 +65,6 @@ def test_an_exchange_neither_fades_nor_grows_when_it_is_looked_for() -> None:
     assert Match.of(Observation(**given, **faded, type="note")).importance == 0.1  # type: ignore[arg-type]
 
 
-def test_other_weights_give_another_order() -> None:
-    rows = {each.id: each for each in (candidate("old", days=300, lexical=9), candidate("new", lexical=4))}
-    by_match = replace(SEARCH, match=1.0, recency=0.0)
-    by_age = replace(SEARCH, match=0.1, recency=0.9)
-    assert ranked(rows, by_match)[0].match.id == "old"
-    assert ranked(rows, by_age)[0].match.id == "new"
-
-
 @pytest.mark.parametrize(
     ("best", "rest", "lexical", "profile", "verdict"),
     [
