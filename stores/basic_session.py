@@ -18,11 +18,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
-from chatbot.stores.errors import DamagedFile
+from chatbot.stores.errors import DamagedFile, InvalidValue
 from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.loops import GroupCommit
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
-from chatbot.stores.transcript import TranscriptFile, check_lengths, transcript_stamp
+from chatbot.stores.transcript import LONGEST_CONTENT, TranscriptFile, transcript_stamp
 
 _WARM_SESSIONS = 256
 
@@ -55,7 +55,9 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return list((await self._key_values(session)).values())
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        check_lengths(entries)  # before they are written together with those of others
+        longest = max((len(entry.content) for entry in entries), default=0)
+        if longest > LONGEST_CONTENT:  # refused before it is written together with those of others
+            raise InvalidValue(f"the content is {longest:,} characters long: at most {LONGEST_CONTENT:,} can be kept")
         await self._files(session).appends.add(entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from chatbot.stores.errors import DamagedFile, InvalidValue, MissingFolder, StoreBusy
+from chatbot.stores.errors import DamagedFile, MissingFolder, StoreBusy
 from chatbot.stores.files import LOCK_TIMEOUT_S, LONGEST_ENTRY, Folder, Stamp, locked, opened, stamp
 from chatbot.stores.records import TranscriptEntry, format_time
 
@@ -45,7 +45,7 @@ _TORN_HEADER = re.compile(
     rb"### " + _ROLE + rb" \xe2(?:\x80(?:\x94(?: [0-9T:.-]*Z?(?: (?:\([0-9]*(?: [bytes]*\)?)?)?)?)?)?)?)\Z"
 )
 LONGEST_CONTENT = 15_000_000
-"""Characters of an entry, which then takes less than `LONGEST_ENTRY` bytes."""
+"""Characters of an entry, which then takes less than `LONGEST_ENTRY` bytes and is found from the end of the file."""
 _BLANK = b"\n\n"
 _BARE_HEADER = b" bytes)" + _BLANK
 _PAGE_BYTES = 4096
@@ -68,13 +68,6 @@ class Block(NamedTuple):
 def render(entries: Iterable[TranscriptEntry]) -> bytes:
     """Return the entries as bytes to append to a transcript that is empty or ends with a blank line."""
     return b"".join(map(_render_one, entries))
-
-
-def check_lengths(entries: Iterable[TranscriptEntry]) -> None:
-    """Raise `InvalidValue` for an entry that would be too long to be found from the end of the file."""
-    for entry in entries:
-        if (length := len(entry.content)) > LONGEST_CONTENT:
-            raise InvalidValue(f"the content is {length:,} characters long: at most {LONGEST_CONTENT:,} can be kept")
 
 
 def parse(data: bytes, last: int | None = None) -> list[TranscriptEntry]:
