@@ -65,6 +65,7 @@ class Chats:
         for key in [each for each in self._chats if each[:2] == (runtime.setup.identity.name, session_id)]:
             del self._chats[key]
         await runtime.hooks.end(session_id)
+        await runtime.hooks.settle(session_id)  # what hooks write at the end
 
     def drop(self, identity: str) -> None:
         """Drop the conversations of an identity before its runtime is closed."""

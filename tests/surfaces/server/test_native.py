@@ -369,16 +369,27 @@ class Late(Hook):
         await event.session.memory.remember("The session is about a heron")
 
 
+class Last(Late):
+    """Remembers something after the session, once it may."""
+
+    topics = ("session:end",)
+    begun, may_end = threading.Event(), threading.Event()
+
+
+@pytest.mark.parametrize("hook", [Late, Last])
 @pytest.mark.usefixtures("config_is_asked_for")
-def test_nothing_of_a_deleted_session_is_remembered_later(http: Serve) -> None:
-    served = http(config=f'[hooks."{__name__}:Late"]\n')
+def test_nothing_of_a_deleted_session_is_remembered_later(http: Serve, hook: type[Late]) -> None:
+    served = http(config=f'[hooks."{__name__}:{hook.__name__}"]\n')
     with served.client() as client, served.client() as other, ThreadPoolExecutor() as pool:
         session_id = _session(client)
         _say(client, session_id, "hello there")
-        Late.begun.wait(PATIENCE_S)
+        if hook is Late:
+            hook.begun.wait(PATIENCE_S)
         deleted = pool.submit(other.delete, f"/v1/sessions/{session_id}")
-        wait_until(lambda: deleted.done() or not served.identities._chats._chats)
-        Late.may_end.set()
+        hook.begun.wait(PATIENCE_S)
+        looks = iter(range(200))
+        wait_until(lambda: deleted.done() or (not served.identities._chats._chats and next(looks, None) is None))
+        hook.may_end.set()
         assert deleted.result().status_code == 204
         wait_until(served.identities.runtimes._all["ada"].runtime.hooks.is_settled)
         assert client.get("/v1/memories").json()["data"] == []
