@@ -331,8 +331,8 @@ class SessionUnion:
         here = union.portable(await asyncio.to_thread(self._sessions.get, session_id))
 
         def is_later(name: str) -> bool:
-            ours = (state["times"].get(name, ""), here.get(name))
-            return union.newest(ours, (given.times.get(name, ""), theirs.get(name)))
+            ours = (state["times"].get(name, ""), here.get(name) or "")  # of equal times, what is set wins
+            return union.newest(ours, (given.times.get(name, ""), theirs.get(name) or ""))
 
         later = [*filter(is_later, {*here, *theirs} - {"store_types"})]
 

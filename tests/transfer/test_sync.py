@@ -151,6 +151,7 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
     await used(here)
     await _both(pair)
     await used(here)
+    session_id = await _session(here, "hello")
     copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
     over = {"a copied folder with a server": there, "a copied folder that serves": copy}.get(way, place)
     if way.startswith("a copied folder"):
@@ -162,12 +163,17 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
             assert (await restore(file, "kept", here.home)).memories == 0
     await used(here)
     await used(copy)
+    async with copy.opened() as memory:
+        await (await memory.load_session(session_id, any_agent=True)).mark("private")
     for machine in (here, copy, here, there, copy):
         if machine is not over:
             await machine.sync(over)
     assert await here.digest() == await copy.digest() == await there.digest()
     row = (await copy.rows())[row_id]
     assert (row.use_count, row.mention_count) == (3, 4)
+    async with here.opened() as memory, copy.opened() as copied:
+        kept = [(await each.load_session(session_id, any_agent=True)).record for each in (memory, copied)]
+    assert {each.sensitivity for each in kept} == {"private"}
 
 
 @pytest.mark.parametrize("what", ["Ada keeps bees", "Bo keeps goats", "Cy keeps wasps"])
