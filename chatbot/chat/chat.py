@@ -120,8 +120,11 @@ class Chat:
         with observed(self._observer):
             async with self._order_here:  # a lease would be written
                 await self._begin_window()
-                turn = Turn(text, self, lambda _: None)
-                return await turn.prompt(), turn.receipt
+                turn, since = Turn(text, self, lambda _: None), self.window.since
+                try:
+                    return await turn.prompt(), turn.receipt
+                finally:
+                    self.window.since = since  # a long text would leave less of the conversation to the next turn
 
     async def _read(self, attachments: Sequence[Upload], emit: Emit) -> list[Attachment]:
         """Read the attachments. Raises `InvalidValue`, also for pictures that the model cannot see."""

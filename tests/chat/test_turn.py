@@ -462,6 +462,7 @@ async def test_the_oldest_exchanges_leave_first_for_several_turns_and_are_summar
         await chat.turn(f"message {number}")
         said = "\n".join(message.content for message in model.prompts[-1])
         assert [f"message {at}" for at in range(number + 1) if f"message {at}" not in said] == []
+        await chat.dry_run("a message that would leave no room " * 60)
     begins = [next(message for message in prompt[1:] if "(Earlier" not in message.content) for prompt in model.prompts]
     assert 1 < len(set(begins)) <= 34 / 3
 
