@@ -67,15 +67,21 @@ def unwritable(path: Path) -> OSError | None:
 
 
 def bad_lines(
-    subject: str, path: Path, understand: Understand = record_of, *, lock: str = files.LOCK_NAME, verify: bool = False
+    subject: str,
+    path: Path,
+    understand: Understand = record_of,
+    *,
+    lock: str = files.LOCK_NAME,
+    most: int | None = None,
+    verify: bool = False,
 ) -> Iterator[Flaw]:
-    """Find damaged lines, and a torn last one; nothing if there is no such file.
+    """Find damaged lines, and a torn last one, in a file of at most so many bytes; nothing if there is no such file.
 
     With `verify` each line is compared with its checksum; a readable line that was edited by hand is kept.
     """
     try:
         with files.opened(path.parent) as folder:
-            data = folder.read(path.name)
+            data = folder.read(path.name, most=most)
     except FileNotFoundError:
         return
     lines = data.split(b"\n")

@@ -626,7 +626,7 @@ def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places
     place.run(check)  # from the journal alone, with the segments that were there
 
 
-def test_drafts_that_killed_processes_left_are_purged_too_however_large_the_journal(
+def test_drafts_that_killed_processes_left_are_purged_too_from_a_journal_of_any_size(
     place: Journaled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.commit(adding(1, title="hushhush"), adding(2))
@@ -637,6 +637,7 @@ def test_drafts_that_killed_processes_left_are_purged_too_however_large_the_jour
     (place.snapshot.parents[1] / "index" / ".seg-1.123.tmp").write_bytes(data)
     (place.snapshot.parents[1] / "index" / "seg-1").write_bytes(data)
     monkeypatch.setattr(files, "_MOST", len(data) - 1)  # of any other file
+    assert [flaw.state for flaw in place.run(lambda store: store.examine()) if flaw.subject == "memory"] == ["ok"]
     place.purge(1)
     assert place.holding("hushhush") == []
 
