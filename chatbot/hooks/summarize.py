@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +29,7 @@ from chatbot.messages import sentences, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, ObservationStore, TranscriptStore
+from chatbot.stores.errors import MissingFolder
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import TranscriptEntry
 
@@ -124,7 +126,8 @@ class Summarize(Hook):
             if self._new[session.id] >= self._every:
                 await self._write(session, self._new.pop(session.id), least=1)
         elif new := self._new.pop(session.id, 0):
-            await self._write(session, new, least=self._least)
+            with suppress(MissingFolder):  # the session was deleted elsewhere
+                await self._write(session, new, least=self._least)
 
     async def _write(self, session: SessionHandle, new: int, *, least: int) -> None:
         """Update the summary, or write the first one, unless there are fewer than `least` turns for it."""

@@ -373,3 +373,13 @@ async def test_an_ephemeral_chat_leaves_no_failures_behind() -> None:
         await (await begun(runtime))[1].turn(SAID[0][0])
         assert runtime.hooks.failures.read() != []
     assert not Path("identities/ada/memory/hook_failures.jsonl").exists()
+
+
+async def test_a_session_that_was_deleted_elsewhere_ends_without_a_failure() -> None:
+    async with talking("Noted.") as (runtime, session, _):
+        await runtime.chat(session).turn("My rocket starts on the second of May")
+        await runtime.hooks.settle()
+        await runtime.memory.delete_session(session.id)
+        await runtime.leave(session)
+        await runtime.hooks.settle()
+        assert runtime.hooks.failures.read() == []
