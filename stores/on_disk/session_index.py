@@ -41,6 +41,9 @@ _PAUSE_S = 0.001
 _SMALLEST_FOLD = 4 * 1024
 _LARGEST_FOLD_AT_CLOSE = 256 * 1024
 
+_Written = dict[str, Any]
+"""A record in the form of `SessionRecord.as_json`."""
+
 
 class SessionIndex:
     """Finds sessions without opening them. `home` is an identity's memory folder, `sessions` the folder in it."""
@@ -120,12 +123,12 @@ class SessionIndex:
         If `durable`, former content does not return after a power cut: an index that cannot be written is then removed.
         """
         try:
-            records = list(_records_backwards(folder))
-        except DamagedFile:
+            written = list(_written_backwards(folder))
+        except (DamagedFile, InvalidValue):
             self._rebuild(folder, durable=durable)
         else:
             try:
-                self._replace(folder, reversed(records), _marker(folder), durable=durable)
+                self._replace(folder, reversed(written), _marker(folder), durable=durable)
             except OSError as error:
                 self._fail(folder, error, durable=durable)
 
@@ -175,7 +178,7 @@ class SessionIndex:
         marker = self._folders()
         records = self._built(folder)
         try:
-            self._replace(folder, records, marker, durable=durable)
+            self._replace(folder, (record.as_json() for record in records), marker, durable=durable)
             self._is_damaged = False
         except OSError as error:
             self._fail(folder, error, durable=durable)
@@ -195,8 +198,8 @@ class SessionIndex:
         records = [record for record in found if record is not None]
         return sorted(records, key=lambda record: (record.used_at, record.id))
 
-    def _replace(self, folder: Folder, records: Iterable[SessionRecord], marker: str | None, *, durable: bool) -> None:
-        lines = b",\n".join(json_lines.encode(record.as_json()).rstrip() for record in records)
+    def _replace(self, folder: Folder, written: Iterable[_Written], marker: str | None, *, durable: bool) -> None:
+        lines = b",\n".join(json_lines.encode(each).rstrip() for each in written)
         head = json.dumps({"version": VERSION, "folders": marker})[:-1]
         folder.replace(NAME, b'%s, "sessions": [\n%s\n]}\n' % (head.encode(), lines), durable=durable)
         folder.remove(JOURNAL_NAME)
@@ -243,17 +246,22 @@ def _readable(folder: Folder) -> tuple[dict[str, SessionRecord], str]:
 
 
 def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
-    seen: set[str] = set()
-    changed: dict[str, SessionRecord] = {}
     try:
-        for fields in chain(_journal_backwards(folder, seen, changed), _index_backwards(folder)):
-            record = parse_record(fields)
-            if record.id not in seen:
-                seen.add(record.id)
-                yield replace(changed[record.id], used_at=record.used_at) if record.id in changed else record
-        yield from (record for record in changed.values() if record.id not in seen)
+        yield from map(parse_record, _written_backwards(folder))
     except (InvalidValue, LaterFormat) as error:
         raise DamagedFile(str(error)) from error
+
+
+def _written_backwards(folder: Folder) -> Iterator[_Written]:
+    seen: set[str] = set()
+    changed: dict[str, _Written] = {}
+    for written in chain(_journal_backwards(folder, seen, changed), _index_backwards(folder)):
+        session_id = str(written.get("id"))
+        if session_id not in seen:
+            seen.add(session_id)
+            latest = changed.get(session_id)
+            yield written if latest is None else latest | {"used_at": written.get("used_at")}
+    yield from (latest for session_id, latest in changed.items() if session_id not in seen)
 
 
 def _behind(records: Iterable[SessionRecord], session_id: str | None) -> Iterator[SessionRecord]:
@@ -263,21 +271,18 @@ def _behind(records: Iterable[SessionRecord], session_id: str | None) -> Iterato
     return records
 
 
-def _journal_backwards(
-    folder: Folder, dropped: set[str], changed: dict[str, SessionRecord]
-) -> Iterator[dict[str, Any]]:
+def _journal_backwards(folder: Folder, dropped: set[str], changed: dict[str, _Written]) -> Iterator[_Written]:
     for line in _decoded(filter(None, json_lines.lines_backwards(folder, JOURNAL_NAME))):
         if line.get("op") == "drop":
             dropped.add(str(line.get("id")))
         elif isinstance(line.get("session"), dict):
             if line["op"] == "set":
-                record = parse_record(line["session"])
-                changed.setdefault(record.id, record)
+                changed.setdefault(str(line["session"].get("id")), line["session"])
             else:
                 yield line["session"]
 
 
-def _index_backwards(folder: Folder) -> Iterator[dict[str, Any]]:
+def _index_backwards(folder: Folder) -> Iterator[_Written]:
     lines = (line.strip(b" ,\r") for line in json_lines.lines_backwards(folder, NAME))
     lines = (line for line in lines if line and not line.endswith(b'"sessions": ['))
     if next(lines, b"") != b"]}":
