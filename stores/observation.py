@@ -130,7 +130,7 @@ class Content(Generic[Many]):
     derived_from: Annotated[Ids[Many], Label(exact=True)] = NONE
     """Ids of the observations that it was made from."""
     importance: Annotated[Share, InTable()] = 0.5
-    token_count: Annotated[Count, InTable()] = 0
+    token_count: Count = 0
     """Approximate number of tokens of its text; estimated if not given."""
     expires_at: Annotated[Moment | None, InTable(none=NEVER, blank=NEVER)] = None
 

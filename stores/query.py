@@ -147,7 +147,6 @@ class Match(NamedTuple):
     """As time and use have changed it; see `Observation.rank`."""
     mention_count: int = 0
     confirmed_count: int = 0
-    token_count: int = 0
 
     @classmethod
     def of(cls, row: Observation, score: float = 0.0) -> Match:
@@ -297,8 +296,6 @@ class Candidates(Struct):
     """Sum of the inverse frequencies of the terms; those of earlier texts count their share."""
     average_length: float = 0.0
     """Mean length in terms of the rows that the caller sees; 0 if the store does not know it."""
-    average_tokens: float = 0.0
-    """Mean `token_count` of these rows; 0 if the store does not know it."""
 
 
 Progress = Callable[[int, int], None]

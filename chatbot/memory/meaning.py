@@ -7,7 +7,7 @@ New rows are embedded in the background, at no more than half a core and not whi
 rest within `CLOSING_S`, and a search first embeds a bounded number of missing rows.
 
 The last lines of a chat are embedded together, and their vector is moved towards each question of the last one, or
-towards all of it if it has no question mark.
+towards all of it if it asks without a question mark.
 """
 
 from __future__ import annotations
@@ -385,10 +385,15 @@ def only_asks(text: str) -> bool:
     return bool(questions) and not besides
 
 
-async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]]) -> list[list[Vector]]:
-    """Return the vectors to search with for the last text of each list, all made in one call."""
+async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]], *, asks: bool = False) -> list[list[Vector]]:
+    """Return the vectors to search with for the last text of each list, all made in one call.
+
+    `asks` says that the last text asks for something even without a question mark.
+    """
     wholes = ["\n".join(lines[-_LINES:]) for lines in asked]
-    parts = [_questions(lines[-1], whole) if lines else [] for lines, whole in zip(asked, wholes, strict=True)]
+    parts = [
+        _questions(lines[-1], whole, asks=asks) if lines else [] for lines, whole in zip(asked, wholes, strict=True)
+    ]
     texts = list(dict.fromkeys([*wholes, *(part for each in parts for part in each)]))
     made = dict(zip(texts, await meaning.questions_of(texts), strict=True))
     return [
@@ -397,13 +402,14 @@ async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]]) -> list[l
     ]
 
 
-def _questions(message: str, whole: str) -> list[str]:
-    """Return the parts that get a vector of their own: questions with a topic, or without a question the message.
+def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
+    """Return the parts that get a vector of their own: questions with a topic, or without one a message that `asks`.
 
     None if there is nothing besides them.
     """
     _, questions = parted(message)
-    return [each for each in questions or [message.strip()] if each != whole.strip() and terms(each)][-_MOST:]
+    parts = questions or ([message.strip()] if asks else [])
+    return [each for each in parts if each != whole.strip() and terms(each)][-_MOST:]
 
 
 def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:

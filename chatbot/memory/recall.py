@@ -110,7 +110,8 @@ async def recollected(
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
     texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
     wanted, past = await as_of(scope, view, wanted, asked)
-    ranked = await rows_about(scope, view, texts, wanted, profile=profile, limit=limit + len(exclude), past=past)
+    asks, most = (asked.need or 0.0) > 0, limit + len(exclude)
+    ranked = await rows_about(scope, view, texts, wanted, profile=profile, limit=most, past=past, asks=asks)
     left_out_if: dict[str, Callable[[Observation], bool]] = {
         PROFILE_LINE: is_proposable,
         BY_OTHERS: lambda row: not fits(row),
@@ -172,11 +173,12 @@ async def rows_about(
     past: dict[str, Observation],
     reach: int = 0,
     vectors: Sequence[Vector] | None = None,
+    asks: bool = False,
 ) -> list[RowScore]:
     """Return rows about the last of `texts` and, with less weight, the earlier ones; without words, the newest rows.
 
     They include those of `past`, which no index has. `limit` is the number of newest rows, and `reach` the minimum of
-    matching rows to consider. `vectors` are those of the last text, if they are known.
+    matching rows to consider. `vectors` are those of the last text, if they are known; for `asks` see `vectors_of`.
     """
     last, dates, earlier = _asked(texts, view)
     if not (last or dates or earlier):
@@ -193,7 +195,7 @@ async def rows_about(
         without=scope.answering(),
     )
     if vectors is None and scope.meaning is not None:
-        (vectors,) = await vectors_of(scope.meaning, [texts])
+        (vectors,) = await vectors_of(scope.meaning, [texts], asks=asks)
     found = await _candidates(scope, view, question, wanted, vectors or ())
     has_gaps = scope.meaning is not None and scope.meaning.has_gaps
     current = scored(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))

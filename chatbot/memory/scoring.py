@@ -4,7 +4,7 @@ The match is a sum of three parts, none of which depends on other results:
 
     words     WORDS * (own + spread * (spill + session)) / (weight of the question + ROOM)
     dates     spread * DATED * share of the asked dates that the row names
-    meaning   weight * cosine of the question and the row, by the row's length, together with the rows beside it
+    meaning   weight * cosine of the question and the row, together with the rows beside it
 
 `own` is the row's BM25 score, `spill` that of the rows beside it, `session` that of its session. The weight of a
 question is the sum of its terms' inverse frequencies: meaning decides for a question of one common word, words decide
@@ -42,8 +42,6 @@ SESSION_SHARE = 1.5
 """Share of its session's score that each row gets."""
 WINDOW = {1: 0.1, 2: 0.05}
 """Weight of the neighbouring rows in the meaning of a row."""
-BRIEF = 4.0
-"""Number of tokens with which the cosine of a row counts half as much as that of a very long one."""
 SHORT = 60.0
 """The average length of rows, in terms, at which context counts half."""
 HALF_MATCH = 0.5
@@ -154,29 +152,25 @@ def raised(
     }
 
 
-def windowed(found: Candidates, unknown: float = 0.0, spread: float = 1.0) -> dict[str, float]:
+def windowed(
+    rows: Mapping[str, Match],
+    neighbours: Mapping[str, Mapping[str, int]],
+    similar: Mapping[str, float],
+    unknown: float = 0.0,
+    spread: float = 1.0,
+) -> dict[str, float]:
     """Return the mean cosine of each row with the rows beside it, weighted by `WINDOW` and `spread`.
 
-    It replaces a vector of the whole window. Rows with matching words and no cosine count as `unknown`. A row shorter
-    than the average counts less: the fewer words a text has, the nearer it is by chance.
+    It replaces a vector of the whole window. Rows with matching words that are not in `similar` count as `unknown`.
     """
-    own = {
-        each: _by_length(match.token_count, found.average_tokens)
-        * found.similar.get(each, unknown if match.score else 0.0)
-        for each, match in found.rows.items()
-    }
+    own = {each: similar.get(each, unknown if match.score else 0.0) for each, match in rows.items()}
     windows = dict(own)
-    for each, others in found.neighbours.items():
+    for each, others in neighbours.items():
         if each in windows and others:
             beside = {other: spread * WINDOW.get(abs(off), 0.0) for other, off in others.items()}
             around = sum(weight * own.get(other, 0.0) for other, weight in beside.items())
             windows[each] = (own[each] + around) / (1 + sum(beside.values()))
     return windows
-
-
-def _by_length(tokens: int, average: float) -> float:
-    """Return the factor of the cosine of a row with so many tokens: 1 for one of average length."""
-    return (1 + BRIEF / average) / (1 + BRIEF / tokens) if tokens and average else 1.0
 
 
 def outstanding(cosines: Mapping[str, float]) -> str:
@@ -195,7 +189,7 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
     """Return all candidates, best first; of equals, the one created later. For `unknown` see `windowed`."""
     raises = raised(found.rows, found.neighbours, found.sessions)
     spread = 1 / (1 + found.average_length / SHORT)
-    windows = windowed(found, unknown, spread) if found.similar else {}
+    windows = windowed(found.rows, found.neighbours, found.similar, unknown, spread) if found.similar else {}
     scale = WORDS / (found.weight + ROOM)
     weights = tuple(getattr(profile, name) for name in WEIGHTS)
     rows = []

@@ -11,8 +11,6 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from chatbot.stores.access import View
 from chatbot.stores.observation import TYPES, rank
 from chatbot.stores.observations import filters, ranking
@@ -130,7 +128,7 @@ class Questions:
             score = (before.score if before else 0.0) + question.earlier_weight * match.score
             found.rows[match.id] = match._replace(score=score)
         found.weight = sum(last.values()) + question.earlier_weight * sum(earlier.values())
-        found.average_length, found.average_tokens = corpus.average_length, self._average_tokens()
+        found.average_length = corpus.average_length
         dated = self.match(list(dates), wanted, question.limit)
         whole = BOOSTS[FIELDS.index("dates")] * sum(dates.values()) or 1.0
         found.dated = {match.id: min(1.0, match.score / whole) for match in dated}
@@ -210,11 +208,6 @@ class Questions:
             return [rank(TYPES[types[number]], given[number], table.standing(number)) for number in numbers]
         kept, value = map(getattr(table, name).__getitem__, numbers), COLUMNS[name].value
         return list(kept if value is None else map(value, kept))
-
-    def _average_tokens(self) -> float:
-        """Return the mean number of tokens of the rows that the caller sees."""
-        flags = np.frombuffer(bytes(self._visible.flags), bool)
-        return float(np.array(self._table.token_count)[: len(flags)][flags].mean()) if flags.any() else 0.0
 
     def _mask(self, wanted: Filter) -> Ints:
         return ranking.wanted_and_seen(self._table, wanted, self._visible)

@@ -64,7 +64,6 @@ class Table:
     """Time of the last change or use of each row."""
     use_count: array[int]
     mention_count: array[int]
-    token_count: array[int]
     confirmed_count: array[int]
     importance: array[float]
     strength: array[float]

@@ -352,7 +352,7 @@ async def asked(tmp_path: Path, *lines: str) -> tuple[list[Vector], list[str]]:
     embedder = LetterEmbedder()
     embedder.batch = 9
     async with InMemoryStore(tmp_path) as store, Meaning(embedder, store) as meaning:
-        (found,) = await vectors_of(meaning, [lines])
+        (found,) = await vectors_of(meaning, [lines], asks=True)
     return found, [text for call in embedder.calls for text in call]
 
 

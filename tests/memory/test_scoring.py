@@ -128,18 +128,12 @@ def test_a_row_is_as_alike_as_it_is_together_with_those_beside_it() -> None:
     beside = {"row": {"before": -1, "after": 1}, "before": {"row": 1}, "after": {"row": -1}}
     rows["after"] = rows["after"]._replace(score=1.0)
     rows["unlike"] = candidate("unlike", lexical=0.0)
-    found = windowed(Candidates(rows, beside, similar={"row": 0.6, "before": 0.4, "alone": 0.6}), 0.1)
+    found = windowed(rows, beside, {"row": 0.6, "before": 0.4, "alone": 0.6}, 0.1)
     assert found["row"] == pytest.approx((0.6 + 0.1 * 0.4 + 0.1 * 0.1) / 1.2)
     assert found["before"] == pytest.approx((0.4 + 0.1 * 0.6) / 1.1)
     assert found["after"] == pytest.approx((0.1 + 0.1 * 0.6) / 1.1)
     assert found["alone"] == 0.6
     assert found["unlike"] == 0
-
-
-def test_of_equally_alike_rows_the_longer_one_is_nearer_and_one_of_average_length_as_near_as_its_cosine() -> None:
-    rows = {f"{tokens}": candidate(f"{tokens}", lexical=0.0, token_count=tokens) for tokens in (4, 20, 40, 4_000)}
-    found = windowed(Candidates(rows, similar=dict.fromkeys(rows, 0.5), average_tokens=20.0))
-    assert list(found.values()) == pytest.approx([0.3, 0.5, 0.545, 0.599], abs=1e-3)
 
 
 def test_one_weak_word_gives_way_to_meaning_and_many_rare_words_do_not() -> None:
