@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from platformdirs import user_data_path
 
-from chatbot.errors import ConfigError
+from chatbot.errors import NotTrusted
 from chatbot.providers import provider_of
 from chatbot.stores.errors import nearest_hint
 from chatbot.stores.files import locked, make_folder, opened
@@ -210,7 +210,7 @@ def check(
     names = list(found)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     hint = next(filter(None, (_hint(place, value) for name, place, value in leaves(table) if name in found)), ".")
-    raise ConfigError(f"{path} is not trusted: it sets {', '.join(names[:_SHOWN])}{more}{hint} {remedy}", at=path)
+    raise NotTrusted(f"{path} is not trusted: it sets {', '.join(names[:_SHOWN])}{more}{hint} {remedy}", at=path)
 
 
 def allow(path: Path, table: Mapping[str, Any], *, is_weakest: bool = True) -> dict[str, Any]:

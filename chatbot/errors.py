@@ -2,6 +2,7 @@
 
 ChatbotError
 ├── ConfigError             a setting or configuration file is invalid      (ValueError)
+│   └── NotTrusted          a file that was found needs the trust of the user
 ├── IdentityError           an identity is missing or malformed             (LookupError)
 ├── UnknownToken            no token has that name, or several have         (LookupError)
 ├── SessionError
@@ -45,6 +46,10 @@ class ConfigError(ChatbotError, ValueError):
         super().__init__(message)
         self.at = at
         """The file or environment variable to fix; else another source, if known."""
+
+
+class NotTrusted(ConfigError):
+    """A file that was found sets what needs the user's trust."""
 
 
 class IdentityError(ChatbotError, LookupError):

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from chatbot.chat.ledger import Call, Ledger
 from chatbot.config import AgentSettings, Config, Table, from_variable
 from chatbot.config_layers import Settings, parse_toml
-from chatbot.errors import ConfigError
+from chatbot.errors import ConfigError, NotTrusted
 from chatbot.hooks.hook import plan_hook
 from chatbot.identity import Identity, load_identity, parse_identity
 from chatbot.memory.scope import Caller, SystemOptions, Tell, utc_now
@@ -279,7 +279,7 @@ def identities_in(settings: Settings, outline: Config) -> Path:
     root = settings.folder / outline.identities
     is_chosen = settings.is_chosen or settings.source("identities") not in {"", settings.path}
     if not is_chosen and not root.resolve().is_relative_to(settings.folder):
-        raise ConfigError(
+        raise NotTrusted(
             f"{settings.path} is not trusted: its identities are in {root.resolve()}. "
             f"review that, then run `chatbot config trust`, or pass --config {settings.path}",
             at=settings.path or "",

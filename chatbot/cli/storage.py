@@ -23,7 +23,7 @@ from chatbot.cli.output import ask_unseen, progress, reporting, say, say_json, s
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
 from chatbot.config_layers import Settings
-from chatbot.errors import ChatbotError, ConfigError
+from chatbot.errors import ChatbotError, ConfigError, NotTrusted
 from chatbot.identity import FILE_NAME, check_name
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import MaintenanceReport
@@ -164,9 +164,9 @@ def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
             opened.replace(FILE_NAME, text.encode())
     try:
         yield Setup.resolve(Options(identity=name, settings=settings))
+    except NotTrusted as error:
+        raise ConfigError(f"{error}. Then restore again", at=folder / FILE_NAME) from error
     except (ChatbotError, StoreError) as error:
-        if "is not trusted" in str(error):
-            raise ConfigError(f"{error}. Then restore again", at=folder / FILE_NAME) from error
         if is_new and not isinstance(error, INTERRUPTIONS):
             rmtree(folder)
         elif not has_settings:
