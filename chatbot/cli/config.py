@@ -237,7 +237,11 @@ async def _edit(args: argparse.Namespace) -> None:
             say("nothing was changed")
             return
         try:
-            replace_text(path, text.rstrip("\n") + "\n")
+            with _alone(path):
+                seen, before = before, current_text(path)
+                if before != seen:
+                    raise ConfigError(f"{path} was changed meanwhile: saving it again replaces that change", at=path)
+                replace_text(path, text.rstrip("\n") + "\n")
         except ConfigError as error:
             warn(str(error))
             if not is_sure("edit it again?"):

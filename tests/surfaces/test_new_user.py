@@ -219,6 +219,22 @@ def test_an_edited_file_that_is_invalid_is_offered_again_and_comments_are_kept()
     assert path.read_text(encoding="utf-8") == before.replace("seed = 1 1", "seed = 7 # why")
 
 
+def test_a_file_that_was_changed_while_it_is_edited_is_replaced_only_if_the_user_saves_again() -> None:
+    ok("config", "set", "model.seed", "1")
+    path, editor = Path.home() / CONFIG, Path("editor")
+    editor.write_text(f"#!/bin/sh\necho '# mine' >> \"$1\"\nsed -i 's/seed = 1/seed = 2/' {path}\n", encoding="utf-8")
+    editor.chmod(0o700)
+    terminal = Terminal("config", "edit", columns=300, VISUAL=str(editor.resolve()))
+    try:
+        terminal.see("was changed meanwhile.*edit it again. type yes:")
+        assert "seed = 2" in path.read_text(encoding="utf-8")
+        terminal.type("yes\r")
+        assert "changed in" in terminal.ended()
+    finally:
+        terminal.close()
+    assert path.read_text(encoding="utf-8").endswith("seed = 1\n# mine# mine\n")
+
+
 def test_memories_stay_where_they_are_when_the_first_setting_is_set() -> None:
     ok("memory", "add", "The heating is serviced in May")
     ok("config", "set", "terminal.vi", "true")
