@@ -49,7 +49,7 @@ BY_OTHERS = "said by others"
 _SAID = frozenset({"exchange", "compressed_summary"})
 """Types of rows that hold the words of a person."""
 _SPARE = 16
-"""Number of further rows to read at once, to replace those that are left out."""
+"""Number of further rows to read at first, to replace those that are left out; twice as many each time."""
 _BESIDE = 3
 """Number of best rows for which a later one is recalled."""
 _COMPARED = 8
@@ -118,7 +118,8 @@ async def recollected(
     }
     left_out_if |= {ASKED: merely_asks} if asked.statements else {}
     read, left_out = dict[str, Observation](), dict[str, str]()
-    unread = [row.match.id for row in ranked if row.match.id not in exclude][: limit + _SPARE]
+    spare = _SPARE
+    unread = [row.match.id for row in ranked if row.match.id not in exclude][: limit + spare]
     while True:
         found = await rows_then(scope, view, unread, past, asked.known_at)
         gone = set(unread).difference(found)
@@ -127,9 +128,12 @@ async def recollected(
         left_out |= {each: why for why, holds in left_out_if.items() for each, row in found.items() if holds(row)}
         verdicts = judged(ranked, profile, limit, exclude.union(left_out), need=asked.need)
         best = [row for row, verdict in verdicts if verdict == RECALLED]
-        unread = [row.match.id for row in best if row.match.id not in read]
-        if not unread:
+        missing = [row.match.id for row in best if row.match.id not in read]
+        if not missing:
             break
+        spare *= 2
+        further = (row.match.id for row in ranked if row.match.id not in read and row.match.id not in exclude)
+        unread = list(dict.fromkeys([*missing, *islice(further, spare)]))
     hits = [RankedMemory(row, read[row.match.id], RECALLED) for row in best]
     near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
     beside = await rows_then(
