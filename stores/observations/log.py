@@ -60,13 +60,14 @@ class FileLog(Log):
         return False
 
     def is_replaced(self) -> bool:
-        if self._file is None:
+        file, position, last = self._file, self._position, self._last  # the thread that indexes asks, too
+        if file is None:
             return False
         now = files.stamp(self.path)
-        if now is None or now.inode != self._inode or now.size < self._position:
+        if now is None or now.inode != self._inode or now.size < position:
             return True
-        last = self._position - len(self._last)
-        return now.size > self._position and self._read(last, self._position) != self._last
+        with files.translated(self._home):
+            return now.size > position and files.read_between(file, position - len(last), position) != last
 
     def start_again(self) -> None:
         self.close()
