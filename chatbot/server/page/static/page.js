@@ -162,10 +162,11 @@
     } catch (error) { problem = error; }
     outbox.shift();
     isSending = false;
-    if (problem) failed(item, problem);
-    else if (item.article.isConnected) await sent(item, html);  // else another page is shown by now
-    if (!problem) tabs.postMessage(item.session);
-    sendNext();
+    try {
+      if (problem) failed(item, problem);
+      else if (item.article.isConnected) await sent(item, html);  // else another page is shown by now
+      if (!problem) tabs.postMessage(item.session);
+    } finally { sendNext(); }
   }
 
   async function sent(item, html) {
