@@ -28,18 +28,19 @@ from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_l
 from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config_layers import FILE_NAME, Settings
+from chatbot.errors import ConfigError
 from chatbot.hooks.capture import ToolRun, exchange_gate, keep_run
 from chatbot.hooks.hook import plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.scope import user_namespace, utc_now
+from chatbot.memory.scope import user_namespace, user_of, utc_now
 from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec
 from chatbot.models.model import Disclosure
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import AsyncResource, TranscriptStore
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import TranscriptEntry, check_time, format_time
 from chatbot.tools import Toolbox, ToolResult
@@ -87,7 +88,14 @@ class MemoryContext:
         return self.recalled.rows
 
     def added_to(self, messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-        """Return the messages with the block as a user message before the last question: prefixes stay cacheable."""
+        """Return the messages with the block as a user message before the last question: prefixes stay cacheable.
+
+        Raises `InvalidValue` for a text or a single message.
+        """
+        if isinstance(cast("object", messages), str | Mapping):
+            raise InvalidValue(
+                "messages is no list: give those for the model, such as [{'role': 'user', 'content': …}]"
+            )
         if not self.text:
             return list(messages)
         last = max((at for at, each in enumerate(messages) if each.get("role") == USER), default=len(messages))
@@ -233,7 +241,11 @@ class AgentMemory(Memory, AsyncResource):
 
     def for_user(self, user: str, *, clearance: Clearance = "full") -> AgentMemory:
         """Return the same memory for one of your users, closed with this one. Raises `AccessDenied` from a user's."""
-        namespace = user_namespace(user, self.caller.namespace)
+        if (mine := user_of(self.caller.namespace)) is not None:
+            raise AccessDenied(
+                f"this is the memory of the user {mine!r:.80}: call for_user of one opened without a user"
+            )
+        namespace = user_namespace(user)
         return AgentMemory(self.system.cleared_for(clearance, namespace=namespace), self._setup, owns=False)
 
     def for_project(self, project: str) -> AgentMemory:
@@ -297,7 +309,10 @@ def open_memory(
     if isinstance(place, str) and "://" in place:
         settings = Settings(None, {"storage": {"url": place}})
     else:
-        file = Path(place or "").resolve() / FILE_NAME
+        folder = Path(place or "").resolve()
+        if folder.is_file():
+            raise ConfigError(f"{folder} is a file: name the folder that it is in")
+        file = folder / FILE_NAME
         settings = Settings.read(file) if place and file.is_file() else Settings(file, {})
     setup = Setup.resolve(Options(identity=identity, agent=agent, project=project, settings=settings))
     system = setup.open_memory(

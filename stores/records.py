@@ -15,7 +15,16 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.stores.access import CLEARANCES, OWNER, SENSITIVITIES, Clearance, Sensitivity, is_cleared, is_same_project
+from chatbot.stores.access import (
+    CLEARANCES,
+    OWNER,
+    SENSITIVITIES,
+    Clearance,
+    Sensitivity,
+    is_cleared,
+    is_same_project,
+    unknown_clearance,
+)
 from chatbot.stores.errors import InvalidValue, LaterFormat
 
 ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -211,7 +220,7 @@ class SessionRecord(Struct, frozen=True):
             if value != "" and in_line(check_text(value, name)) != value:
                 raise InvalidValue(f"the {name} is {value!r:.80}: it must be one line without control characters")
         if self.clearance not in CLEARANCES:
-            raise InvalidValue(f"the clearance is {self.clearance!r}: it must be one of {', '.join(CLEARANCES)}")
+            raise unknown_clearance(self.clearance)
         if self.sensitivity not in SENSITIVITIES[:-1]:
             raise InvalidValue(f"the sensitivity is {self.sensitivity!r}: it must be public, private or secret")
         for name in self.store_types:

@@ -183,8 +183,10 @@ def spoken(entry: TranscriptEntry) -> TranscriptEntry:
     return TranscriptEntry(role, text, entry.at) if role in (USER, ASSISTANT) and text else entry
 
 
-def asked_in(messages: Sequence[ChatMessage] | str) -> list[str]:
-    """Return the last messages of the user, the one to be answered last."""
+def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[str]:
+    """Return the last messages of the user, the one to be answered last. Raises `InvalidValue` for what is no list."""
+    if isinstance(messages, Mapping):
+        raise InvalidValue("messages is a single message: put it into a list")
     said = [_of_user(each) for each in ([messages] if isinstance(messages, str) else messages)]
     return [each for each in said if each.strip()][-RECENT_QUESTIONS:]
 

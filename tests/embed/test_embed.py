@@ -5,14 +5,17 @@ import json
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chatbot.config import Config
-from chatbot.embed import AgentMemory, Portal, ToolUse, open_memory
+from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, open_memory
+from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
+from chatbot.stores.errors import AccessDenied, InvalidValue
 from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 from tests.patience import PATIENCE_S
 from tests.test_architecture import HEAVY, loaded_by
@@ -194,6 +197,26 @@ async def test_a_key_names_one_session_whoever_asks_at_once(tmp_path: Path) -> N
         assert len({each.id for each in found}) == 1
         assert (await one.session("thread-8")).id != found[0].id
         assert (await one.for_user("ada").session("thread-7")).id != found[0].id
+
+
+async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_path: Path) -> None:
+    one: Any = {"role": "user", "content": "Where does Anna live?"}
+    (tmp_path / "config.toml").touch()
+    with pytest.raises(ConfigError, match="name the folder"):
+        open_memory(tmp_path / "config.toml")
+    wrong: Any = "high"
+    with pytest.raises(InvalidValue, match="'high': it must be one of full"):
+        open_memory(tmp_path, clearance=wrong)
+    async with open_memory(tmp_path) as memory:
+        with pytest.raises(InvalidValue, match="'high': it must be one of full"):
+            memory.for_user("ada", clearance=wrong)
+        with pytest.raises(AccessDenied, match="the user 'ada': call for_user of one opened without"):
+            memory.for_user("ada").for_user("bob")
+        with pytest.raises(InvalidValue, match="put it into a list"):
+            await memory.context(one)
+    for messages in (one, "Where does Anna live?"):
+        with pytest.raises(InvalidValue, match="messages is no list"):
+            MemoryContext().added_to(messages)
 
 
 async def test_a_session_keeps_the_transcript_and_shows_nothing_twice(memory: AgentMemory) -> None:
