@@ -41,7 +41,11 @@ async def test_with_openai(tmp_path: Path) -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         sent.append(json.loads(request.content))
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Noted."}}
+        said: dict[str, Any] = {"role": "assistant", "content": "Noted."}
+        if len(sent) == 2:  # it looks before it answers
+            called = {"name": "memory_search", "arguments": '{"query": "Anna"}'}
+            said |= {"content": None, "tool_calls": [{"id": "1", "type": "function", "function": called}]}
+        choice = {"index": 0, "finish_reason": "stop", "message": said}
         made = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
         return httpx.Response(200, json=made)
 
@@ -50,6 +54,7 @@ async def test_with_openai(tmp_path: Path) -> None:
         for said in (TOLD, ASKED):
             assert await example("with_openai").turn(str(tmp_path), "ada", said, client) == "Noted."
     assert "Anna lives in Lisbon" in sent[1]["messages"][0]["content"]
+    assert "Anna lives in Lisbon" in sent[2]["messages"][-1]["content"]
     assert sent[1]["tools"][0]["function"]["name"].startswith("memory_")
 
 
