@@ -42,7 +42,7 @@ from chatbot.stores.records import format_time
 _NOTHING = {
     "search_memories": "no memories match",
     "recall_memories": "no memories match",
-    "list_memories": "no memories yet",
+    "list_memories": "no memories match",
     "list_people": "no people match",
     "list_tasks": "No open tasks",
     "list_facts": "No facts yet",
