@@ -264,10 +264,7 @@ class MemorySessions(backend.Sessions):
         return record
 
     def note_used(self, session_id: str, now: datetime) -> None:
-        with self._guard:
-            record = self.get(session_id).used(now)
-            del self._records[session_id]
-            self._records[session_id] = record
+        self.change(session_id, lambda record: record.used(now))
 
     def delete(self, session_id: str) -> None:
         with self._guard:

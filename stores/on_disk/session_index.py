@@ -76,14 +76,14 @@ class SessionIndex:
         with opened(self._home) as folder:
             if folder.stamp(NAME) is None:
                 return "is missing"
-            if damage := _damage(folder):
+            if damage := _readable(folder)[1]:
                 return f"is damaged: {damage}"
             return None if self._is_fresh(folder) else "is older than the folders"
 
     def rebuild(self) -> str:
         """Rebuild the index from the folders; return the new name of a damaged one, empty for none."""
         with locked(self._home) as folder:
-            aside = folder.set_aside(NAME) if folder.stamp(NAME) and _damage(folder) else ""
+            aside = folder.set_aside(NAME) if folder.stamp(NAME) and _readable(folder)[1] else ""
             self._rebuild(folder)
             return aside
 
@@ -149,7 +149,7 @@ class SessionIndex:
     def _read_folders(self) -> list[SessionRecord]:
         """Read every session, the one used last at the end, whatever the index says."""
         with opened(self._home) as folder:
-            if damage := _damage(folder) if folder.stamp(NAME) else "":
+            if damage := _readable(folder)[1] if folder.stamp(NAME) else "":
                 logger.warning("%s is damaged (%s): the folders are read instead", self._home / NAME, damage)
             self._is_damaged = bool(damage)
             return self._built(folder)
@@ -229,13 +229,8 @@ def _head(folder: Folder) -> dict[str, Any]:
     return head if isinstance(head, dict) else {}
 
 
-def _damage(folder: Folder) -> str:
-    """Describe what cannot be read in the index; empty if it is intact."""
-    return _readable(folder)[1]
-
-
 def _readable(folder: Folder) -> tuple[dict[str, SessionRecord], str]:
-    """Return the records up to the first damage, by id, and that damage."""
+    """Return the records up to the first damage, by id, and that damage; empty if the index is intact."""
     known: dict[str, SessionRecord] = {}
     try:
         for record in _records_backwards(folder):
