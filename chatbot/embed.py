@@ -42,7 +42,7 @@ from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import TranscriptEntry, check_time, format_time
+from chatbot.stores.records import TranscriptEntry, check_text, check_time, format_time
 from chatbot.tools import Toolbox, ToolResult
 
 __all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult", "ToolUse", "open_memory"]
@@ -70,6 +70,9 @@ class ToolUse:
     result: str
     is_error: bool = False
     writes: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_text(self.result, "the result of a tool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,9 @@ class AgentMemory(Memory, AsyncResource):
         """Sessions, and the same memory for other callers."""
         self._setup = setup
         self._owns = owns
+        hooks, beside = setup.config.hooks, setup.settings.plugins_beside
+        self._gate = exchange_gate(setup.config, setup.agent, beside=beside)
+        self._captures = plan_hook("capture", hooks.get("capture"), beside=beside).enabled
 
     async def context(
         self,
@@ -270,20 +276,14 @@ class AgentMemory(Memory, AsyncResource):
         project = self._setup.project or "" if self.caller.project is None else self.caller.project
         return self.within(project=project)
 
-    @property
-    def _gate(self) -> Memorability | None:
-        setup = self._setup
-        return exchange_gate(setup.config, setup.agent, beside=setup.settings.plugins_beside)
-
     def _turn(self, session: SessionHandle | None, **changes: Any) -> TurnMemory:
         memory = session.memory if session else self._placed
         return TurnMemory(memory, replace(self._setup.agent_settings, **changes), self.scope.clock, session)
 
     async def _capture(self, memory: Memory, results: Sequence[ToolResult], gate: Memorability | None) -> list[str]:
-        plan = plan_hook("capture", self._setup.config.hooks.get("capture"), beside=self._setup.settings.plugins_beside)
         kept: list[str] = []
         before: dict[str, str] = {}
-        for result in results if plan.enabled else ():
+        for result in results if self._captures else ():
             run = ToolRun.of(result)
             found = await keep_run(memory, run, gate=gate, before=before)
             kept += [found] if found else []

@@ -214,6 +214,12 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             memory.for_user("ada").for_user("bob")
         with pytest.raises(InvalidValue, match="put it into a list"):
             await memory.context(one)
+    with pytest.raises(InvalidValue, match="it must be text"):
+        ToolUse("look", "{}", one)
+    for hook in ("exchange", "capture"):
+        (tmp_path / "config.toml").write_text(f'[hooks.{hook}]\nenabled = "no"\n', encoding="utf-8")
+        with pytest.raises(ConfigError, match="Expected `bool`"):
+            open_memory(tmp_path)
     for messages in (one, "Where does Anna live?"):
         with pytest.raises(InvalidValue, match="messages is no list"):
             MemoryContext().added_to(messages)
