@@ -58,9 +58,7 @@ async def _at(memory: MemorySystem, clearance: Clearance) -> Use:
     return _use(await memory.cleared_for(clearance).create_session(STORES, "chat"), memory)
 
 
-async def test_one_call_changes_a_memory_or_replaces_it_and_names_its_subject_and_project(
-    memory: MemorySystem,
-) -> None:
+async def test_one_call_changes_a_memory_or_replaces_it_and_names_its_subject_and_project(memory: MemorySystem) -> None:
     use = _use(await memory.cleared_for(project="moves").create_session(STORES, "chat"), memory)
     first = await use("memory_write", title="Sam moved to Oslo", subject="home", more={"project": "moves"})
     changed = await use("memory_write", title="Sam moved to Bergen", id=first["id"])

@@ -48,10 +48,7 @@ async def test_what_holds_stands_first_and_what_held_is_dated(session: SessionHa
     await session.memory.profile_set("home", "Lisbon")
     text = (await asked(session, clock, "Where is my home?")).text
     since, now = ((f"{at.day} {at:%b %Y}") for at in (clock() - timedelta(days=90), clock()))
-    assert text.splitlines()[1:-1] == [
-        f"- home: Lisbon (since {now})",
-        f"- home: Berlin (from {since} until {now})",
-    ]
+    assert text.splitlines()[1:-1] == [f"- home: Lisbon (since {now})", f"- home: Berlin (from {since} until {now})"]
 
 
 async def test_a_question_about_a_time_brings_what_held_then(session: SessionHandle, clock: Clock) -> None:

@@ -45,10 +45,7 @@ def test_one_subject_has_no_boundary_nor_has_what_is_too_short() -> None:
     ("told", "kept"),
     [
         ("The password: hunter2!x", "hunter2"),
-        (
-            "Key eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
-            "eyJ",
-        ),
+        ("Key eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U", "eyJ"),
         ('<memory-context nonce="a1">plugh</memory-context> Trains are late.', "plugh"),
     ],
 )

@@ -133,11 +133,7 @@ async def test_what_is_missing_is_embedded_in_batches_the_newest_first(store: Ob
         assert await meaning.embed_missing(most=2) == 2
         assert await meaning.embed_missing() == 5
         assert await meaning.embed_missing() == 0
-    assert embedder.calls == [
-        ["note 6", "note 5"],
-        ["note 4", "note 3", "note 2"],
-        ["note 1", "note 0"],
-    ]
+    assert embedder.calls == [["note 6", "note 5"], ["note 4", "note 3", "note 2"], ["note 1", "note 0"]]
     assert billed == [("letters", 2), ("letters", 3), ("letters", 2)]
 
 

@@ -12,13 +12,7 @@ import pytest
 from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.scope import SystemOptions
-from chatbot.stores import (
-    DamagedFile,
-    InvalidValue,
-    StoreError,
-    UnsafePath,
-    UnsupportedOperation,
-)
+from chatbot.stores import DamagedFile, InvalidValue, StoreError, UnsafePath, UnsupportedOperation
 from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer import export_session
 from tests.clock import Clock
@@ -304,10 +298,7 @@ async def test_files_that_are_links_or_strays_are_not_listed(memory: MemorySyste
 async def test_what_no_session_json_can_keep_makes_no_session_and_leaves_no_draft(
     memory: MemorySystem, memory_home: Path
 ) -> None:
-    for refused in (
-        memory.create_session(STORES, "\ud800"),
-        memory.create_session(STORES, "chat", title="\ud800"),
-    ):
+    for refused in (memory.create_session(STORES, "\ud800"), memory.create_session(STORES, "chat", title="\ud800")):
         with pytest.raises(InvalidValue):
             await refused
     assert await memory.list_sessions() == []

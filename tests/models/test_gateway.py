@@ -85,9 +85,7 @@ async def test_a_reply_leaves_no_generator_to_be_closed_for_each_of_its_pieces(o
     assert len(set(thrown_away)) == len(thrown_away), thrown_away
 
 
-async def test_a_reply_arrives_in_pieces_and_ends_once_with_the_usage_that_is_reported(
-    openai_url: str,
-) -> None:
+async def test_a_reply_arrives_in_pieces_and_ends_once_with_the_usage_that_is_reported(openai_url: str) -> None:
     deltas = await reply_of(model_at(openai_url, "says"))
     assert text_of(deltas) == REPLY
     assert [isinstance(delta, Finished) for delta in deltas] == [False] * 5 + [True]
@@ -167,12 +165,7 @@ async def test_the_request_carries_messages_tools_and_settings(openai_url: str) 
         ("fails", ProviderFailed, "had an error", "failed: try again later, or choose another model"),
         ("is-overloaded", ProviderFailed, "overloaded", "failed: try again later, or choose another model"),
         ("drops-at-once", ProviderFailed, "openai/drops-at-once", "failed: try again later"),
-        (
-            "never-answers",
-            ModelTimeout,
-            "no answer for 0.5 s",
-            "still loads the model: try again, or raise timeout_s",
-        ),
+        ("never-answers", ModelTimeout, "no answer for 0.5 s", "still loads the model: try again, or raise timeout_s"),
     ],
 )
 async def test_a_failure_is_said_in_our_words_with_the_provider_s_message_the_server_and_what_to_try(
@@ -199,11 +192,7 @@ NOBODY = "http://127.0.0.1:1"
     [
         ("ollama_chat/x", {"api_base": NOBODY}, f"is {NOBODY} running? try `ollama serve`; its address is api_base in"),
         ("ollama_chat/x", {}, "is http://127.0.0.1:1 running? try `ollama serve`"),
-        (
-            "lm_studio/x",
-            {"api_base": NOBODY},
-            "try `lms server start`; its address is api_base in [providers.lm_",
-        ),
+        ("lm_studio/x", {"api_base": NOBODY}, "try `lms server start`; its address is api_base in [providers.lm_"),
         ("llamacpp/x", {"api_base": NOBODY, "kind": "openai"}, "try `llama-server -m FILE.gguf`"),
         ("mybox/x", {"api_base": NOBODY, "kind": "openai"}, f"is {NOBODY} running? its address is api_base in [prov"),
     ],

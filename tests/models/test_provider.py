@@ -370,10 +370,7 @@ def test_every_way_to_open_a_model_takes_the_providers() -> None:
     for path in chatbot.rglob("*.py"):
         for call in calls.findall(path.read_text("utf-8")):
             if ":" not in call and "context.open_model" not in call and call.strip():
-                assert "providers" in call or path.name in {"structured.py", "runtime.py", "init.py"}, (
-                    path,
-                    call,
-                )
+                assert "providers" in call or path.name in {"structured.py", "runtime.py", "init.py"}, (path, call)
 
 
 def test_only_the_resolution_reads_a_key() -> None:

@@ -138,12 +138,7 @@ def _in_one_line(text: str) -> str:
 
 def _frame(number: int) -> dict[str, Any]:
     at = NOW - timedelta(days=3)
-    return {
-        "id": f"00000000-0000-7000-8000-{number:012d}",
-        "created_at": at,
-        "updated_at": at,
-        "sensitivity": "public",
-    }
+    return {"id": f"00000000-0000-7000-8000-{number:012d}", "created_at": at, "updated_at": at, "sensitivity": "public"}
 
 
 def _tuple(value: str | list[str], *, with_nonce: bool = False) -> tuple[str, ...]:

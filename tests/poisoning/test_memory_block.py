@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from chatbot.chat.dialogue import messages_of, tool_call_line, tool_result_line
 from chatbot.chat.governor import EMPTY, HIDDEN, ORDERS, without_tokens
-from chatbot.chat.memory_block import (
-    BUDGET,
-    LIMIT,
-    NOTE_TOKENS,
-    REPEATED,
-    MemoryBlock,
-    build_block,
-    system_notice,
-)
+from chatbot.chat.memory_block import BUDGET, LIMIT, NOTE_TOKENS, REPEATED, MemoryBlock, build_block, system_notice
 from chatbot.chat.prompt import build_prompt
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.profile_lines import Line

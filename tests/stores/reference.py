@@ -186,13 +186,7 @@ class ReferenceStore(ObservationStore):
         return found[: query.check_limit(limit)]
 
     async def purge(
-        self,
-        view: View,
-        ids: Sequence[str],
-        *,
-        who: str = "",
-        why: str = "",
-        alone: bool = False,
+        self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False
     ) -> list[str]:
         """Remove rows, and what was derived from them; no journal is written."""
         gone, seen, facts = erased_by(ids, view, self, self._triples, alone=alone)

@@ -36,12 +36,7 @@ from tests.stores.places import row as made
 from tests.stores.test_hidden_is_absent import answer, reads
 
 SPACES = ("", "work")
-SEEN = {
-    "full": {"private", "shared", "social"},
-    "inner": {"shared", "social"},
-    "familiar": {"social"},
-    "public": set(),
-}
+SEEN = {"full": {"private", "shared", "social"}, "inner": {"shared", "social"}, "familiar": {"social"}, "public": set()}
 ASKED: tuple[frozenset[Sensitivity], ...] = (
     frozenset({"public"}),
     frozenset({"public", "private"}),
@@ -447,9 +442,7 @@ async def test_ids_of_hidden_rows_are_named_nowhere(
     assert hidden in repr(await store.history(OWNER, seen[0] if hidden == C else C))
 
 
-async def test_a_hidden_source_an_erased_one_and_one_that_never_was_are_the_same_error(
-    store: ObservationStore,
-) -> None:
+async def test_a_hidden_source_an_erased_one_and_one_that_never_was_are_the_same_error(store: ObservationStore) -> None:
     await store.commit(
         OWNER, adding_all(social(A, "private", "private"), social(B, "elsewhere", namespace="work"), social(C, "c"))
     )

@@ -82,10 +82,7 @@ def test_the_next_process_does_not_analyse_what_one_has(place: Short) -> None:
 def test_what_was_changed_since_is_analysed_and_found_as_it_is(place: Short) -> None:
     place.commit(*(adding(number) for number in range(1, 51)))
     place.analyses()
-    place.commit(
-        update(id_of(5), title="altered title"),
-        Event(kind="delete", at=NOW, ids=(id_of(6),)),
-    )
+    place.commit(update(id_of(5), title="altered title"), Event(kind="delete", at=NOW, ids=(id_of(6),)))
     assert place.analyses("titl", "alter") == 1
     assert id_of(6) not in place.run(found)
     place.commit(Event(kind="restore", at=NOW, ids=(id_of(6),)))

@@ -90,10 +90,7 @@ def test_long_tokens_are_cut_and_long_identifiers_found_by_their_parts() -> None
     assert terms("/".join(["folder"] * 200)) == ["folder"] * 200
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["a", "word ", "a.", "東", "é_", "_", "1,", "aA", "a\u0301"],
-)
+@pytest.mark.parametrize("text", ["a", "word ", "a.", "東", "é_", "_", "1,", "aA", "a\u0301"])
 def test_megabytes_take_bounded_time(text: str) -> None:
     whole = text * (rounds(4 * 10**6) // len(text))
     started = time.process_time()

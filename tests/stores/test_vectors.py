@@ -60,9 +60,7 @@ async def mend(store: ObservationFileStore) -> int:
     return kept
 
 
-async def test_vectors_outlive_the_store_as_little_endian_floats_and_are_not_in_the_identity(
-    tmp_path: Path,
-) -> None:
+async def test_vectors_outlive_the_store_as_little_endian_floats_and_are_not_in_the_identity(tmp_path: Path) -> None:
     await fill(tmp_path)
     async with Place(tmp_path).open() as store:
         assert await nearest(store) == set(ALL)

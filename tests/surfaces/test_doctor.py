@@ -317,8 +317,7 @@ def test_a_mistake_in_the_environment_is_named_with_its_variable(monkeypatch: py
 
 def test_every_mistake_in_what_the_configuration_names_is_found_at_once() -> None:
     Path("config.toml").write_text(
-        '[agents.chat]\nmemory = ["basic_sesion"]\ntools = ["memry"]\n[hooks.boundaries]\nwindo = 2\n',
-        encoding="utf-8",
+        '[agents.chat]\nmemory = ["basic_sesion"]\ntools = ["memry"]\n[hooks.boundaries]\nwindo = 2\n', encoding="utf-8"
     )
     told = [finding.message for finding in bad_here(Path("config.toml"))]
     assert len(told) == 3

@@ -13,12 +13,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    SpanContext,
-    TraceFlags,
-    set_span_in_context,
-)
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from chatbot.telemetry.telemetry import sampler
 from tests.patience import PATIENCE_S

@@ -223,10 +223,7 @@ def test_no_text_breaks_the_markdown_parser(text: str) -> None:
 
 
 def test_kinds_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
-    for kind, value in {
-        "chatgpt": [exports.chatgpt()],
-        "claude": [exports.claude()],
-    }.items():
+    for kind, value in {"chatgpt": [exports.chatgpt()], "claude": [exports.claude()]}.items():
         path = tmp_path / f"{kind}.json"
         path.write_bytes(exports.as_bytes(value))
         assert open_source(path).kind == kind

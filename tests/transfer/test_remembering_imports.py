@@ -212,8 +212,7 @@ def test_an_import_that_was_killed_is_completed_by_the_next() -> None:
 
 def _kill_when_there_are(sessions: int, path: Path) -> bool:
     process = subprocess.Popen(
-        [sys.executable, "-m", "chatbot", "sessions", "import", str(path)],
-        stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "chatbot", "sessions", "import", str(path)], stdout=subprocess.DEVNULL
     )
     deadline = time.monotonic() + PATIENCE_S
     while process.poll() is None and _folders() < sessions and time.monotonic() < deadline:
