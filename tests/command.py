@@ -70,12 +70,12 @@ def fails(code: int, words: str, *arguments: str, stdin: str | bytes = "", **env
 
 
 def project(config: str, *names: str, identity: str = 'clearance = "full"') -> None:
-    """Write a configuration into the current folder, and the identities of these names, or `ada`."""
+    """Write a configuration into the current folder, and the identities of these names, or `ada`, each as `{name}`."""
     Path("config.toml").write_text(config, encoding="utf-8")
     for name in names or ("ada",):
         folder = Path("identities", name)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "identity.toml").write_text(identity, encoding="utf-8")
+        (folder / "identity.toml").write_text(identity.replace("{name}", name), encoding="utf-8")
 
 
 def _main(arguments: tuple[str, ...]) -> int:

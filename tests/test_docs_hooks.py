@@ -9,6 +9,8 @@ import chatbot.chat.events
 from chatbot.hooks.hook import HOOKS, planned_hooks
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
+from tests.command import project
+from tests.talk import begun
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -28,13 +30,9 @@ def rows(head: str) -> list[list[str]]:
 async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path.cwd())
     Path("my_hooks.py").write_text(block("python"), encoding="utf-8")
-    Path("config.toml").write_text('[model]\nname = "scripted"\n' + block("toml"), encoding="utf-8")
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
+    project('[model]\nname = "scripted"\n' + block("toml"))
     async with Runtime(model=ScriptedModel(["Short.", "This one is a little longer."])) as runtime:
-        session = await runtime.new_session()
-        assert session is not None
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         await chat.turn("Which herring is pickled in Gotland?")
         await chat.turn("And which one is smoked there?")
         await runtime.leave(session)

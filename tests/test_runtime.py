@@ -8,19 +8,15 @@ from chatbot.config import ModelSettings
 from chatbot.errors import ConfigError, UnknownModel
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
+from tests.command import project
 from tests.test_allowed import MODELS_WITH_A_PLACE
 
 
 @pytest.fixture(autouse=True)
 def _config() -> None:
-    Path("config.toml").write_text(
-        '[model]\nname = "scripted"\nscript = ["one", "two"]\n'
-        '[agents.chat]\nmemory = ["basic_session"]\n[agents.other]\nmemory = ["basic_session"]\n',
-        encoding="utf-8",
-    )
-    for name in ("ada", "grace"):
-        Path("identities", name).mkdir(parents=True)
-        Path("identities", name, "identity.toml").write_text(f'persona = "You are {name}."', encoding="utf-8")
+    stores = '[agents.chat]\nmemory = ["basic_session"]\n[agents.other]\nmemory = ["basic_session"]\n'
+    config = f'[model]\nname = "scripted"\nscript = ["one", "two"]\n{stores}'
+    project(config, "ada", "grace", identity='persona = "You are {name}."')
 
 
 def _configure(table: str) -> None:

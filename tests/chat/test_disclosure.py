@@ -23,7 +23,7 @@ from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, Sensitivity, View
 from chatbot.stores.errors import InvalidValue, MissingRight
 from chatbot.tools import Tool, Toolbox
 from tests.command import run
-from tests.talk import chat_of, sent
+from tests.talk import begun, chat_of, sent
 
 STORES = ("basic_session", "observations")
 NOTHING = Disclosure("box", memory=False)
@@ -210,8 +210,7 @@ FIRST = {"memory_search", "memory_get", "memory_write", "memory_supersede", "mem
 async def test_a_provider_is_not_offered_tools_whose_answers_are_withheld(setting: str, offered: set[str]) -> None:
     Path("asked.toml").write_text(f'[model]\nname = "scripted"\n[providers.scripted]\n{setting}\n', encoding="utf-8")
     async with Runtime(Options(config=Path("asked.toml"))) as runtime:
-        session = await runtime.new_session()
-        assert session is not None
+        session, _ = await begun(runtime)
         toolbox = runtime.tools(session)
         await toolbox.complete()
         assert {spec.name for spec in toolbox.specs} == offered

@@ -12,6 +12,7 @@ import pytest
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.observation import Observation
+from tests.command import project
 from tests.patience import PATIENCE_S
 from tests.servers.providers import requests_at
 from tests.talk import sent, talking
@@ -49,10 +50,8 @@ def configure(openai_url: str) -> Configure:
             provider.append(f'prices = {{"*" = {prices}}}')
         text = "\n".join(["[extraction]", *lines, *own, more, *provider, "[model]\nretries = 0", "[agents.chat]"])
         stores = 'memory = ["basic_session", "observations"]\ntools = []'
-        Path("config.toml").write_text(f"{text}\n{stores}\nwindow_entries = {window}\n", encoding="utf-8")
+        project(f"{text}\n{stores}\nwindow_entries = {window}\n")
 
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text('persona = "You are Ada."', encoding="utf-8")
     return write
 
 

@@ -28,6 +28,7 @@ from chatbot.server.callers import Grant
 from chatbot.server.identities import Identities
 from chatbot.server.serve import listening, server_of
 from chatbot.stores.access import RIGHTS, Clearance, Right
+from tests.command import project
 from tests.patience import PATIENCE_S
 
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -156,9 +157,5 @@ def events(response: httpx.Response, *, phases: bool = False) -> Iterator[tuple[
 
 
 def _write_identities(config: str) -> None:
-    Path("config.toml").write_text(
-        config or '[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8"
-    )
-    for name in ("ada", "grace"):
-        Path("identities", name).mkdir(parents=True, exist_ok=True)
-        Path("identities", name, "identity.toml").write_text(f'persona = "You are {name}."\n', encoding="utf-8")
+    usual = '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+    project(config or usual, "ada", "grace", identity='persona = "You are {name}."\n')

@@ -33,6 +33,7 @@ from tests.command import project
 from tests.patience import PATIENCE_S
 from tests.postgres import address, open_backend, open_log, owner_url
 from tests.stores.places import OWNER, adding, id_of, update
+from tests.talk import begun
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
@@ -235,9 +236,7 @@ async def test_what_goes_along_with_a_write_that_fails_is_kept_and_that_failure_
     project(f'[embedding]\nmodel = ""\n[storage]\nurl = "{where.url}"\n', where.identity)
     options = Options(config=tmp_path / "config.toml", identity=where.identity)
     async with Runtime(options, model=ScriptedModel()) as runtime:
-        session = await runtime.new_session()
-        assert session is not None
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         await chat.turn("I keep bees in the garden")
         refused(*END_OF_TURN[told])
         receipt = await chat.turn("Ada has sold honey on the market since May")

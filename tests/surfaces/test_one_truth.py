@@ -12,6 +12,7 @@ from chatbot.runtime import Options, Runtime
 from tests.command import from_json, ok, project, run
 from tests.servers.http_server import serving
 from tests.surfaces.test_providers_cli import asked_at
+from tests.talk import begun
 
 pytest_plugins = ["tests.servers.openai_server"]
 
@@ -46,9 +47,7 @@ def session(openai_url: str) -> str:
 
 async def _talk() -> str:
     async with Runtime(Options()) as runtime:
-        session = await runtime.new_session()
-        assert session is not None
-        chat = runtime.chat(session)
+        session, chat = await begun(runtime)
         for question in QUESTIONS:
             await chat.turn(question)
         return session.id

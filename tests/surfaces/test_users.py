@@ -22,7 +22,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import GUEST_RIGHTS
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.fields import LONGEST_LINE
-from tests.command import fails, ok
+from tests.command import fails, ok, project
 from tests.effort import NIGHTLY
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, http
@@ -74,9 +74,7 @@ def check_prompts(prompts: Sequence[Sequence[Message]]) -> int:
 
 @pytest.fixture(autouse=True)
 def _identity() -> None:
-    Path("config.toml").write_text(CONFIG, encoding="utf-8")
-    Path("identities/ada").mkdir(parents=True, exist_ok=True)
-    Path("identities/ada/identity.toml").write_text('persona = "You are ada."\n', encoding="utf-8")
+    project(CONFIG, identity='persona = "You are ada."')
 
 
 async def test_users_of_completions_and_of_the_native_routes_are_apart(http: Serve) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
@@ -18,6 +17,8 @@ from chatbot.memory import SessionHandle
 from chatbot.models.model import Model
 from chatbot.runtime import Options, Runtime
 from chatbot.telemetry.telemetry import Telemetry
+from tests.command import project
+from tests.talk import begun
 from tests.telemetry.collector import Collector, collecting
 
 Talking = Callable[..., AbstractAsyncContextManager[tuple[Runtime, SessionHandle]]]
@@ -95,12 +96,8 @@ def talking(watched: Watched) -> Talking:
     async def opened(
         model: Model, settings: str = "", *, identity: str = "ada"
     ) -> AsyncIterator[tuple[Runtime, SessionHandle]]:
-        Path("config.toml").write_text(settings, encoding="utf-8")
-        Path("identities", identity).mkdir(parents=True)
-        Path("identities", identity, "identity.toml").write_text('persona = "You answer."', encoding="utf-8")
+        project(settings, identity)
         async with Runtime(Options(identity=identity, telemetry=watched.telemetry), model=model) as runtime:
-            session = await runtime.new_session()
-            assert session is not None
-            yield runtime, session
+            yield runtime, (await begun(runtime))[0]
 
     return opened

@@ -14,6 +14,7 @@ import pytest
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from tests.patience import PATIENCE_S
+from tests.talk import begun
 from tests.telemetry.collector import HANGS, Collector
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
@@ -31,15 +32,14 @@ def configure(url: str, more: str = "") -> None:
 async def one_turn() -> tuple[float, float]:
     """A turn of a session, and how long it and the end took."""
     async with Runtime(Options(), model=ScriptedModel(["Fine."])) as runtime:
-        session = await runtime.new_session()
-        assert session is not None
-        begun = time.monotonic()
-        receipt = await runtime.chat(session).turn(MOVED)
-        turn = time.monotonic() - begun
+        session, chat = await begun(runtime)
+        started = time.monotonic()
+        receipt = await chat.turn(MOVED)
+        turn = time.monotonic() - started
         assert receipt.reply == "Fine."
         assert [entry.role for entry in await session.transcript_read_last()] == ["user", "assistant"]
-        begun = time.monotonic()
-    return turn, time.monotonic() - begun
+        started = time.monotonic()
+    return turn, time.monotonic() - started
 
 
 async def test_spans_and_metrics_arrive_whole_at_the_end(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,9 +62,8 @@ async def test_spans_and_metrics_arrive_whole_at_the_end(collector: Collector, m
 async def test_metrics_are_sent_as_often_as_is_asked(collector: Collector) -> None:
     configure(collector.url, "interval_s = 0.05\nsample = 0")
     async with Runtime(Options(), model=ScriptedModel(["Fine."])) as runtime:
-        session = await runtime.new_session()
-        assert session is not None
-        await runtime.chat(session).turn(MOVED)
+        _, chat = await begun(runtime)
+        await chat.turn(MOVED)
         await asyncio.to_thread(collector.wait_for, "/v1/metrics")
     assert "chatbot.memory.storage" in collector.metrics()
     assert collector.spans() == [], "no turn was sampled"

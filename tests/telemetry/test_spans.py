@@ -19,6 +19,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import UnknownObservation
 from tests.patience import PATIENCE_S
 from tests.servers.providers import providers_at
+from tests.talk import begun
 from tests.telemetry.conftest import Talking, Watched
 
 pytest_plugins = ["tests.servers.openai_server"]
@@ -278,8 +279,7 @@ async def test_no_word_of_anybody_stands_in_a_span_or_a_metric(watched: Watched,
 async def test_other_runtimes_of_the_process_are_not_watched(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()), Runtime(Options(), model=ScriptedModel()) as other:
         watched.exporter.clear()
-        session = await other.new_session()
-        assert session is not None
-        await other.chat(session).turn(MOVED)
+        session, chat = await begun(other)
+        await chat.turn(MOVED)
         await session.memory.search("locker")
         assert watched.spans == []

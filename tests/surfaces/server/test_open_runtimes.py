@@ -9,7 +9,6 @@ import pytest
 
 from chatbot.chat.events import SESSION_END, SESSION_START
 from chatbot.hooks import Hook
-from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server import open_runtimes
@@ -18,7 +17,9 @@ from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IDLE_S, Chats
 from chatbot.server.open_runtimes import SPARED_S, OpenRuntimes
 from chatbot.stores.errors import ClosedResource
+from tests.command import project
 from tests.servers.http_server import Serve, wait_until
+from tests.talk import begun
 
 
 class Clock:
@@ -32,10 +33,7 @@ class Clock:
 async def identities(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identities]:
     """Four identities, of which two may stay open."""
     monkeypatch.setattr(open_runtimes, "MOST", 2)
-    Path("config.toml").touch()
-    for name in ("ada", "bea", "cleo", "dora"):
-        Path("identities", name).mkdir(parents=True)
-        Path("identities", name, "identity.toml").write_text("", encoding="utf-8")
+    project("", "ada", "bea", "cleo", "dora")
 
     def opened(options: Options) -> Runtime:
         return Runtime(options, model=ScriptedModel(["Noted."] * 9, delay_s=0.001))
@@ -118,23 +116,15 @@ class Telling(Hook):
 
 @pytest.fixture
 def runtime() -> Runtime:
-    Path("identities/ada").mkdir(parents=True)
-    Path("identities/ada/identity.toml").write_text("", encoding="utf-8")
-    Path("config.toml").write_text(f'[hooks."{__name__}:Telling"]\n', encoding="utf-8")
+    project(f'[hooks."{__name__}:Telling"]\n')
     return Runtime(Options(config=Path("config.toml")), model=ScriptedModel(["Noted."]))
-
-
-async def opened(runtime: Runtime) -> SessionHandle:
-    session = await runtime.new_session()
-    assert session is not None
-    return session
 
 
 async def test_a_session_without_a_turn_for_long_ends_and_may_begin_again(runtime: Runtime) -> None:
     now = 0.0
     chats = Chats(clock=lambda: now)
     async with runtime:
-        quiet, lively = await opened(runtime), await opened(runtime)
+        (quiet, _), (lively, _) = await begun(runtime), await begun(runtime)
         for session in (quiet, lively):
             await chats.of(runtime, session).turn("The heron stands in the reeds.")
         now = IDLE_S
