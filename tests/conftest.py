@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which be
 
 from hypothesis import settings  # noqa: E402 - here, for pytest rewrites the whole package, and now keeps what it made
 
-from chatbot.memory import MemorySystem  # noqa: E402
+from chatbot.memory import MemorySystem, SessionHandle  # noqa: E402
 from chatbot.stores.files import erase  # noqa: E402
+from tests.clock import Clock  # noqa: E402
 from tests.disk import ENDLESS, Put  # noqa: E402
 from tests.effort import NIGHTLY  # noqa: E402
 
@@ -138,6 +140,18 @@ async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
     """A memory on files, which is closed after the test."""
     async with MemorySystem(memory_home) as opened:
         yield opened
+
+
+@pytest.fixture
+async def session(memory: MemorySystem) -> SessionHandle:
+    """A session with a transcript."""
+    return await memory.create_session(["basic_session"], "chat")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that goes on by a second whenever it is looked at."""
+    return Clock(step=timedelta(seconds=1))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from chatbot.chat.attached import inlined
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.governor import FILE, TOKEN
-from chatbot.memory import MemorySystem
+from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import FENCE, File, Message, ToolCallDelta
 from chatbot.models import ScriptedModel
 from chatbot.redaction import redact
@@ -149,8 +149,7 @@ def test_no_link_is_taken_for_a_secret() -> None:
     assert redact(with_links("", links)) == (with_links("", links), ())
 
 
-async def test_a_picture_and_a_document_are_kept_named_and_shown(memory: MemorySystem) -> None:
-    session = await memory.create_session(["basic_session"], "chat")
+async def test_a_picture_and_a_document_are_kept_named_and_shown(session: SessionHandle) -> None:
     model = ScriptedModel(["It is in the cellar.", "Yes."])
     chat = chat_of(model, session)
     notes = pdf("The bicycle is in the cellar.")
@@ -191,8 +190,7 @@ async def test_a_secret_is_neither_kept_nor_sent(memory: MemorySystem) -> None:
     assert [each.text for each in events if isinstance(each, Notice) and "looks like a secret" in each.text]
 
 
-async def test_a_model_that_cannot_see_is_not_sent_pictures(memory: MemorySystem) -> None:
-    session = await memory.create_session(["basic_session"], "chat")
+async def test_a_model_that_cannot_see_is_not_sent_pictures(session: SessionHandle) -> None:
     with pytest.raises(InvalidValue, match=r"scripted cannot see pictures \(photo.png\)"):
         await chat_of(ScriptedModel(sees=False), session).turn("look", attachments=[Upload("photo.png", PHOTO)])
     assert await session.transcript_read_all() == []
@@ -362,8 +360,7 @@ async def test_no_file_name_or_answer_of_a_tool_holds_a_token_of_a_template_or_a
         assert told.count(f"{token[0]}·{token[1:]}") == 2  # it can still be read
 
 
-async def test_only_the_user_names_attachments(memory: MemorySystem) -> None:
-    session = await memory.create_session(["basic_session"], "chat")
+async def test_only_the_user_names_attachments(session: SessionHandle) -> None:
     name = blob_name(b"one", ".txt")
     model = ScriptedModel([f"[one.txt](attachments/{name})", "ok"])
     chat = chat_of(model, session)

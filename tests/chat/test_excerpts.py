@@ -121,8 +121,7 @@ def test_an_excerpt_holds_only_what_was_said_and_keeps_to_its_size(texts: list[s
 @pytest.mark.parametrize("characters", [400, 9_000, 70_000])
 async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Path, characters: int) -> None:
     clock = Clock()
-    settings = {"observations": {"cache": str(tmp_path / "cache")}}
-    async with MemorySystem(tmp_path / "memory", clock=clock, settings=settings) as memory:
+    async with MemorySystem(tmp_path / "memory", clock=clock) as memory:
         session = await memory.create_session(["basic_session", "observations"], "chat")
         for n in range(8):
             await session.memory.remember(f"A padlock, number {n}", narrative="It hangs on a door. " * 5)

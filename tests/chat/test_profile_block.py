@@ -21,14 +21,8 @@ OPENAI = Disclosure("openai")
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(step=timedelta(seconds=1))
-
-
-@pytest.fixture
 async def session(memory_home: Path, clock: Clock) -> AsyncIterator[SessionHandle]:
-    settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
-    async with MemorySystem(memory_home, clock=clock, settings=settings) as memory:
+    async with MemorySystem(memory_home, clock=clock) as memory:
         yield await memory.create_session(("basic_session", "observations"), "chat")
 
 
@@ -150,8 +144,7 @@ async def test_a_pinned_line_is_in_the_first_prompt_of_a_session_and_another_is_
 async def test_a_line_that_only_its_meaning_finds_is_told_with_what_held_before(
     memory_home: Path, clock: Clock
 ) -> None:
-    settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
-    async with MemorySystem(memory_home, clock=clock, settings=settings, embedder=LocalEmbedder()) as memory:
+    async with MemorySystem(memory_home, clock=clock, embedder=LocalEmbedder()) as memory:
         session = await memory.create_session(("basic_session", "observations"), "chat")
         await session.memory.profile_set("home", "Berlin")
         clock.move(days=90)

@@ -1,7 +1,6 @@
 """Told in one session, asked in another days later: the right exchange is in the prompt, and the receipt says why."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,20 +17,9 @@ STORES = ("basic_session", "observations")
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(step=timedelta(seconds=1))
-
-
-@pytest.fixture
 async def memory(memory_home: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
-    settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
-    async with MemorySystem(memory_home, clock=clock, settings=settings) as memory:
+    async with MemorySystem(memory_home, clock=clock) as memory:
         yield memory
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 async def told_in_one_asked_in_another(

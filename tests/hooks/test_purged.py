@@ -31,6 +31,11 @@ configure = partial(talk.configure, agent="window_entries = 4")
 Away = Callable[[SessionHandle, str], Awaitable[object]]
 
 
+@pytest.fixture(autouse=True)
+def _configured() -> None:
+    configure()
+
+
 async def purge(session: SessionHandle, observation_id: str) -> None:
     await session.memory.purge(observation_id)
 
@@ -51,7 +56,6 @@ async def say_all(chat: Chat, away: Away) -> str:
 
 @pytest.mark.parametrize("away", [purge, forget])
 async def test_the_summary_of_what_left_the_window_is_made_anew_without_it(away: Away) -> None:
-    configure()
     model = ScriptedModel(["Noted."])
     async with talking(model=model) as (_, session, chat):
         await say_all(chat, away)
@@ -64,7 +68,6 @@ async def test_the_summary_of_what_left_the_window_is_made_anew_without_it(away:
 
 
 async def test_another_process_that_erases_it_is_obeyed_too() -> None:
-    configure()
     async with talking("Noted.") as (_, session, chat):
         exchange = await say_all(chat, _nothing)
     async with Runtime(model=ScriptedModel(["Noted."])) as other:
@@ -76,7 +79,6 @@ async def test_another_process_that_erases_it_is_obeyed_too() -> None:
 
 
 async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -> None:
-    configure()
     async with talking("Noted.") as (runtime, session, chat):
         named = await chat.turn(GONE)
         await chat.turn(STAYS)
@@ -100,7 +102,6 @@ async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -
 
 
 async def test_what_was_said_again_in_another_session_goes_from_there_too() -> None:
-    configure()
     async with talking("Noted.") as (runtime, session, chat):
         turn = await chat.turn(GONE)
         other, talk_again = await begun(runtime)
@@ -112,7 +113,6 @@ async def test_what_was_said_again_in_another_session_goes_from_there_too() -> N
 
 
 async def test_what_is_only_forgotten_stands_in_its_receipt_still() -> None:
-    configure()
     async with talking("Noted.") as (runtime, session, chat):
         turn = await chat.turn(GONE)
         await forget(session, turn.remembered or "")
@@ -121,7 +121,6 @@ async def test_what_is_only_forgotten_stands_in_its_receipt_still() -> None:
 
 
 async def test_a_receipt_holds_no_secret() -> None:
-    configure()
     async with talking("Noted.") as (_, session, chat):
         await chat.turn("My password is hunter2, and the shed is red")
         assert "hunter2" not in str(await session.receipts())
@@ -186,7 +185,6 @@ async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hid
 
 
 async def test_what_is_told_in_short_holds_no_secret_and_nothing_that_memory_gave() -> None:
-    configure()
     key = "hunter2!"
     block = '<memory-context nonce="0f9c0f9c">\n  text | the launch code is 0000\n</memory-context nonce="0f9c0f9c">'
     async with talking(f"As memory says: {block} so be it.") as (_, session, chat):
@@ -200,7 +198,6 @@ async def test_what_is_told_in_short_holds_no_secret_and_nothing_that_memory_gav
 
 
 async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -> None:
-    configure()
     async with talking("Noted.") as (_, session, chat):
         for text in (*SAID, "hi"):
             receipt = await chat.turn(text)
@@ -213,7 +210,6 @@ async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -
 
 
 async def test_a_fork_of_the_beginning_knows_nothing_of_what_came_later() -> None:
-    configure()
     async with talking("Noted.") as (runtime, session, chat):
         await say_all(chat, _nothing)
         whole = await runtime.memory.fork_session(session.id)

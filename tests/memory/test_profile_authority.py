@@ -29,11 +29,6 @@ GUEST = "token:tk_1"
 STORES = ["basic_session", "observations"]
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(step=timedelta(seconds=1))
-
-
 @dataclass
 class Told:
     """A memory in which the owner said where they live; `said` keeps it, `line` was taken from it."""

@@ -517,8 +517,7 @@ def test_once_there_is_a_token_the_owner_needs_one_too_and_revoking_the_last_ope
         assert client.get("/v1/models").status_code == 401
 
 
-def test_a_damaged_file_of_tokens_lets_nobody_in(http: Serve) -> None:
-    served = http(tokens=True)
+def test_a_damaged_file_of_tokens_lets_nobody_in(served: Served) -> None:
     token = served.token("ada")
     served.identities.setup.identities.joinpath(".server", "tokens.json").write_text('{"version": 1, "tokens": 7}')
     with served.client(token) as client:
@@ -527,8 +526,7 @@ def test_a_damaged_file_of_tokens_lets_nobody_in(http: Serve) -> None:
     assert str(served.identities.setup.identities) not in response.text
 
 
-def test_who_asks_too_often_is_told_when_to_come_back(http: Serve) -> None:
-    served = http(tokens=True)
+def test_who_asks_too_often_is_told_when_to_come_back(http: Serve, served: Served) -> None:
     with served.client(served.token("ada", rate=5)) as client:
         answers = [client.get("/v1/models") for _ in range(8)]
     assert [each.status_code for each in answers] == [200] * 5 + [429] * 3
@@ -540,8 +538,7 @@ def test_who_asks_too_often_is_told_when_to_come_back(http: Serve) -> None:
         assert [client.get("/v1/models").status_code for _ in range(4)] == [200, 200, 200, 429]
 
 
-def test_who_guesses_tokens_is_slowed_down(http: Serve) -> None:
-    served = http(tokens=True)
+def test_who_guesses_tokens_is_slowed_down(served: Served) -> None:
     with served.client("guess") as client:
         answers = {client.get("/v1/models").status_code for _ in range(70)}
     assert answers == {401, 429}

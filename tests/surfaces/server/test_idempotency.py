@@ -16,7 +16,7 @@ from chatbot.messages import TextDelta, ToolCall
 from chatbot.server import earlier_requests
 from chatbot.server.earlier_requests import Requests
 from chatbot.stores.plugins import open_place
-from tests.servers.http_server import Serve, events, serving, wait_until
+from tests.servers.http_server import Serve, Served, events, serving, wait_until
 from tests.surfaces.server.test_doors import ASKED, World, named, routes_in
 
 
@@ -199,8 +199,7 @@ def test_a_reply_that_is_kept_nowhere_is_told_again_by_the_same_server_alone(pat
         assert (gone.status_code, gone.json()["error"]["code"]) == (409, "idempotency_answer_gone")
 
 
-def test_a_key_that_another_caller_used_tells_nothing(http: Serve) -> None:
-    served = http(tokens=True)
+def test_a_key_that_another_caller_used_tells_nothing(served: Served) -> None:
     with served.client(served.token("ada")) as ada, served.client(served.token("grace")) as grace:
         session = _post(ada, "/v1/sessions", "shared", title="plugh").json()["id"]
         path = f"/v1/sessions/{session}/chat"

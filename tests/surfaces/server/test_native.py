@@ -395,8 +395,7 @@ def test_nothing_of_a_deleted_session_is_remembered_later(http: Serve, hook: typ
         assert client.get("/v1/memories").json()["data"] == []
 
 
-def test_a_caller_who_may_not_chat_proposes_a_value_for_the_profile(http: Serve) -> None:
-    served = http(tokens=True)
+def test_a_caller_who_may_not_chat_proposes_a_value_for_the_profile(served: Served) -> None:
     with served.client(served.token("ada", rights={"read", "write"}), **{"idempotency-key": "one"}) as client:
         answers = [client.put("/v1/profile/home", json={"value": "Rome"}).json() for _ in range(2)]
         known = client.get("/v1/profile").json()

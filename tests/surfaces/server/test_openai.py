@@ -55,14 +55,6 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI
         yield client
 
 
-@pytest.fixture
-def keyed(http: Serve) -> Iterator[openai.OpenAI]:
-    """A client with a token for `ada`."""
-    served = http(tokens=True)
-    with official(served, served.token("ada")) as client:
-        yield client
-
-
 def test_every_answer_has_an_id_and_private_ones_are_not_stored_on_the_way(served: Served) -> None:
     with served.client() as plain:
         answers = [plain.get("/v1/models"), plain.get("/v1/nothing"), plain.post("/v1/chat/completions", json={})]
@@ -78,8 +70,8 @@ def test_every_answer_has_an_id_and_private_ones_are_not_stored_on_the_way(serve
         )
 
 
-def test_a_streamed_reply_with_its_usage(keyed: openai.OpenAI) -> None:
-    stream = keyed.chat.completions.create(
+def test_a_streamed_reply_with_its_usage(client: openai.OpenAI) -> None:
+    stream = client.chat.completions.create(
         model="ada", messages=HELLO, stream=True, stream_options={"include_usage": True}
     )
     chunks = list(stream)

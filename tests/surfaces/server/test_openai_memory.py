@@ -24,11 +24,6 @@ ASKED = "Which number has the locker at the gym?"
 
 
 @pytest.fixture
-def served(http: Serve) -> Served:
-    return http(tokens=True)
-
-
-@pytest.fixture
 def client(served: Served) -> Iterator[httpx.Client]:
     """A client whose token remembers."""
     with served.client(served.token("ada", memory="on")) as client:

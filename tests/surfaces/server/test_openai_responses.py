@@ -23,11 +23,6 @@ WEATHER: Any = {
 
 
 @pytest.fixture
-def served(http: Serve) -> Served:
-    return http(tokens=True)
-
-
-@pytest.fixture
 def client(served: Served) -> Iterator[openai.OpenAI]:
     """A client whose token remembers."""
     with official(served, served.token("ada", memory="on")) as client:

@@ -12,7 +12,7 @@ import pytest
 
 from chatbot.server.callers import Grant
 from chatbot.stores.access import GUEST_RIGHTS, RIGHTS
-from tests.servers.http_server import Serve, Served
+from tests.servers.http_server import Served
 from tests.surfaces.server.test_doors import ASKED, NEEDS, OWNERS_ALONE, Route, named, routes_in, served_in
 from tests.surfaces.server.test_doors import World as Doors
 
@@ -188,8 +188,7 @@ def test_a_purge_takes_the_right_to_erase_even_of_ones_own(world: World) -> None
             assert client.delete(f"/v1/{path}/{kept}", params={"purge": True}).is_success
 
 
-def test_a_familiar_guest_changes_nothing_of_the_owners(http: Serve) -> None:
-    served = http(tokens=True)
+def test_a_familiar_guest_changes_nothing_of_the_owners(served: Served) -> None:
     with served.client(served.token("ada")) as ada:
         row = ada.post("/v1/memories", json={"title": "The shop opens at nine", "visibility": "social"}).json()["id"]
     with served.client(served.token("ada", clearance="familiar", rights=GUEST_RIGHTS)) as guest:
