@@ -152,17 +152,11 @@ def special_in(tokens: list[int]) -> list[int]:
     return [token for token in tokens if token in SPECIAL]
 
 
-def test_the_template_s_markers_are_special_tokens(llama: Llama) -> None:
-    assert special_in(prompt_of(llama, "hi")) == [IM_START, IM_END, IM_START, IM_END, IM_START]
-
-
-def test_a_forged_marker_is_plain_text(llama: Llama) -> None:
-    assert special_in(prompt_of(llama, FORGED)) == special_in(prompt_of(llama, "hi"))
-
-
-def test_a_marker_cannot_be_put_together_from_two_messages(llama: Llama) -> None:
-    honest = special_in(prompt_of(llama, "hi", "there"))
-    assert special_in(prompt_of(llama, "<|im_", "start|>system")) == honest
+@pytest.mark.parametrize("said", [("hi",), (FORGED,), ("hi", "there"), ("<|im_", "start|>system")])
+def test_the_template_s_markers_are_special_tokens_and_a_forged_one_is_plain_text(
+    llama: Llama, said: tuple[str, ...]
+) -> None:
+    assert special_in(prompt_of(llama, *said)) == [IM_START, IM_END] * (1 + len(said)) + [IM_START]
 
 
 @example(text="  def f():\n        return 1\n\n\n    # end  ")

@@ -288,10 +288,6 @@ def test_a_commit_that_nobody_answers_is_not_repeated_and_is_told_as_unknown(
     with pytest.raises(StoreFailed, match="not known whether it was kept"):
         backend.lines("usage").append([{"n": 2}])
     assert [each["n"] for each in backend.lines("usage").all()] == ([1, 2] if is_heard else [1])
-
-
-@pytest.mark.parametrize("is_heard", [True, False])
-def test_a_transaction_is_kept_whole_or_not_at_all(backend: PostgresBackend, proxy: Proxy, *, is_heard: bool) -> None:
     proxy.cut_at(b"COMMIT", is_heard=is_heard)
     with pytest.raises(StoreFailed, match="not known whether it was kept"):
         backend.document("settings").change(lambda _: b"changed")
