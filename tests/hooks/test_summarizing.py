@@ -1,6 +1,6 @@
 """Summaries by a model: what is asked, what of the answer is kept, and what stands where it fails."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -9,15 +9,10 @@ from chatbot.hooks.extraction.summaries import entries_left, summarize_by_model,
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episode, summarize_episode
 from chatbot.models import ScriptedModel
-from chatbot.stores.records import TranscriptEntry
 from tests.hooks.conftest import calls_of
+from tests.memory.test_episode import said
 
-START = datetime(2026, 1, 2, tzinfo=UTC)
 END = datetime.max.replace(tzinfo=UTC)
-
-
-def said(at: int, content: str, role: str = "user") -> TranscriptEntry:
-    return TranscriptEntry(role, content, START + timedelta(seconds=at))
 
 
 ENTRIES = [said(at, f"The colour of house {at} is number {at * 7}.") for at in range(40)]

@@ -283,12 +283,13 @@ async def test_where_a_callers_words_belong_follows_from_their_clearance(memorie
         kept = await memories.within(clearance=clearance).remember(clearance)  # type: ignore[arg-type]
         [row] = await memories.get([kept.id])
         assert row.visibility == visibility
-    with pytest.raises(AccessDenied):
-        await memories.within(clearance="public").remember("x")
-    with pytest.raises(AccessDenied):
-        await memories.within(clearance="inner").remember("x", sensitivity="secret")
-    with pytest.raises(AccessDenied):
-        await memories.within(clearance="familiar").store_fact("a", "b", "c", visibility="private")
+    for refused in (
+        memories.within(clearance="public").remember("x"),
+        memories.within(clearance="inner").remember("x", sensitivity="secret"),
+        memories.within(clearance="familiar").store_fact("a", "b", "c", visibility="private"),
+    ):
+        with pytest.raises(AccessDenied):
+            await refused
 
 
 async def test_what_would_be_gone_as_it_comes_is_refused(memories: Memory, clock: Clock) -> None:
@@ -329,10 +330,9 @@ async def test_each_guard_of_supersession_is_kept(memories: Memory, clock: Clock
     await memories.supersede(old, new)
     with pytest.raises(ConflictingChange, match="superseded"):
         await memories.supersede(old, new)
-    with pytest.raises(ConflictingChange):
-        await memories.supersede(new, old)
-    with pytest.raises(ConflictingChange):
-        await memories.remember("newer", supersedes=old)
+    for refused in (memories.supersede(new, old), memories.remember("newer", supersedes=old)):
+        with pytest.raises(ConflictingChange):
+            await refused
     await memories.restore(old)
     await memories.supersede(new, old)
     assert [each.observation.id for each in await memories.history(old)] == [new, old]

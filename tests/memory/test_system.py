@@ -68,10 +68,9 @@ async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: Me
     with pytest.raises(SessionNotFound, match="nonsense"):
         await memory.find_session("nonsense")
     await memory.create_session(STORES, "chat", title="tax return")
-    with pytest.raises(AmbiguousSession, match="2 sessions"):
-        await memory.find_session("Tax return")
-    with pytest.raises(AmbiguousSession, match="2 sessions"):
-        await memory.find_session(session.id[:6])
+    for ambiguous in ("Tax return", session.id[:6]):
+        with pytest.raises(AmbiguousSession, match="2 sessions"):
+            await memory.find_session(ambiguous)
     assert (await memory.find_session(session.id[:23], "chat")).id == session.id
     await memory.create_session(STORES, "chat")
     for nothing in ("", session.id[:23]):
@@ -79,8 +78,7 @@ async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: Me
             await memory.find_session(nothing, "chat" if not nothing else "another agent")
 
 
-async def test_a_title_is_kept_on_one_line(memory: MemorySystem, memory_home: Path) -> None:
-    session = await memory.create_session(STORES, "chat")
+async def test_a_title_is_kept_on_one_line(session: SessionHandle, memory_home: Path) -> None:
     await session.rename(" A\nlong   title\x1b " + "x" * 300)
     assert session.record.title[:14] == "A long title x"
     async with MemorySystem(memory_home) as again:
@@ -147,8 +145,7 @@ async def test_an_operation_that_no_store_keeps_names_the_stores(memory: MemoryS
         await bare.kv_get("key")
 
 
-async def test_files_are_listed_and_streamed(memory: MemorySystem) -> None:
-    session = await memory.create_session(STORES, "chat")
+async def test_files_are_listed_and_streamed(session: SessionHandle) -> None:
     await session.transcript_append("user", "hi " * 50_000)
     files = {file.name: file for file in await session.list_files()}
     assert list(files) == ["session.json", "transcript.md"]
@@ -283,8 +280,7 @@ async def test_a_fork_that_fails_leaves_nothing(memory: MemorySystem, memory_hom
     assert _files_below(memory_home / ".drafts") == []
 
 
-async def test_files_that_are_links_or_strays_are_not_listed(memory: MemorySystem, memory_home: Path) -> None:
-    session = await memory.create_session(STORES, "chat")
+async def test_files_that_are_links_or_strays_are_not_listed(session: SessionHandle, memory_home: Path) -> None:
     folder = memory_home / "sessions" / session.id
     (folder / "link.txt").symlink_to(memory_home / "sessions.json")
     (folder / ".kv.json.1-ab.tmp").write_bytes(b"half")

@@ -37,6 +37,7 @@ from chatbot.models import Price, litellm_import, open_model
 from chatbot.models.call import TRANSIENT
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.provider import Provider
+from tests.models.test_scripted import HELLO, text_of
 from tests.patience import PATIENCE_S
 from tests.servers.providers import KEY, model_at, providers_at, requests_at
 
@@ -44,7 +45,6 @@ pytest_plugins = ["tests.servers.openai_server"]
 # LiteLLM uses pydantic in a way that pydantic deprecates; it hides that itself, which pytest undoes for each test.
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
-HELLO = [Message("user", "hello")]
 REPLY = "Hello, wörld 🎉."
 
 
@@ -57,10 +57,6 @@ async def reply_of(
         async for delta in stream:
             deltas.append(delta)
     return deltas
-
-
-def text_of(deltas: list[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
 def end_of(deltas: list[Delta]) -> Finished:
@@ -269,10 +265,9 @@ async def test_a_provider_without_its_key_is_refused_by_name() -> None:
 @pytest.mark.parametrize("name", ["no-provider-at-all", "nobody/knows-this", "/", "😀"])
 async def test_a_name_without_a_known_provider_is_an_unknown_model(name: str) -> None:
     model = LiteLLMModel(ModelSettings(name=name, retries=0))
-    with pytest.raises(UnknownModel, match="no provider is known"):
-        await model.check()
-    with pytest.raises(UnknownModel, match="no provider is known"):
-        await reply_of(model)
+    for refused in (model.check(), reply_of(model)):
+        with pytest.raises(UnknownModel, match="no provider is known"):
+            await refused
 
 
 @pytest.mark.parametrize("behaviour", ["slows-down-once", "fails-once"])

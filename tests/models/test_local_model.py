@@ -244,10 +244,9 @@ async def test_what_is_not_installed_is_named_with_the_command_that_brings_it(
     monkeypatch.setitem(sys.modules, package, None)
     command = f"{absent}.* not installed: {brings}; or choose"
     async with local(context_window=512) as model:
-        with pytest.raises(MissingModel, match=command):
-            await reply_of(model, CAPITAL)
-        with pytest.raises(MissingModel, match=command):
-            await model.check()
+        for refused in (reply_of(model, CAPITAL), model.check()):
+            with pytest.raises(MissingModel, match=command):
+                await refused
 
 
 def test_weights_are_found_without_importing_their_package() -> None:

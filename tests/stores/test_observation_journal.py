@@ -84,6 +84,11 @@ async def titles(store: ObservationFileStore) -> list[str]:
     return [row.title for row in page.rows]
 
 
+async def titles_once_purged(store: ObservationFileStore) -> list[str]:
+    await store.purge(OWNER, [id_of(1)])
+    return await titles(store)
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Journaled:
     return Journaled(tmp_path)
@@ -185,14 +190,10 @@ def test_a_later_format_is_left_alone_however_often_it_is_asked(place: Journaled
 
     async def ask(store: ObservationFileStore) -> None:
         for _ in range(3):
-            with pytest.raises(LaterFormat, match="upgrade"):
-                await store.find(OWNER, Filter())
-            with pytest.raises(LaterFormat, match="upgrade"):
-                await store.commit(OWNER, [adding(3)])
-            with pytest.raises(LaterFormat, match="upgrade"):
-                await store.purge(OWNER, [id_of(1)])
-            with pytest.raises(LaterFormat, match="upgrade"):
-                await store.reindex()
+            asked = (store.find(OWNER, Filter()), store.commit(OWNER, [adding(3)]), store.purge(OWNER, [id_of(1)]))
+            for refused in (*asked, store.reindex()):
+                with pytest.raises(LaterFormat, match="upgrade"):
+                    await refused
 
     place.run(ask)
     assert place.journal.read_bytes() == data
@@ -230,12 +231,7 @@ def test_the_first_row_of_an_id_stands_and_purging_takes_all_of_them(
     assert place.titles() == ["title 1", "title 2", "title 3"]
     assert "used twice" in caplog.text
     place.save()
-
-    async def purge(store: ObservationFileStore) -> list[str]:
-        await store.purge(OWNER, [id_of(1)])
-        return await titles(store)
-
-    assert place.run(purge) == ["title 2", "title 3"]
+    assert place.run(titles_once_purged) == ["title 2", "title 3"]
     assert b"again" not in place.journal.read_bytes()
     assert place.titles() == ["title 2", "title 3"]
     assert place.journal.read_bytes().count(b"purge") == 1  # one number for each row, or the cached ones are others
@@ -282,12 +278,7 @@ def test_lines_that_end_like_those_of_windows_are_read_and_erased(place: Journal
     place.put(lines(A, B, C).replace(b"\n", b"\r\n"))
     assert place.titles() == ["title 1", "title 2", "title 3"]
     place.commit(Event(kind="confirm", at=NOW, ids=(id_of(3),)))
-
-    async def purge(store: ObservationFileStore) -> list[str]:
-        await store.purge(OWNER, [id_of(1)])
-        return await titles(store)
-
-    assert place.run(purge) == ["title 2", "title 3"]
+    assert place.run(titles_once_purged) == ["title 2", "title 3"]
     assert place.titles() == ["title 2", "title 3"]
 
 
@@ -355,10 +346,9 @@ def test_what_is_no_plain_file_is_neither_read_nor_written(place: Journaled, tmp
         os.mkfifo(place.journal)
 
     async def work(store: ObservationFileStore) -> None:
-        with pytest.raises((UnsafePath, StoreFailed)):
-            await store.commit(OWNER, [adding(2)])
-        with pytest.raises((UnsafePath, StoreFailed)):
-            await store.find(OWNER, Filter())
+        for refused in (store.commit(OWNER, [adding(2)]), store.find(OWNER, Filter())):
+            with pytest.raises((UnsafePath, StoreFailed)):
+                await refused
 
     place.run(work)
     assert not other.exists() or other.read_bytes() == lines(A)

@@ -265,14 +265,14 @@ async def test_who_is_cleared_for_less_sees_less_through_every_door(name: str) -
         assert await way_in.search("tea") == [rows["social"]]
         assert await way_in.each("get_timeline", "id", anchor=rows["social"]) == [rows["social"]]
         for hidden in (rows["private"], rows["shared"]):
-            with pytest.raises(Refusal, match=_missing(hidden)):
-                await way_in.get(hidden)
-            with pytest.raises(Refusal, match=_missing(hidden)):
-                await way_in.run("get_timeline", anchor=hidden)
-            with pytest.raises(Refusal, match=_missing(hidden)):
-                await way_in.run("get_history", observation_id=hidden)
-            with pytest.raises(Refusal, match=_missing(hidden)):
-                await way_in.run("forget_memory", ids=[hidden])
+            for refused in (
+                way_in.get(hidden),
+                way_in.run("get_timeline", anchor=hidden),
+                way_in.run("get_history", observation_id=hidden),
+                way_in.run("forget_memory", ids=[hidden]),
+            ):
+                with pytest.raises(Refusal, match=_missing(hidden)):
+                    await refused
         assert await way_in.each("list_facts", *FACT, subject="Sam") == []
         assert await way_in.each("list_people", "name") == []
         assert await way_in.each("list_tasks", "title") == []
