@@ -59,18 +59,9 @@ async def test_what_was_said_is_written_down_and_shown_to_the_model_next_time(
     receipt = await chat.turn("I am Sam", seen.append)
     assert receipt.reply == "".join(event.text for event in seen if isinstance(event, TextDelta)) == "hello Sam"
     await chat.turn("who am I?")
-    assert [_sent(message) for message in model.prompts[1]] == [
-        ("system", PERSONA),
-        ("user", "I am Sam"),
-        ("assistant", "hello Sam"),
-        ("user", "who am I?"),
-    ]
-    assert await _transcript(session) == [
-        ("user", "I am Sam"),
-        ("assistant", "hello Sam"),
-        ("user", "who am I?"),
-        ("assistant", "you are Sam"),
-    ]
+    said = [("user", "I am Sam"), ("assistant", "hello Sam"), ("user", "who am I?")]
+    assert [_sent(message) for message in model.prompts[1]] == [("system", PERSONA), *said]
+    assert await _transcript(session) == [*said, ("assistant", "you are Sam")]
     assert session.record.title == "I am Sam"
 
 
@@ -336,14 +327,8 @@ async def test_a_turn_with_more_tool_entries_than_the_window_still_shows_its_que
 ) -> None:
     many = [replace(ONE_AND_ONE, id=f"c{n}") for n in range(12)]
     model = ScriptedModel([many, many, "done"])
-    await chat_of(
-        model,
-        session,
-        memory_home,
-        tools=ADD,
-        settings=AgentSettings(window_entries=4),
-        most=50,
-    ).turn("count")
+    chat = chat_of(model, session, memory_home, tools=ADD, settings=AgentSettings(window_entries=4), most=50)
+    await chat.turn("count")
     assert _sent(model.prompts[2][1]) == ("user", "count")
     assert len(model.prompts[2]) == 2 + 2 * 13
 

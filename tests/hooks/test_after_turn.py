@@ -35,12 +35,7 @@ def configure(openai_url: str) -> Configure:
     """Writes a configuration with a model of its own for extraction."""
 
     def write(
-        behaviour: str = "takes-facts",
-        *,
-        window: int = 20,
-        more: str = "",
-        price: float = 0,
-        **settings: object,
+        behaviour: str = "takes-facts", *, window: int = 20, more: str = "", price: float = 0, **settings: object
     ) -> None:
         lines = [f"{name} = {json.dumps(value)}" for name, value in ({"enabled": True} | settings).items()]
         own = [f'model = "openai/{behaviour}"'] if behaviour else []

@@ -181,12 +181,8 @@ async def test_a_digest_takes_250_tokens_at_most_and_says_everything(
     texts = [f"The green kettle {n} in the workshop of Mr. Li costs {n}.50. ".ljust(length, "x") for n in range(12)]
     for text in texts:
         await session.memory.remember(type="exchange", user_text=text, assistant_text=f"Noted, {text[:24]}")
-    policy = (
-        MaintenanceSettings(similarity=0.3)
-        if kind == "compress"
-        else MaintenanceSettings(similarity=0, summarize_after_days=20)
-    )
-    await memory.after(40, policy)
+    rolling_up = MaintenanceSettings(similarity=0, summarize_after_days=20)
+    await memory.after(40, MaintenanceSettings(similarity=0.3) if kind == "compress" else rolling_up)
     rows = (await memory.memories.list_observations(limit=100)).rows
     shown = "\n".join(row.text() for row in rows)
     assert all(estimate_tokens(row.text()) <= 250 for row in rows if row.type == "compressed_summary")

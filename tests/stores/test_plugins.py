@@ -60,11 +60,7 @@ def test_a_class_beside_the_configuration_is_found_and_gets_its_settings(beside:
     [
         ("no_such_module:Store", UnknownStore, "module 'no_such_module' not found"),
         ("{own}:Missing", BrokenStore, "Missing"),
-        (
-            "{own}:Unfinished",
-            BrokenStore,
-            "lacks forget_session: write `async def forget_session.self, session.`. Del",
-        ),
+        ("{own}:Unfinished", BrokenStore, "lacks forget_session: write `async def forget_session.self, session.`. Del"),
         ("{own}:NoStore", BrokenStore, "not a class that inherits"),
         ("{own}:function", BrokenStore, "not a class that inherits"),
         ("chatbot.stores.base:Store", BrokenStore, "implements no contract"),

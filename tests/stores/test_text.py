@@ -43,6 +43,7 @@ CASES = {
     "Who was it, and why?": [],
     "I'd say they're not, aren't we?": [],
     "Anna's O’Brien": ["anna", "obrien"],
+    "Where are the STORES?": ["store"],
     "sqlite.go": ["sqlite.go", "sqlite", "go"],
     "NewSQLiteStore": ["newsqlitestor", "new", "sqlite", "store"],
     "parseHTTPResponse": ["parsehttprespons", "pars", "http", "respons"],
@@ -79,10 +80,6 @@ CASES = {
 @pytest.mark.parametrize("text", CASES)
 def test_terms(text: str) -> None:
     assert terms(text) == CASES[text]
-
-
-def test_a_document_is_found_by_its_own_words_asked_in_any_form() -> None:
-    assert set(terms("Where are the STORES?")) <= set(terms("the store's shelf, and a store"))
 
 
 def test_long_tokens_are_cut_and_long_identifiers_found_by_their_parts() -> None:

@@ -259,14 +259,8 @@ def test_what_cannot_be_served_is_refused_at_the_start(arguments: list[str], cod
     command.fails(code, words, "mcp", *arguments)
 
 
-HELLO = json.dumps(
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-    }
-).encode()
+ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+HELLO = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": ABOUT}).encode()
 
 
 def test_a_session_in_a_file_is_answered_and_nothing_else_is_printed() -> None:

@@ -370,14 +370,8 @@ def test_setup_writes_the_user_s_own_file_which_holds_beneath_one_that_is_found(
 
 
 def test_a_first_call_that_fails_leaves_a_session_of_the_question_that_goes_on() -> None:
-    fails(
-        5,
-        "is http://127.0.0.1:1 running? try `ollama serve`",
-        "ask",
-        "What is a monad?",
-        CHATBOT_MODEL__NAME="ollama_chat/qwen3",
-        OLLAMA_HOST="127.0.0.1:1",
-    )
+    away = {"CHATBOT_MODEL__NAME": "ollama_chat/qwen3", "OLLAMA_HOST": "127.0.0.1:1"}
+    fails(5, "is http://127.0.0.1:1 running? try `ollama serve`", "ask", "What is a monad?", **away)
     [session] = from_json("sessions", "list")
     assert session["title"] == "What is a monad?"
     assert re.search(r"### 2 error — .*\n\nollama_chat/qwen3: no connection", ok("sessions", "show", session["id"]))

@@ -103,14 +103,8 @@ def python(source: str) -> subprocess.CompletedProcess[str]:
     wrapped = f"import sys, contextlib\nwith contextlib.suppress(SystemExit):\n    exec({source!r})\n"
     told = "print('loaded:', *sorted({n.partition('.')[0] for n in sys.modules}))"
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(
-        [sys.executable, "-c", wrapped + told],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        env=environ,
-    )
+    command = [sys.executable, "-c", wrapped + told]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environ)
 
 
 def test_nothing_is_imported_unasked_and_only_a_server_is_asked_for_metrics() -> None:

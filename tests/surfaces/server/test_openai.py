@@ -63,11 +63,8 @@ def test_every_answer_has_an_id_and_private_ones_are_not_stored_on_the_way(serve
         assert "cache-control" not in plain.get("/health").headers
         assert plain.get("/v1/models/").content == answers[0].content  # not redirected, which would be without TLS
         head = plain.head("/v1/models")
-        assert (head.status_code, head.content, head.headers["content-length"]) == (
-            200,
-            b"",
-            answers[0].headers["content-length"],
-        )
+        length = answers[0].headers["content-length"]
+        assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", length)
 
 
 def test_a_streamed_reply_with_its_usage(client: openai.OpenAI) -> None:
@@ -395,11 +392,8 @@ def test_thoughts_and_probabilities_come_back(http: Serve) -> None:
             assert (choice.message.content, choice.message.model_extra) == ("Yes", {"reasoning_content": "Let me see."})
             assert choice.logprobs is not None
             assert [each.token for each in choice.logprobs.content or ()] == ["Yes"]
-            chunks = list(
-                client.chat.completions.create(
-                    model="ada", messages=HELLO, logprobs=True, stream=True, extra_body=extra
-                )
-            )
+            asked: dict[str, Any] = {"logprobs": True, "extra_body": extra}
+            chunks = list(client.chat.completions.create(model="ada", messages=HELLO, stream=True, **asked))
             deltas = [chunk.choices[0].delta for chunk in chunks]
             assert "".join((delta.model_extra or {}).get("reasoning_content", "") for delta in deltas) == "Let me see."
             told = [chunk.choices[0].logprobs for chunk in chunks]

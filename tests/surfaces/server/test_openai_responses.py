@@ -63,10 +63,8 @@ def test_a_streamed_response_tells_of_every_step(client: openai.OpenAI) -> None:
         "response.output_item.done",
         "response.completed",
     ]
-    assert (
-        "".join(event.delta for event in events if event.type == "response.output_text.delta")
-        == "You said: hello there"
-    )
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == "You said: hello there"
     assert events[-1].type == "response.completed"
     assert events[-1].response.output_text == "You said: hello there"
     assert events[0].type == "response.created"
