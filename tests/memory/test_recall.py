@@ -375,12 +375,8 @@ async def test_verdicts_tell_why_and_excluded_rows_make_room(either: MemorySyste
     assert set(best) == set(ids)
     found = await session.memory.recall("tea", limit=2, exclude={best[0]})
     assert [each.id for each in found.hits] == best[1:3]
-    assert {each.id: each.verdict for each in found.considered} == {
-        best[0]: "seen already",
-        best[1]: "recalled",
-        best[2]: "recalled",
-        best[3]: "over limit",
-    }
+    verdicts = ("seen already", "recalled", "recalled", "over limit")
+    assert {each.id: each.verdict for each in found.considered} == dict(zip(best[:4], verdicts, strict=True))
     assert all(each.observation is None for each in found.considered if each.verdict != "recalled")
     scores = [each.score for each in found.considered]
     assert scores == sorted(scores, reverse=True)

@@ -13,10 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from chatbot.chat.chat import Chat
-from chatbot.chat.dialogue import Rules
-from chatbot.chat.ledger import Ledger
-from chatbot.config import AgentSettings, BudgetSettings, MaintenanceSettings
+from chatbot.config import MaintenanceSettings
 from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
 from chatbot.stores.access import SENSITIVITIES
@@ -28,6 +25,7 @@ from chatbot.transfer.sync import exchange, sync
 from chatbot.transfer.sync_place import FolderPlace, Meeting, ServerAnswer, ServerPlace, SyncReport
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
+from tests.talk import chat_of
 
 STORES = ["basic_session", "observations"]
 COUNTED = ("mention_count", "confirmed_count")
@@ -274,14 +272,8 @@ class World:
                 session = await memory.load_session(session_id, any_agent=True)
             for _ in range(self.random.choice([1, 1, 2])):
                 text = f"I said {self.word()}"
-                rules = Rules("You are terse.", "chat", AgentSettings(), BudgetSettings(), 200)
-                chat = Chat(
-                    model=ScriptedModel([f"reply {self.word()}"]),
-                    session=session,
-                    rules=rules,
-                    ledger=Ledger(machine.home),
-                    clock=machine.now,
-                )
+                model = ScriptedModel([f"reply {self.word()}"])
+                chat = chat_of(model, session, machine.home, clock=machine.now)
                 await chat.turn(text)
                 self.said[text] = session.id
                 self.calls += 1
