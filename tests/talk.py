@@ -13,6 +13,7 @@ from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.models.scripted import ScriptedReply
 from chatbot.runtime import Runtime
+from chatbot.stores.home import Address
 from chatbot.tools import Tool, Toolbox
 from tests.command import project
 
@@ -29,7 +30,7 @@ SAID = [
 def chat_of(
     model: ScriptedModel,
     session: SessionHandle | None,
-    home: Path | None = None,
+    home: Path | Address | None = None,
     *tools: Tool,
     settings: AgentSettings | None = None,
     budget: BudgetSettings | None = None,
