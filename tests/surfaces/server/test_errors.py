@@ -18,6 +18,7 @@ from tests.servers.http_server import Serve
 
 EXPECTED: dict[str, tuple[Exit, int, str]] = {
     "ConfigError": (Exit.CONFIG, 500, "configuration"),
+    "NotTrusted": (Exit.CONFIG, 500, "configuration"),
     "IdentityError": (Exit.NOT_FOUND, 404, "identity_not_found"),
     "UnknownToken": (Exit.NOT_FOUND, 404, "token_not_found"),
     "SessionNotFound": (Exit.NOT_FOUND, 404, "session_not_found"),
@@ -61,7 +62,7 @@ EXPECTED: dict[str, tuple[Exit, int, str]] = {
 }
 """The exit code of each error, and its status and code over HTTP."""
 TELLS_OF_FILES = {
-    *("ConfigError", "UnknownStore", "BrokenStore", "InvalidSettings", "OtherEmbedder", "DamagedSession"),
+    *("ConfigError", "NotTrusted", "UnknownStore", "BrokenStore", "InvalidSettings", "OtherEmbedder", "DamagedSession"),
     *("DamagedFile", "LaterFormat", "UnsafePath", "MissingFolder", "StoreAway", "StoreBusy", "StoreFailed"),
     *("UnknownOutcome", "ReadOnlyFolder", "ClosedResource"),
     *("QuotaExceeded", "BudgetExceeded"),  # where the bill cannot be read
