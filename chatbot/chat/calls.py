@@ -1,6 +1,6 @@
 """Model calls: each has a purpose, is checked against the budget, and is billed however it ends.
 
-Every call that this program makes goes through `Calls`: replies, titles, answers without a session, extraction and
+Every call of a chat model goes through `Calls`: replies, titles, answers without a session, extraction and
 summaries. A call that was cancelled or broke off is billed by our own count. No lock is held while a model is asked.
 """
 
@@ -60,7 +60,7 @@ Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize"
 _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""
 _LARGEST_REPLY_SHARE = 2
-"""A prompt leaves the reply at most one in so many parts of the window."""
+"""A reply gets at most this fraction of the window, whatever its limit: 1 / n."""
 
 
 class OwnBudget(Struct, frozen=True):

@@ -118,13 +118,13 @@ class Chat:
         """Return the prompt that a turn with `text` would send, and how it was made. Writes nothing."""
         _check_message(text)
         with observed(self._observer):
-            async with self._order_here:  # a lease would be written
+            async with self._order_here:  # taking the lease would write
                 await self._begin_window()
                 turn, since = Turn(text, self, lambda _: None), self.window.since
                 try:
                     return await turn.prompt(), turn.receipt
                 finally:
-                    self.window.since = since  # a long text would leave less of the conversation to the next turn
+                    self.window.since = since  # a long text may have moved the window
 
     async def _read(self, attachments: Sequence[Upload], emit: Emit) -> list[Attachment]:
         """Read the attachments. Raises `InvalidValue`, also for pictures that the model cannot see."""
@@ -213,7 +213,7 @@ class Chat:
         await session.transcript_drop_last(len(entries) - 1, replies)
 
     async def choose_reply(self, at: datetime, number: int) -> None:
-        """Make another reply to the last message, sent `at` that time, the one that models see.
+        """Select which reply to the last message, sent `at` that time, models see from now on.
 
         The exchange is remembered with that reply if it was remembered before. Raises `InvalidValue` if there is no
         such reply to the last message.

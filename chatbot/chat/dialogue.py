@@ -1,11 +1,10 @@
-"""Dialogue as lines of a transcript and messages for a model, and the transcript and a client's request for one turn.
+"""Dialogue as transcript lines and as messages for a model; the transcript and the client's request of one turn.
 
 A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role is for people: an `error` entry, or
 a role that someone made up, is never shown to it, so no entry can speak as the system. The earlier replies
 to a message that was answered again stay before the current one, under roles such as `reply-1-assistant`.
 
-Only the user and the model write to the transcript: history that a client sends is shown to the model for one turn, and
-not stored.
+History that a client sends is shown to the model for one turn, and not stored.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def unanswered(entries: Sequence[TranscriptEntry]) -> list[ToolCall]:
 
 
 def without_answers(messages: Sequence[Message], tools: Collection[str]) -> list[Message]:
-    """Replace the answers of these tools in earlier turns, when another model was allowed to call them."""
+    """Replace the answers of these tools, which another model was allowed to call in earlier turns."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     return [
         replace(message, content=_WITHHELD) if names.get(str(message.tool_call_id)) in tools else message
@@ -190,7 +189,7 @@ class Window:
         """The title that this conversation made from a greeting, until a better one can be made."""
 
     def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
-        """Move the window, and return its entries of the last `limit + own` ones; the last `own` are of this turn."""
+        """Move the window; return which of the last `limit + own` entries it holds; the last `own` are of this turn."""
         since = self.since
         if since is not None and entries and entries[0].at > since and len(entries) >= self.limit + own:
             kept = list(entries[(len(entries) - own) // 2 :])
@@ -245,7 +244,7 @@ class TurnTranscript:
         self.reply_number = 1
         """The number of the reply among those to the same message."""
         self.written = 0
-        """Entries of this turn."""
+        """Number of entries of this turn."""
         self._unsaved: list[DialogueLine] = []
         self._has_gap = False
         """True once an entry could not be saved: later ones would follow a gap."""
@@ -275,7 +274,7 @@ class TurnTranscript:
         return self._read, [*((each.role, each.content) for each in self._read), *self._unsaved]
 
     def begin_window(self, exchanges: int) -> bool:
-        """Begin the window with the last so many messages of the user; return whether it began earlier."""
+        """Begin the window with the last `exchanges` messages of the user; return whether that moved it."""
         entries = self._read or []
         asked = [each.at for each in entries if each.role == USER][-exchanges:]
         if not self._shows_window or not asked or asked[0] <= entries[0].at:

@@ -44,7 +44,7 @@ class Call(Struct, frozen=True):
     at: datetime
     session: str
     purpose: str
-    """The purpose of the call: one of `Calls`, or `embed`."""
+    """A `Purpose` of `chatbot.chat.calls`, or `embed`."""
     model: str
     usage: Usage
     seconds: float
@@ -307,7 +307,7 @@ class Ledger:
     async def reserve(
         self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None, spent: Bill | None = None
     ) -> Reservation:
-        """Reserve the result of `decide` under the lock; raises what it raises.
+        """Reserve the amount that `decide` returns, under the lock. Raises what `decide` raises.
 
         `decide` gets the bills of the day of `at` and of the session (empty without one), with all reservations under
         their purposes. `spent` is the session's bill if the caller knows it better; reservations are added to it.
@@ -353,7 +353,7 @@ class Ledger:
         return await asyncio.to_thread(sums)
 
     def _take_in(self) -> None:
-        """Add new calls to the sum. Needs our lock."""
+        """Add new calls to the sums. The caller holds the lock."""
         while True:
             reading = self._lines.since(self._mark)
             if reading.starts_over:

@@ -264,7 +264,7 @@ class PromptBundle(Struct, frozen=True):
     context_window: int = 0
     left_out: int = 0
     exchanges: int = 0
-    """Messages of the user, each with what follows it."""
+    """Number of the user's messages shown, each with the entries after it."""
     dropped: tuple[str, ...] = ()
     """Parts that were left out because the window is full."""
     earlier_block: bool = False

@@ -81,8 +81,8 @@ class Receipt(Struct):
     ) -> None:
         """Record the prompt as it was sent; of several prompts in a turn the last one counts.
 
-        `before` is the memory block of the message before. Recalled rows that the conversation shows, which begins at
-        `since`, are `in_window`.
+        `before` is the memory block of the message before. `since` is when the conversation in the prompt begins;
+        recalled rows that it shows are `in_window`.
         """
         self.tokens = {**prompt.parts, "reply_reserve": prompt.reply_tokens}
         self.window = {
@@ -136,7 +136,7 @@ class Receipt(Struct):
 
 
 def unsent(memory: Mapping[str, Any], ids: Collection[str], why: str) -> dict[str, Any]:
-    """Return the record of a block that is not sent after all, with these memories."""
+    """Return the record of a block that is not sent after all; `ids` are its memories, `why` is the reason."""
     kept = {name: value for name, value in memory.items() if name not in PARTS}
     out = [{"id": each, "why": why} for each in ids]
     return kept | {"injected": [], "left_out": [*kept.get("left_out", ()), *out]}

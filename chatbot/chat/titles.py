@@ -23,7 +23,7 @@ LONGEST = 60
 REPLY_TOKENS = 32
 """Tokens of a title by a model."""
 _A_TOPIC = 3
-"""Minimum content words of a sentence as title, if the text has such a sentence."""
+"""Content words from which a statement is preferred as a title."""
 _SHOWN = 1_000
 """Characters of a message that a model is shown for a title."""
 
@@ -75,7 +75,7 @@ def _cut(title: str) -> str:
 class SessionTitle:
     """The title of a session, as one turn may set it. A title that somebody else gave the session stays.
 
-    `notice` is told why it could not be set.
+    `notice` gets the reason if it cannot be set.
     """
 
     def __init__(

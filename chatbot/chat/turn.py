@@ -79,7 +79,7 @@ _MEMORY_SHARE = 6
 
 
 class Turn:
-    """One exchange. Made for one `run`; `emit` receives events as they happen. `most` limits the reply."""
+    """One exchange, for one `run`. `emit` receives events as they happen; `most` limits the tokens of the reply."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Turn:
         """The last reply, written at the end of the turn."""
         self._results: list[ToolResult] = []
         self._unremembered: StoreError | None = None
-        """Why the user's words could not be remembered so far."""
+        """The error of the last try to remember the exchange; None if it succeeded."""
         self._recalled = PromptMemory()
         self._earlier = PromptMemory()
         """The block of the message before, which stays in the prompt for one more turn."""
@@ -186,7 +186,7 @@ class Turn:
         self._is_asked = True
 
     async def _resume(self) -> None:
-        """Continue the turn whose tools the client has run, as far as the transcript holds it."""
+        """Continue the turn whose tools the client has run; without its beginning, use the client's copy of it."""
         self.receipt.resumed_at = self._chat.clock()
         entries = await last_exchange(self._session)
         waiting = {call.id for call in unanswered(entries)}
@@ -211,7 +211,7 @@ class Turn:
 
     async def _ask(self) -> list[ToolCall]:
         """Ask the model once and write its reply. Returns the tools to run before the next call."""
-        if self.receipt.finish == "tool_calls":  # the client runs the others
+        if self.receipt.finish == "tool_calls":  # the client runs the remaining calls
             return []
         prompt = await self._prompt()
         reply = Reply()
@@ -277,7 +277,7 @@ class Turn:
         results: list[ToolResult] = []
         try:
             results = await self._chat.tools.run(calls, results)
-        finally:  # if the turn is stopped, those that have come
+        finally:  # also if the turn is stopped: the results so far
             await to_its_end(self._keep_results(results))
         self._results += results
         if self._session is None:
@@ -394,7 +394,7 @@ class Turn:
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
-        was_before = self.receipt.remembered is not None  # the client ran its tools meanwhile
+        was_before = self.receipt.remembered is not None  # remembered before the client ran its tools
         if self._session is None or was_before or self._chat.publisher.find(EXCHANGE_STEP) is None:
             return
         await self._transcript.said()

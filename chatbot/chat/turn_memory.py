@@ -158,7 +158,7 @@ class TurnMemory:
         Rows that `disclosure` keeps from the model are not recalled: the block says how many they are, and the record
         names them. Rows that the window shows from `since` on are left out, and so are rows that the last block shows
         whole, because the model still sees them, and rows whose text is in `shown`, the messages that a client sends.
-        A message that is judged to need no memory recalls nothing. In the first turn of a session open tasks come
+        A message judged to need no memory causes no search. In the first turn of a session open tasks come
         first, beyond the limit of rows, and titles of lasting rows last, as far as the settings ask for them. `choose`
         picks among twice as many hits as there are places; without it the best are taken.
         """

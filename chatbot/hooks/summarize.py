@@ -101,7 +101,7 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
 class Summarize(Hook):
     """Summarises a session by rule, after `every` turns and at its end: request, outcome, decisions, open items.
 
-    If `[extraction]` enables summaries, the summary by a model of `[hooks.episode]` replaces it.
+    If `[extraction]` enables summaries, the hook `episode` then replaces it with a summary by a model.
     """
 
     topics = (TURN_END, SESSION_END)

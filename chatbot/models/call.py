@@ -59,7 +59,7 @@ class ModelRequest(AsyncResource):
         """LiteLLM's stream, once it has been opened."""
 
     async def next(self) -> Any:
-        """Return the next chunk, None after the last. Sends the request first; opening and first chunk share limits."""
+        """Return the next chunk, None after the last. The first call sends the request, within the same limit."""
         failure: ModelError
         try:
             async with asyncio.timeout(self._timeout_s):

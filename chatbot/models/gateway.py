@@ -32,7 +32,7 @@ _USUAL_WINDOW = 8192
 _CUTTING = frozenset({"ollama", "ollama_chat"})
 """Providers that silently cut a prompt to a small default window, unless each call asks for more."""
 _PASSED_ANYWAY = frozenset({"logit_bias", "parallel_tool_calls"})
-"""Options missing from LiteLLM's lists for providers that take them; others lose only a preference."""
+"""Options that LiteLLM's lists lack for providers that take them; for others, only a preference is lost."""
 
 
 class LiteLLMModel(LiteLLMClient, Model):
@@ -88,12 +88,12 @@ class LiteLLMModel(LiteLLMClient, Model):
         return None if known[0] is None or known[1] is None else Price(float(known[0]), float(known[1]))
 
     async def sees_images(self) -> bool:
-        """Return what LiteLLM's table says; a model that is not in it is asked, and may refuse."""
+        """Return what LiteLLM's table says; True for a model that it lacks, which may refuse the call."""
         info = await self._info()
         return bool(info.get("supports_vision")) if info else True
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:
-        """Return the options that LiteLLM would drop. A provider that it does not know is asked."""
+        """Return the options that LiteLLM would drop; none for a provider that it does not know, which may refuse."""
         asked = options.as_openai().keys() - CallOptions.HARMLESS
         if not asked:
             return ()

@@ -44,7 +44,7 @@ class Engine:
 
     @classmethod
     def of(cls, name: str, window: int = 0) -> Engine:
-        """Return the engine of a model, named with or without `local/`, until `let_go`; it loads on first use."""
+        """Open the engine of a model, named with or without `local/`; it loads on first use. End with `let_go`."""
         name = name.removeprefix(PREFIX)
         if name.endswith(".gguf"):
             name = str(Path(name).expanduser().absolute())
@@ -178,7 +178,7 @@ class LocalModel(Model):
         return await self._engine.count([message.as_openai() for message in messages])
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:
-        """Return all options except those of sampling, the only ones that a local model supports."""
+        """Return the options that change the meaning of a reply: a local model supports none of them."""
         return tuple(sorted(options.as_openai().keys() - CallOptions.HARMLESS))
 
     async def usage_of(self, prompt_tokens: int, reply: str) -> Usage:
@@ -198,7 +198,7 @@ class LocalModel(Model):
         json_schema: Mapping[str, Any] | None = None,  # noqa: ARG002 - JSON is only asked for in the prompt
         options: CallOptions | None = None,
     ) -> AsyncGenerator[Delta, None]:
-        """Ask for a reply, each piece of which may take as long as the settings say."""
+        """Ask for a reply; `timeout_s` of the settings limits the wait for each piece."""
         from chatbot.models.llama import Generation, Sampling
 
         settings, done = self._settings, Generation()

@@ -25,15 +25,15 @@ from chatbot.models.model import Model, Price, estimate, estimate_text
 ScriptedReply = str | Exception | ToolCall | Sequence[Delta | ToolCall | Exception] | Callable[[], AsyncIterable[Delta]]
 """A text, an error, a tool call, or the deltas one by one, or a function that streams them.
 
-Tool calls among deltas are streamed as models do: id and name first, the arguments in two pieces. An error among them
-breaks off.
+Tool calls among deltas are streamed as models do: id and name first, the arguments in two pieces. An error ends the
+reply.
 """
 
 _WORD = re.compile(r"\S+\s*|\s+")
 
 
 class ScriptedModel(Model):
-    """A model that gives its replies in turn, again from the first at the end. Without any it repeats the message.
+    """A model that gives its replies in turn, then starts again. Without any it repeats the message.
 
     `delay_s` is the time for each word, for demos.
     """

@@ -54,9 +54,9 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         version="1",
         description=_DESCRIPTION,
         lifespan=_closing,
-        docs_url=None,  # they load scripts from elsewhere
+        docs_url=None,  # those pages load scripts from other hosts
         redoc_url=None,
-        redirect_slashes=False,  # to an address with http:, also behind a proxy with TLS; `Envelope` drops the slash
+        redirect_slashes=False,  # it would redirect to http:, also behind TLS; `Envelope` drops the slash
     )
     app.state.identities = identities
     app.router.routes.extend(_routes(tuple(OPERATIONS)))
@@ -95,9 +95,9 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
     return app
 
 
-@lru_cache(maxsize=2)  # making them takes longer than the rest of a server; they hold no state of one
+@lru_cache(maxsize=2)  # making them takes longer than the rest of an app; they hold no state of it
 def _routes(operations: tuple[Operation, ...]) -> tuple[BaseRoute, ...]:
-    """The routes of every server with these operations."""
+    """Return the routes of every server with these operations."""
     every = APIRouter()
     for router in (models.router, completions.router, responses.router, *routers(operations)):
         every.include_router(router, dependencies=[Depends(known_parameters_only)])
@@ -167,8 +167,8 @@ async def _http(request: Request, error: Any) -> Response:
 class Envelope:
     """ASGI middleware, the outermost: gives every answer an id, and forbids caches to store private content.
 
-    It also answers unexpected errors; `HEAD` like `GET`, as uvicorn leaves out the body; and a path with a slash at its
-    end like the one without.
+    It also answers unexpected errors, treats `HEAD` as `GET`, as uvicorn leaves out the body, and drops a slash at the
+    end of a path.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -73,7 +73,7 @@ class Chats:
             del self._chats[key]
 
     async def let_go(self, is_busy: Callable[[str, str], bool]) -> int:
-        """Close conversations that have been idle, or the longest idle of too many; return how many.
+        """Close idle conversations, and the longest unused if there are too many; return how many.
 
         Those for which `is_busy` returns True have a running turn and stay.
         """
@@ -215,7 +215,7 @@ class IdentityAccess(Struct, frozen=True):
         return await KeptTurn.of(await self.session(session_id), turn)
 
     async def forget_new(self, session: SessionHandle) -> None:
-        """Delete a session whose first turn has failed, if it was created unasked."""
+        """Delete a session that was created for a request that failed."""
         await self.chats.leave(self.runtime, session.id)
         with suppress(SessionNotFound):
             memory = self.runtime.memory.cleared_for(namespace=session.record.namespace)
@@ -244,7 +244,7 @@ class IdentityAccess(Struct, frozen=True):
         for turn in await self.turns_under_way(session_id):
             return turn
         if not await self._elsewhere.is_running(session_id):
-            return None  # without a look at its receipts
+            return None  # saves reading its receipts
         remote = await RemoteTurn.of(await self.session(session_id), self._elsewhere.lease(session_id))
         return remote if await self._elsewhere.is_running(session_id) else None
 

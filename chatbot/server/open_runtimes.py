@@ -67,7 +67,7 @@ class OpenRuntimes(AsyncResource):
         return opened.runtime
 
     async def reopen(self, identity: str) -> None:
-        """Open it again, and close the former one. If opening raises an error, nothing changes."""
+        """Open an identity again, and close its former runtime. If opening raises an error, nothing changes."""
         async with self._opening.setdefault(identity, asyncio.Lock()):
             former = self._all.get(identity)
             await self._put(identity)

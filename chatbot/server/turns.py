@@ -186,7 +186,7 @@ class RemoteTurn:
 
     @classmethod
     async def of(cls, session: SessionHandle, lease: Lease) -> RemoteTurn:
-        """Note which turns have ended; look whether one is running after that. `lease` is held while one is."""
+        """Note which turns have ended; only then check for a running one, during which `lease` is held."""
         receipts = await session.receipts()
         last = parse_time(receipts[-1]["at"]) if receipts else session.record.created_at
         return cls(session, lease, last, len(await session.receipts_since(last)))

@@ -204,7 +204,7 @@ class Toolbox:
                 return await tool.run(arguments)
         except TimeoutError:
             if not limit.expired():
-                raise  # that of the tool, about something else
+                raise  # the tool's own
             why = f"did not finish within {seconds:g} s"
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is None or task.cancelling():
@@ -237,7 +237,7 @@ _KINDS: dict[object, Any] = {"integer": int, "number": int | float, "boolean": b
 
 
 def meant(value: Any, kind: object) -> Any:
-    """Return what a text says as JSON, if that is of the kind that its schema wants; a text alone is a list of one."""
+    """Return a text parsed to the JSON type `kind`, if it can be; any other text becomes the only item of an array."""
     if not isinstance(value, str) or kind not in _KINDS:
         return value
     try:

@@ -53,7 +53,7 @@ class Ask:
     previous: str | None = None
     """Id of the preceding response."""
     memory: Remembers | None = None
-    """True to remember the exchange; None leaves it to the caller's token."""
+    """`on` to remember the exchange; None leaves it to the caller's token."""
     recalls_always: bool = False
     """True to recall even if the reply has a required form."""
 
@@ -125,7 +125,7 @@ class Ask:
     def is_side_call(self) -> bool:
         """Return whether a front end asks for its own use, such as a title, and quotes the whole conversation.
 
-        It begins with a heading, and the conversation is an element. Such a request is answered and not remembered:
+        It has a heading, and the quotation in `<chat_history>`. Such a request is answered and not remembered:
         the conversation is remembered already.
         """
         said = [each.content for each in self.said if each.content]

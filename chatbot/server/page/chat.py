@@ -204,7 +204,7 @@ def _exchange_of(shown: list[Exchange], turn: RunningTurn | RemoteTurn | None, a
 
 
 async def _growing(turn: RunningTurn | RemoteTurn) -> AsyncGenerator[bytes, None]:
-    """Collect chunks briefly, so that a fast model causes no more updates than a slow one."""
+    """Yield the events of a turn as HTML; text is collected briefly, to limit the number of updates."""
     text, waiting, due = Growing(), "", 0.0
     async for event in turn.events():
         if isinstance(event, TextDelta):

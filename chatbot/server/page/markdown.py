@@ -72,7 +72,7 @@ def rendered(text: str) -> Markup:
 
 
 class Growing:
-    """A text that still grows. Blocks that are complete are rendered once, only the last one again and again."""
+    """A text that still grows. Complete blocks are rendered once, the last one after each addition."""
 
     def __init__(self) -> None:
         self._open = ""
@@ -107,7 +107,7 @@ def _rendered(text: str) -> Markup:
 
 
 class _Renderer(RendererHTML):
-    """Markdown parser that shows the target of links and turns images into links."""
+    """HTML renderer that shows the targets of links and turns images into links."""
 
     def heading_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
         """Below the headings of the page, so that these stay its outline."""
@@ -257,7 +257,7 @@ def _task_lists(state: StateCore) -> None:
 
 def _shown(address: str) -> str:
     try:
-        place = urlsplit(address).netloc.rpartition("@")[2]  # without a name, which could look like a host
+        place = urlsplit(address).netloc.rpartition("@")[2]  # without user info, which could look like a host
     except ValueError:
         place = ""
     return f" <small>({escapeHtml(place or address)})</small>"

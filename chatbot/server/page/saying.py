@@ -66,7 +66,7 @@ async def stop(request: Request, access: AccessHere, session_id: SessionId, fiel
     (await access.session(session_id)).check("chat")
     name = fields.get("turn", "")
     for turn in [each for each in turns if talk.name_of(each) == name] if name else turns[:1]:
-        turn.task.cancel()  # the text so far is kept
+        turn.task.cancel()
     if not turns:
         await access.stop(session_id)
     return Response("") if is_part(request) else _to(access, session_id)

@@ -60,9 +60,9 @@ def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
 
 
 async def _considered(access: IdentityAccess, memory: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the memories that the prompt held, then the others that were considered.
+    """Return the memories in the prompt, then the others that were considered.
 
-    The row of one that is deleted, or hidden from the caller, is None.
+    A memory that is deleted, or hidden from the caller, has the row None.
     """
     looked_at = {str(each["id"]): each for each in memory.get("considered", [])}
     found = outcomes(memory)

@@ -55,7 +55,7 @@ class RemoteTool(Tool):
             clean(said)[:LONGEST_DESCRIPTION],
             {"properties": {}, **_described(listed.input_schema, clean), "type": "object"},
         )
-        if listed.annotations is not None:  # a label of what is remembered, never a consent
+        if listed.annotations is not None:  # used to label remembered calls, never to allow one
             self.effect = Effect(reads_only=listed.annotations.read_only_hint)
         self.asks_first = not _is_trusted(listed, settings)
         self.timeout_s = settings.timeout_s + settings.start_timeout_s + 1  # the server's own limits come first
@@ -100,7 +100,7 @@ def _offered_name(server: str, name: str, clean: Clean) -> str:
 
 
 def _is_trusted(listed: Listed, settings: McpServerSettings) -> bool:
-    """Return whether the configuration allows calls without asking; a server's own word never does."""
+    """Return whether calls need no consent; only `trust = "read-only"` believes the server's own hint."""
     if settings.trust == "read-only":
         return listed.annotations is not None and listed.annotations.read_only_hint is True
     return settings.trust == "all" or listed.name in settings.trust
@@ -190,7 +190,7 @@ class Server(AsyncResource):
                 raise ToolError(f"{self.name!r} refused the call: {error.message:.500}") from error
             raise self._died(connection, tool) from error
         except Exception as error:  # a transport, or an answer that violates its own schema
-            if self._settings.url and not isinstance(error, RuntimeError):  # which is about an answer
+            if self._settings.url and not isinstance(error, RuntimeError):  # a RuntimeError is about an answer
                 raise self._died(connection, tool) from error
             raise ToolError(f"the answer of {tool!r} of {self.name!r} cannot be used: {error!s:.300}") from error
         self._is_restarted = False
