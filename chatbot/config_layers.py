@@ -1,4 +1,4 @@
-"""Settings: the layers of the configuration; the only module that reads its files and the environment.
+"""Settings: the layers of the configuration, read from its files and the environment.
 
 In ascending priority: the configuration file, `identity.toml`, `CHATBOT_SECTION__KEY` in the environment, flags.
 An unknown key anywhere is an error that names the nearest known one.
@@ -174,7 +174,7 @@ def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
 def check_found(
     path: Path, table: Table, remedy: str, *, is_weakest: bool = True, providers: frozenset[str] = allowed.PROVIDERS
 ) -> None:
-    """Raise `ConfigError` for a mistake in an untrusted file, or a setting that needs trust."""
+    """Raise `ConfigError` if a found file needs trust that it does not have; a mistake in it is reported first."""
     if allowed.needing_trust(table, is_weakest=is_weakest, providers=providers):
         Settings(path, table).combined()
         allowed.check(path, table, remedy, is_weakest=is_weakest, providers=providers)
@@ -199,7 +199,7 @@ def parse_toml(text: str, path: Path) -> Table:
     try:
         table = tomllib.loads(text)
         check_depth(table, "it")
-    except (ValueError, RecursionError) as error:  # the first also for a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # `ValueError` also for a number with thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
     if any("\0" in each for each in texts_in(table)):
         name = next(name for name, *held in allowed.leaves(table) if any("\0" in each for each in texts_in(held)))
@@ -217,7 +217,7 @@ def merge(weaker: Table, stronger: Table) -> Table:
 
 
 def _within_limits(found: Table, owners: Table) -> Table:
-    """Drop settings of an untrusted file that would lift a limit of the owner's."""
+    """Drop settings of a found file that would raise or remove a limit of the owner's."""
     kept = dict(found)
     for section in {"budget", "extraction"} & found.keys() & owners.keys():
         own, limits = found[section], owners[section]
@@ -229,7 +229,7 @@ def _within_limits(found: Table, owners: Table) -> Table:
 
 
 def _lifts(value: Any, limit: Any) -> bool:
-    """Return True if one limit is higher than another; 0 means none. They may be written as text."""
+    """Return True if the value raises or removes the limit; 0 means no limit. Both may be written as text."""
     try:
         own, most = (convert(each, float, strict=False) for each in (value, limit))
     except ValidationError:

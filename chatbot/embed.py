@@ -204,8 +204,8 @@ class AgentMemory(Memory, AsyncResource):
     async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:
         """Append messages of a conversation that is held elsewhere, and record each exchange that they complete.
 
-        Returns the ids of the exchanges that were worth keeping. Durable on return. A reply that a later call continues
-        replaces the exchange kept so far. Raises `InvalidValue` for a time in the future.
+        Returns the ids of the exchanges that were worth keeping. Durable on return. If a later call continues a reply,
+        the longer exchange replaces the one kept so far. Raises `InvalidValue` for a time in the future.
         """
         new = list(entries)
         for number, entry in enumerate(new):

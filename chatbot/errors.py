@@ -2,7 +2,7 @@
 
 ChatbotError
 ├── ConfigError             a setting or configuration file is invalid      (ValueError)
-│   └── NotTrusted          a file that was found needs the trust of the user
+│   └── NotTrusted          a file that was found sets what needs the user's trust
 ├── IdentityError           an identity is missing or malformed             (LookupError)
 ├── UnknownToken            no token has that name, or several have         (LookupError)
 ├── SessionError
@@ -21,7 +21,7 @@ ChatbotError
 │   ├── ModelTimeout        no answer in time                               (TimeoutError)
 │   └── ProviderFailed      unreachable, overloaded, or broke off           (ConnectionError)
 ├── BudgetExceeded          the next call could exceed a limit              (RuntimeError)
-│   └── QuotaExceeded       one of a token or a user for the day
+│   └── QuotaExceeded       the limit is that of a token or a user for the day
 └── ToolError               a tool failed, or got wrong arguments           (RuntimeError)
 
 Messages are lower case: what is wrong, then what to do or what exists. Each door maps the classes to its own codes.
@@ -40,7 +40,7 @@ class ChatbotError(Exception):
 
 
 class ConfigError(ChatbotError, ValueError):
-    """A setting, or a file of settings, is wrong; nothing was changed."""
+    """A setting, a file of settings, or a target that the user named is wrong."""
 
     def __init__(self, message: str = "", *, at: Path | str = "") -> None:
         super().__init__(message)
@@ -94,7 +94,7 @@ class ModelError(ChatbotError):
     code: str = ""
     """The provider's own word for the error, such as `insufficient_quota`."""
     in_public: str = ""
-    """The message for guests, if it differs: without addresses and places of keys."""
+    """The message for guests, without addresses and places of keys; empty if it is the same."""
 
 
 class UnknownModel(ModelError, LookupError):

@@ -1,8 +1,8 @@
 """Prompts and replies as values that are independent of providers.
 
-`Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of `TextDelta`
-and `ToolCallDelta`, then exactly one `Finished`. Terms that several packages share are here, too: those of tasks,
-the ends of sentences, and whether a text is a question.
+`Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of deltas of
+text, reasoning and tool calls, then exactly one `Finished`. Terms that several packages share are here, too: those of
+tasks, the ends of sentences, and whether a text is a question.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class File:
 class Message(Struct, frozen=True):
     """One entry of a prompt. `tool_calls` only with role assistant, `tool_call_id` only with role tool.
 
-    `parts` are the content in pieces if it is more than text; `content` is then their text. `source` names the file of
-    which it is the text: such a message belongs to the one after it, and is cut before anything else.
+    `parts` are the content in pieces if it is more than text; `content` is then their text. `source` is set if the
+    content is the text of a file, its name: such a message belongs to the next one, and is cut before anything else.
     """
 
     role: Role
@@ -234,7 +234,7 @@ _ABBREVIATED = re.compile(
 
 
 def sentences(text: str, end: re.Pattern[str]) -> Iterator[str]:
-    """Yield the parts of a text between matches of `end`; after an abbreviation, such as "Dr.", up to a line's end."""
+    """Yield the parts of a text between matches of `end`; an abbreviation, such as "Dr.", ends one only with a line."""
     begin = 0
     for found in end.finditer(text):
         if not _ABBREVIATED.search(text[begin : found.start()]) or "\n" in found[0]:

@@ -85,7 +85,7 @@ class Setup(Struct, frozen=True):
     settings: Settings
     config: Config
     owners: Config
-    """The configuration without that of the identity."""
+    """The configuration without the settings of the identity."""
     identity: Identity
     identities: Path
     agent: str
@@ -136,7 +136,7 @@ class Setup(Struct, frozen=True):
 
     @property
     def home(self) -> Home:
-        """Return the home of the identity, which holds all of it. Raises `ConfigError` for an invalid address."""
+        """Return where the identity's memory is: a folder or an address. Raises `ConfigError` for an invalid one."""
         return self._home(self.config, self.identity.name, self.identity.memory)
 
     @property
@@ -190,7 +190,7 @@ class Setup(Struct, frozen=True):
         return None
 
     def observation_store(self) -> str:
-        """Return `observations`. Raises `ConfigError` if there is none."""
+        """Return the store that `observations` names. Raises `ConfigError` if there is none."""
         if (name := self.observations) is not None:
             return name
         stores = ", ".join(f'"{name}"' for name in (*self.agent_settings.memory, "observations"))

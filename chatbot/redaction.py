@@ -91,7 +91,7 @@ _OURS: tuple[Mapping[str, Any], ...] = (
         r"""(?:;\s*[\w.%-]+=[^\s;"']*)*)""",
     },
     {
-        # A text that was cut off does not reach the end of its key.
+        # A text that was cut off may lack the end of the key.
         "id": "unended-private-key",
         "keywords": ["-----begin"],
         "regex": r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----[\s\S]+?(?:KEY(?: BLOCK)?-----|\Z)",
@@ -256,14 +256,14 @@ def _entropy(text: str) -> float:
 
 _MASK = "[redacted]"
 _HOLE = "\udfff"
-"""Mark of a secret while a text is worked on: no text that can be kept has it."""
+"""Mark in place of a secret while a text is redacted: a lone surrogate, which no storable text contains."""
 _SHORTEST_SECRET = 6
 _URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):([^\s/]+)(?=@)")
 _NAMED = re.compile(
     r"(?:(?i:(?<=bearer )|(?<=basic ))(?!\[redacted)[^\s\"',]+"
     r"|(?i:(?<=key=)|(?<=token=)|(?<=api_key:)|(?<=api-key:))\s*(?!\[redacted)[^\s\"',&]+)"
 )
-"""Words before a secret of any form."""
+"""A secret of any form after a word that names it, such as `key=`."""
 _BEGINS_LIKE_A_KEY = re.compile(
     rf"(?<![\w-])(?:{'|'.join(map(re.escape, KEY_PREFIXES))})"
     r"(?=[A-Za-z_.-]{0,200}+[\d*])[\w.*-]{8,}"  # short, or masked in part
@@ -307,7 +307,7 @@ def _redact(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _without(text: str, places: Sequence[tuple[int, int]], mark: str) -> str:
-    """Replace the secrets at these places by the mark, and wherever else they are; short ones not in other words."""
+    """Replace the secrets at these places, and wherever they recur, by the mark; a short one only as a whole word."""
     borders = [0, *chain(*places), len(text)]
     left = _HOLE.join(text[begin:end] for begin, end in zip(borders[::2], borders[1::2], strict=True))
     for secret in sorted({text[begin:end] for begin, end in places}, key=len, reverse=True)[:_MOST_SOUGHT]:
@@ -319,7 +319,7 @@ def _without(text: str, places: Sequence[tuple[int, int]], mark: str) -> str:
 
 
 def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
-    """Redact every text in mappings, lists and texts, including keys of mappings.
+    """Redact a text, or every text in a mapping or list, at any depth and including keys of mappings.
 
     A value is replaced as a whole if a key above it, such as `password`, names it as a secret.
     """
@@ -355,7 +355,7 @@ def _naming(key: object) -> tuple[str, ...]:
 
 
 def _may_hold_any(text: str) -> bool:
-    """Return False if `redact` finds nothing in any line: one check of all texts costs less than one of each."""
+    """Return False if `redact` would find nothing in any line: one check of all texts costs less than one of each."""
     return "://" in text or _INVISIBLE.search(text) is not None or bool(candidates(text.lower()))
 
 

@@ -71,7 +71,7 @@ class Runtime(AsyncResource):
         self._observer = telemetry.observer if telemetry else None
         self.model = model or open_model(self.config.model, self.config.providers)
         self.model_asked_for = model.name if model else self.setup.config.model.name
-        """The name of the model, with the folders of a model file."""
+        """The name under which the model was opened; `model.name` lacks the folders of a model file."""
         self.memory = self.setup.open_memory(
             ephemeral=options.ephemeral,
             observations=None if self._ephemeral else self.setup.observations,
@@ -132,7 +132,7 @@ class Runtime(AsyncResource):
         return self._ephemeral or self.setup.observations is not None
 
     def check_memories(self) -> None:
-        """Raise `ConfigError` if the agent keeps nothing."""
+        """Raise `ConfigError` if the agent keeps no memories."""
         if not self._ephemeral:
             self.setup.observation_store()
 
@@ -319,7 +319,7 @@ class Runtime(AsyncResource):
             tools = tools_of(names, context, beside=self.setup.settings.plugins_beside)
             return [kept for tool in tools if (kept := tool.without(withheld)) is not None]
 
-        is_ours = TOOLS.own.keys() >= set(names)  # nothing is wrong with those, and the first prompt need not wait
+        is_ours = TOOLS.own.keys() >= set(names)  # those cannot be wrong: they load later, and the prompt need not wait
         return Toolbox(
             given if is_ours else (*given, *named()),
             later=named if is_ours else None,

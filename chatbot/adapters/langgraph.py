@@ -106,7 +106,7 @@ def _key(namespace: tuple[str, ...], key: str) -> str:
 
 
 def _is_item(row: Observation) -> bool:
-    """Return whether a row was put here: others may have the same metadata in part."""
+    """Return whether a row is an item of this store: other rows may share part of its metadata."""
     kept = row.metadata
     place = kept.get("namespace")
     return isinstance(place, list) and all(isinstance(part, str) for part in (*place, *map(kept.get, ("item", "made"))))

@@ -33,8 +33,8 @@ exit codes: 0 success, 1 failure, 2 usage, 3 configuration, 4 not found,
 def build_parser(argv: Sequence[str] | None = None) -> Parser:
     """Build the grammar; `command` is None for the chat itself.
 
-    With `argv`, only the command and the action that it names are built: building them all takes time. If it names none
-    that exist, all are built: the error names the nearest.
+    With `argv`, only the command and the action that it names are built: building them all takes time. If they do not
+    exist, all are built, for an error that names the nearest.
     """
     first = first_word(argv or ())
     words = None if argv is None else argv[first:]
@@ -65,13 +65,13 @@ def build_parser(argv: Sequence[str] | None = None) -> Parser:
 
 
 def first_word(argv: Sequence[str]) -> int:
-    """Return the place of the first word that is no option and no value of one; the end if there is none."""
+    """Return the index of the first word that is neither an option nor its value; the length if there is none."""
     words = (at for at, each in enumerate(argv) if not (each.startswith("-") or (at and argv[at - 1] in _WITH_VALUE)))
     return next(words, len(argv))
 
 
 def _action_in(words: Sequence[str] | None) -> str | None:
-    """Return the action behind the first word; None if there is none, or options before it may have other values."""
+    """Return the action after the command; None if there is none, or an unknown option before it may take a value."""
     behind = (words or ())[1:]
     first = first_word(behind)
     is_plain = all(each in _WITH_VALUE or not each.startswith("-") for each in behind[:first])

@@ -78,7 +78,7 @@ class _Printer:
         if isinstance(event, TextDelta) and self._streams:
             try:
                 _write(printable(event.text))
-            except OSError as error:  # the reader has enough, or the disk is full: the turn stops, as with Ctrl-C
+            except OSError as error:  # the pipe was closed, or the disk is full: the turn stops, as with Ctrl-C
                 self.has_written, self.refusal = False, error
                 raise asyncio.CancelledError from error
             self.has_written = True

@@ -80,7 +80,7 @@ _TYPES: Mapping[Any, tuple[Any, str]] = {
 _FEW = 5
 """Maximum words that argparse lists as choices; longer lists are checked later, with a suggestion."""
 _BEGUN = {kinds.IdCursor: "id", kinds.FactId: "fact_id", kinds.LineKey: "line_key"}
-"""Kinds of ids whose beginning is enough, each with the function that finds the whole one."""
+"""Kinds of ids whose beginning is enough, each with the method of `VerbRun` that finds the whole id."""
 _SAMPLES = {
     **dict.fromkeys((kinds.Id, kinds.FactId), "0195a1b2-c3d4"),
     kinds.SessionId: "0195a1b2",
@@ -98,7 +98,7 @@ _MORE = {
 class Verbs:
     """A level of the grammar that takes verbs, such as `chatbot memory` and `chatbot memory tasks`.
 
-    If `only` is one of its verbs, `add` returns the parser of no command for all others.
+    If `only` is one of its verbs, `add` builds nothing for the others: it returns a parser that is not used.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS)
             inner[path[0]] = Verbs(by_verb[path[0]], group, dest="deed")
         level = inner[path[0]] if len(path) == 2 else verbs
         summary = f"{operation.summary[:1].lower()}{operation.summary[1:]}"
-        has_agent = "agent" in operation.at("cli")  # then that is what its option means
+        has_agent = "agent" in operation.at("cli")  # then `--agent` is this parameter
         named = (_SAMPLES[each.item] for each in operation.parameters if each.is_positional and each.item in _SAMPLES)
         examples = operation.examples or (" ".join([*path, *named]),)
         parser = level.add(path[-1], summary, *examples, agent=not has_agent)

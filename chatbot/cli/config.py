@@ -75,7 +75,7 @@ def set_values(path: Path, values: Mapping[SettingPath, Any]) -> str:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Exclude other processes that change a file of this folder, whose changes would be lost."""
+    """Keep other processes from changing a file of this folder meanwhile: one of the changes would be lost."""
     try:
         make_folder(path.parent)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -96,7 +96,7 @@ def set_text(path: Path, key: str, text: str) -> str:
     except (tomllib.TOMLDecodeError, RecursionError):
         return set_values(path, {place: text})
     except ConfigError:
-        with suppress(ConfigError):  # the first error names what the user meant
+        with suppress(ConfigError):  # the first error is about the value as typed
             return set_values(path, {place: text})
         raise
 

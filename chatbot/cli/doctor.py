@@ -114,7 +114,7 @@ _PATIENCE_S = 30.0
 
 
 async def stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
-    """Check every folder that is written to, and every store plug-in of others."""
+    """Check the folders of memory and caches, the programs of MCP servers, and the store plug-ins of others."""
     if lost := setup.why_lost(setup.agent_settings.memory):
         edit = _editing(setup, "agents", setup.agent, "memory")
         yield Finding("memory", "note", lost, edit)
@@ -235,7 +235,7 @@ async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Findi
         for flaw in flaws:
             if flaw.subject != "index" or _OBSERVATIONS in setup.agent_settings.memory:
                 yield Finding.of(flaw)
-    with suppress(StoreError):  # damage is reported by others
+    with suppress(StoreError):  # other checks report the damage
         async with Storage.opened(setup.home) as storage:
             digest = await digest_of_storage(storage)
         yield Finding("digest", "ok", f"{digest}: the same in a backup, and on machines that are in sync")
@@ -381,7 +381,7 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
         memories(setup, verify=verify),
     ):
         async for finding in _storage_first(part):
-            if finding.state != "bad" or finding.message not in told:  # each part reports a storage that is away
+            if finding.state != "bad" or finding.message not in told:  # an unavailable storage is found by each part
                 yield finding
             told.add(finding.message)
 

@@ -84,7 +84,7 @@ def _time(text: str, direction: int) -> datetime:
 
 
 def _named(text: str) -> datetime | None:
-    """Return the first moment of "May 2025", "last week" or "2025"; None for a date in numbers."""
+    """Return the first moment of a time such as "May 2025", "last week" or "2025"; None for a full date in numbers."""
     if text.casefold() in {"now", "today"}:
         now = datetime.now(UTC)
         return now if text.casefold() == "now" else now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -117,7 +117,7 @@ class Parser(argparse.ArgumentParser):
     """Parser that names the nearest command, and reports errors as JSON when `--json` is given."""
 
     actions: Mapping[str, Any] = MappingProxyType({})
-    """The parsers of its actions."""
+    """The parsers of its actions, by name."""
 
     def add_subparsers(self, **named: Any) -> Any:
         """Keep the actions, which errors name."""

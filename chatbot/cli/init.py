@@ -1,6 +1,6 @@
 """`chatbot init`: create a configuration and an identity; `chatbot personas`: list and choose personas.
 
-No file is overwritten. A persona of your own is a file `personas/NAME.md` in the configuration folder: a line that
+`init` overwrites no file. A persona of your own is a file `personas/NAME.md` in the configuration folder: a line that
 describes it, an empty line, and the text that the model is given.
 """
 

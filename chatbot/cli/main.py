@@ -43,7 +43,7 @@ def with_question(argv: Sequence[str]) -> list[str]:
 
 
 def _check_order(parser: Parser, argv: Sequence[str], command: str) -> None:
-    """Make an option before a command that would ignore it there an error."""
+    """Report an error for an option before the command that has no effect there."""
     first = first_word(argv)
     if argv[first:] and argv[first] == command:
         alone = build_parser([])
@@ -59,7 +59,7 @@ def _as_process(argv: Sequence[str]) -> int:
     """Turn garbage collection off while loading: it takes a fifth of the start."""
     gc.disable()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # its number would be that of the next file, to which libraries in C would print
+        if getattr(sys, name) is None:  # closed: the next file would get its descriptor, and what C libraries print
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - until the end
     try:
         return main(argv)

@@ -130,7 +130,7 @@ def _steering(text: str) -> set[str]:
 
 _HARMLESS = "\n\t\u200c\u200d"
 _NEW = range(0x10000, 0xE0000)
-"""Planes of letters and emoji; terminals know more of them than a Python that is older."""
+"""Planes of letters and emoji: a terminal may show characters that are newer than this Python."""
 
 
 def _is_shown(char: str) -> bool:
@@ -209,7 +209,7 @@ def on_interrupt(handler: Callable[[int, FrameType | None], object]) -> Iterator
 
 @contextmanager
 def terminal_without(modes: int) -> Iterator[int | None]:
-    """Turn off modes of the terminal meanwhile, such as echo; yields its number, or None without one of our own."""
+    """Turn off modes of the terminal meanwhile, such as echo; yield its descriptor, or None if we do not own one."""
     try:
         number = sys.stdin.fileno()
         before = termios.tcgetattr(number)
@@ -242,7 +242,7 @@ def reporting(done: Sequence[object], show: Callable[[], None]) -> Iterator[None
 def progress(title: str, *, waits: bool = False) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar, if standard error is a terminal.
 
-    With `waits` it appears at the first report, for work that is mostly done at once.
+    With `waits` it appears only at the first report, for work that usually ends at once.
     """
     if not sys.stderr.isatty():
         yield None
@@ -311,7 +311,7 @@ def say_hit(hit: SessionHit, command: str) -> None:
 
 
 def age(moment: datetime, now: datetime | None = None) -> str:
-    """Return an age in one short word."""
+    """Return an age, such as `3 d ago`."""
     seconds = ((now or utc_now()) - moment).total_seconds()
     for unit, size, least in (("y", 31_557_600, 2), ("d", 86_400, 1), ("h", 3_600, 1), ("min", 60, 1)):
         if seconds >= least * size:

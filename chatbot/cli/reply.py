@@ -92,7 +92,7 @@ class LiveReply:
             self._begin()
 
     def _begin(self) -> None:
-        if self._console.is_terminal:  # echoed characters, ^C too, would move the drawing, and keys wait as typed
+        if self._console.is_terminal:  # echo, also of ^C, would move the drawing; line mode would hold back keys
             self._echo.enter_context(terminal_without(termios.ECHO | termios.ICANON))
         self._live.start()
 
@@ -135,9 +135,9 @@ class LiveReply:
 
 
 class _Drawn(LiveRender):
-    """The redrawn block and its height: a terminal that was made narrower has wrapped its lines again.
+    """The redrawn block, with its height after the terminal was made narrower and has wrapped its lines again.
 
-    Nearly all terminals do that; xterm and a few others cut lines instead and are recognised by their variables.
+    Nearly all terminals wrap; xterm and a few others cut lines instead, and are recognised by environment variables.
     """
 
     def __init__(self, console: Console) -> None:

@@ -1,6 +1,6 @@
 """`chatbot setup`: find keys and model servers, choose a model, and write it into the configuration.
 
-Nothing is searched before the user says yes, and only the environment and addresses on loopback are.
+Nothing is searched without the user's consent, and then only the environment, stored keys and loopback addresses.
 """
 
 from __future__ import annotations

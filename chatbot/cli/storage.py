@@ -1,4 +1,4 @@
-"""`chatbot storage`: create and copy a store; `chatbot maintain`: decay, merge and archive memories.
+"""`chatbot storage`: create tables, copy an identity; `chatbot maintain`: decay, merge and archive memories.
 
 `chatbot backup`, `restore` and `sync`: everything of an identity in one file, or on several machines.
 """
@@ -151,8 +151,8 @@ async def run_restore(args: argparse.Namespace) -> Exit:
 def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
     """Yield the setup of an identity, which is created with this `identity.toml` if it does not exist.
 
-    If the backup is wrong, what was created is deleted again; after a full disk, say, the restore can be continued.
-    Settings that need trust stay, to be reviewed and trusted before it.
+    If the restore fails, everything created is deleted again, except after an error such as a full disk: then it can be
+    continued. An `identity.toml` that needs trust stays, to be reviewed and trusted before the next attempt.
     """
     check_name(name)
     settings = Settings.read(config)

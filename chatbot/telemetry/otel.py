@@ -264,7 +264,7 @@ class _OtelSpan(Span):
 class _Sizes:
     """Rows and bytes of the memory systems that are open; sums, so that no metric names one.
 
-    They are measured when they are asked for, but not within an event loop: waiting for that very loop would stop it.
+    They are measured when metrics are read, but not from a thread that runs an event loop: it could wait for itself.
     """
 
     def __init__(self, meter: Meter) -> None:

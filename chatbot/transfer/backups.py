@@ -75,7 +75,7 @@ async def backup(
     progress: Progress | None = None,
     now: Callable[[], datetime] = utc_now,
 ) -> Backup:
-    """Write everything that is kept of an identity into an open file, while others go on writing.
+    """Write everything that is kept of an identity into an open file, while other processes go on writing.
 
     `settings` is its `identity.toml`, which is kept without keys. If something is erased meanwhile, the backup starts
     again, so the finished file holds nothing that was erased.

@@ -9,12 +9,12 @@ which is JSON lines, can be imported again:
     {"kind": "value", "key", "value", "at"}
     {"kind": "receipt", "receipt"}
     {"kind": "attachment", "name", "data"}    in base64; its name has the digest of its content
-    {"kind": "memories", "format": 1}         the rows and facts after it are of no session, or of any
+    {"kind": "memories", "format": 1}         the rows and facts after it belong to no session, or to any
     {"kind": "observation", …}                a row in its current state, oldest first
     {"kind": "fact", …}
     {"kind": "end", "sha256", "left"}         of the lines of the part, and how many parts follow
 
-To change a part by hand, leave out `sha256` or `left`. A bundle is untrusted: its author is unknown.
+After a change by hand, leave out `sha256`, and `left` of the last part. A bundle is untrusted: its author is unknown.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ async def export_loose(memory: MemorySystem, project: str | None = None) -> Memo
 
 
 async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
-    """Return the current rows that match, with their facts; for all or a project also facts without source.
+    """Return the current rows that match, with their facts.
 
-    A session comes with all its facts, also those whose source is elsewhere. Rows are without the paths that they were
-    imported from, which reveal the folders of this machine.
+    Without filters, or for a project, facts without a source come too. A session comes with all its facts, even if
+    their source is in another one. Rows lack the paths that they were imported from, which reveal local folders.
     """
     rows = (await memories.every(ask=ask, **wanted))[::-1]
     within: dict[str, Any] = {name: wanted.get(name) for name in ("project", "session_id")}
@@ -146,7 +146,7 @@ def render_memories(remembered: MemoryExport, form: str) -> str:
 
 
 def _part(values: Iterable[Mapping[str, Any]], left: int = 0) -> str:
-    """Render each value as a line, and the end of them."""
+    """Render each value as a line, and the line that ends the part."""
     lines = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
     end = {"kind": END, "sha256": hashlib.sha256(lines.encode()).hexdigest(), "left": left}
     return f"{lines}{json.dumps(end)}\n"

@@ -3,9 +3,9 @@
 Importing twice adds nothing: a session keeps its `origin`. A conversation that has grown is extended, a memory that was
 edited in its file is updated, and a memory that was hidden here stays hidden.
 
-An imported row keeps its key in its metadata, with a hash of what was said there. An item whose hash is known adds
-nothing, wherever it was moved or copied. Any other item is an edit of the row with its key; it is a new row if no row
-has its key, or if another item of the import still has that row's text.
+An imported row keeps the key of its item in its metadata, with a hash of the item's text. An item whose hash is known
+adds nothing, wherever it was moved or copied. Any other item is an edit of the row with its key; it is a new row if no
+row has its key, or if another item of the import still has that row's text.
 
 The exchanges of a conversation are remembered before its session is created. A session that exists is therefore fully
 remembered even if an import was killed, and memories that were erased later do not come back.
@@ -105,7 +105,7 @@ class Importer:
 
     `gate` decides which exchanges are remembered; without it none are. Items that were purged here are skipped unless
     `include_purged` is set. `trust` accepts the visibility of memories, and the model and persona that a session of a
-    bundle chose. All memories are the caller's, whomever they name.
+    bundle chose. All memories belong to the caller, whatever owner they name.
     """
 
     memory: MemorySystem
@@ -180,7 +180,7 @@ class Importer:
     async def _remember_said(
         self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, *, beyond: int = 0
     ) -> SessionRecord:
-        """Remember the exchanges that end after entry `beyond`; return the record, with their id if any."""
+        """Remember the exchanges after entry `beyond`; return the record, with the id that a killed import gave it."""
         gate = self.gate
         if gate is None or not self.remembers:
             return record

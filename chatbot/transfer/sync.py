@@ -3,13 +3,13 @@
 Each machine adds files of its own to the place and reads those of the others:
 
     chatbot-sync.json                        format, version, and which identity this is
-    <machine>/<number>-<digest>.gz           what is new there: JSON lines, named by the SHA-256 of their bytes
+    <machine>/<number>-<digest>.gz           new data of a machine: JSON lines; the digest is the SHA-256, shortened
     key.age                                  if the files are encrypted: their key, sealed by a passphrase
     backup.json                              of a backup: when it was made, and its digest
 
-The first line says whose they are; the forms of the others are in `chatbot.transfer.untrusted`. A file is read again
-until it was taken in as a whole, and taking it in twice changes nothing; so a kill at any point costs no more than
-doing it again. docs/sync.md has the rules by which two copies become one.
+The first line names the identity and the machine; the types of the others are in `chatbot.transfer.untrusted`. A file
+is read again until it has been taken in completely, and taking it in twice changes nothing; so after a kill at any
+point the next sync continues. docs/sync.md has the rules by which two copies become one.
 
 The place is not trusted. A file is taken only if it is whole and of this identity; its lines are checked like those of
 an import, and none of them names a store, a model, a persona or a path.
@@ -72,10 +72,10 @@ _MOST_SAVED = 50
 
 @dataclass
 class Sync:
-    """One sync of an identity with one place. The caller opens `memory`, which erases what others have erased.
+    """One sync of an identity with one place. `memory`, opened by the caller, erases what other machines have erased.
 
-    Without `takes` it only gives, without `gives` it only takes. A backup (`is_own`) also has the data of the machine
-    itself, and its place is forgotten afterwards; so is that of a trial.
+    Without `takes` it only gives, without `gives` it only takes. A backup (`is_own`) also has the data that only this
+    machine needs. The place of a backup, a trial or a dry run is not remembered.
     """
 
     memory: MemorySystem
@@ -90,7 +90,7 @@ class Sync:
     is_trial: bool = False
     progress: Progress | None = None
     said: list[str] = field(default_factory=list, init=False)
-    """Texts of everything that was given, for a digest: of the whole identity if the place was empty."""
+    """Texts of everything given, for a digest; the digest is that of the whole identity if the place was empty."""
     _is_waiting: bool = field(default=False, init=False)
     """True if a file needs another one that has not arrived: it is read again next time."""
 
@@ -153,7 +153,7 @@ class Sync:
         if not self._is_forgotten:
             self.known.at = format_time(self.now())
             self.state.places[self.place.key] = self.known
-        if not (self.dry_run or self.is_trial or self._is_read_only):  # a backup is known to have existed, too
+        if not (self.dry_run or self.is_trial or self._is_read_only):  # a backup, too: it notes what has existed
             await self.storage.save(self.state)
 
     async def is_outdated(self) -> bool:
@@ -172,7 +172,7 @@ class Sync:
         return self.place.names()
 
     def _meet(self, names: Sequence[str]) -> None:
-        """Check that the place is of this identity. A new identity joins it; a new place gets the first one."""
+        """Check that the place is of this identity. A new identity becomes that of the place; a new place gets ours."""
         state, found = self.state, ""
         if NAME in names:
             try:
@@ -207,10 +207,10 @@ class Sync:
             raise ConfigError(f"the target has data that {self.place.key} lacks: nothing was written. Use an empty one")
 
     def _settle(self, names: list[str]) -> list[str]:
-        """Check which of our files are there; if one is lost, everything is given again. Return all names.
+        """Find our files among these names; if one is lost, everything is given again. Return the names to read.
 
-        Unknown ones in a folder are of a copy of this storage, or of a killed sync: they are read like those of others.
-        A server must know a copy from its original: this machine takes a new name, but still cleans its former files.
+        In a folder, files under our name that we do not know are of a copy of this storage, or of a killed sync: they
+        are read like those of others. On a server they mean that we are a copy: this machine takes a new name.
         """
         state, known = self.state, self.known
         self._ours = {name for name in names if name.startswith(f"{state.machine}/") or name in known.own}
@@ -248,7 +248,7 @@ class Sync:
                 for line in self._lines(name):
                     part.take(line, until, is_own=self.is_own)
             except FileNotFoundError:
-                continue  # its machine has put another one in its place
+                continue  # its machine has replaced it by another file
             except _WRONG as error:
                 self.report.aside.append(RefusedFile(name, str(error) or type(error).__name__))
                 continue
@@ -364,9 +364,9 @@ class Sync:
         return self.now() + (_OWN_AHEAD if self.is_own else AHEAD)
 
     def _cleared(self, journal: Journal) -> tuple[list[str], list[Line]]:
-        """Return our files with lines that were erased since, and their remaining lines.
+        """Return our files with lines that were erased since, and the lines to keep of them, without sessions.
 
-        Sessions with a dropped line are given again.
+        All sessions in these files are given again.
         """
         names, left = list[str](), list[Line]()
         if self.dry_run or not self.place.keeps:
@@ -391,7 +391,7 @@ class Sync:
         return names, left
 
     async def _records(self, journal: Journal, rows: Sequence[str], left: Sequence[Line]) -> AsyncIterator[Line]:
-        """Yield the lines that the place lacks, after those that it had in files that are dropped."""
+        """Yield the lines that are left of dropped files, then the lines that the place lacks."""
         for each in left:
             yield each
         found = self._rows(journal, rows)
@@ -454,7 +454,7 @@ class Sync:
                 self._tell(done, len(rows))
 
     async def _give(self, records: AsyncIterator[Line], stale: Sequence[str]) -> None:
-        """Put new lines into files of the place. The state is saved before, so that later erasures are noticed."""
+        """Write lines to new files, then drop stale ones. The state is saved first: later erasures must be noticed."""
         state, ours = self.state, self._ours
         files: set[str] = set()
 
@@ -462,7 +462,7 @@ class Sync:
             data = await asyncio.to_thread(packed, FileHead(state.identity, state.machine), lines)
             number = len(ours) + len(files) + 1
             name = f"{state.machine}/{number:06}-{sha256(data).hexdigest()[:32]}.gz"
-            if not self.place.keeps:  # noted before, or a sync that is broken off would leave a file that nobody knows
+            if not self.place.keeps:  # noted first: an interrupted sync must not leave an unknown file
                 state.places.setdefault(self.place.key, PlaceState()).own.add(name)
             if not self._is_forgotten and not (files and self.place.keeps):
                 await self.storage.save(state)
@@ -482,12 +482,12 @@ class Sync:
             await put(lines)
         for name in stale:
             await asyncio.to_thread(self.place.drop, name)
-        there = ours & (self.known.own | self.known.taken) - {*stale}  # not what could not be read
+        there = ours & (self.known.own | self.known.taken) - {*stale}  # no files that could not be read
         self.known.own = {*(there if self.place.keeps or not files else ()), *files}
 
 
 def _quoted(line: Line) -> set[str]:
-    """Return the ids of the rows, sessions, entries and attachments that a line is about."""
+    """Return the ids of the rows, facts, sessions, entries and attachments that a line holds or refers to."""
     if isinstance(line, RowLine):
         return {line.id, *(part["triple"].get("source", "") for part in line.parts if "triple" in part)}
     if isinstance(line, SessionLine):
@@ -508,7 +508,7 @@ async def sync(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> SyncReport:
-    """Make an identity and a place the union of both. Raises `ConfigError` if they were never synced."""
+    """Make an identity and a place the union of both. Raises `ConfigError` if the place holds another identity."""
     async with Storage.opened(memory.where) as storage:
         return await Sync(memory, storage, place, now=now, dry_run=dry_run, progress=progress).run()
 
@@ -516,7 +516,7 @@ async def sync(
 async def exchange(
     memory: MemorySystem, meeting: Meeting, files: dict[str, bytes], *, now: Callable[[], datetime]
 ) -> sync_place.ServerAnswer:
-    """Take in the files of another machine; without any, return those that are new to it. Raises like `sync`."""
+    """Take in the files of another machine; without any, return the files that are new to it. Raises like `sync`."""
     async with Storage.opened(memory.where) as storage:
         place, takes = ParcelPlace(meeting, files), bool(files) and not meeting.is_trial
         done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, is_trial=meeting.is_trial)

@@ -86,7 +86,7 @@ class SyncReport:
 def readable(
     records: Iterable[dict[str, Any]], check: Callable[[dict[str, Any]], object], name: str, aside: list[RefusedFile]
 ) -> list[dict[str, Any]]:
-    """Return the lines of our own that others will take in; those that a hand edit broke are set aside."""
+    """Return our records that other machines will accept; invalid ones, such as after a hand edit, are set aside."""
     found = []
     for each in records:
         try:
@@ -157,7 +157,7 @@ class FolderPlace(SyncPlace):
         return sorted(str(path) for path in found if not any(part.startswith(".") for part in path.parts))
 
     def read(self, name: str) -> bytes:
-        """Read a file that is no symbolic link, and not too large."""
+        """Read a file. Raises for a symbolic link, and `DamagedFile` for a file that is too large."""
         path = self.folder / name
         with opened(path.parent) as folder:
             if (stamp := folder.stamp(path.name)) and stamp.size > _LARGEST_FILE:
@@ -165,7 +165,7 @@ class FolderPlace(SyncPlace):
             return folder.read(path.name, may_be_linked=True)  # backups of a place may be hard links
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace a file; not durably, because not every drive reports that."""
+        """Replace a file. Not durable on return: not every drive supports that."""
         path = self.folder / name
         with translated(path.parent):
             path.parent.mkdir(FOLDER_MODE, exist_ok=True)
@@ -180,7 +180,7 @@ class FolderPlace(SyncPlace):
 
 
 class ArchivePlace(SyncPlace):
-    """One file, a zip archive, that is written once and then only read. Its members are stored in order."""
+    """One file, a zip archive with uncompressed members, that is written once and then only read."""
 
     keeps = True
 
@@ -194,7 +194,7 @@ class ArchivePlace(SyncPlace):
         return self._zip.namelist()
 
     def read(self, name: str) -> bytes:
-        """Read a member, which is stored as it is and not too large."""
+        """Read a member. Raises `DamagedFile`, also for one that is too large, compressed or encrypted."""
         try:
             member = self._zip.getinfo(name)
         except KeyError as error:
@@ -212,7 +212,7 @@ class ArchivePlace(SyncPlace):
         self._zip.close()
 
     def abandon(self) -> None:
-        """Close the archive without an end, as something is missing."""
+        """Leave the archive without its end, as it is not complete."""
         self._zip.fp = None
 
 

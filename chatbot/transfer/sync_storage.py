@@ -47,7 +47,7 @@ _FILES_BYTES = 8 << 20
 """Bytes of attachments that are sent in one line: few lines, as taking one in reads the whole session."""
 _STEP = timedelta(microseconds=1)
 _WITHOUT_CAPS = {"kv_cap": GREATEST, "transcript_cap": GREATEST}
-"""Settings of the session store: what another machine keeps is kept, until the next change here."""
+"""Settings of the session store: everything of another machine is kept; our caps apply at the next change here."""
 
 Entries = dict[str, TranscriptEntry]
 
@@ -57,7 +57,7 @@ def _short(value: object) -> str:
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):
-    """The contracts of our own session stores, in every storage."""
+    """Contracts of the session store that ships, in files and in a database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class SessionUnion:
     earlier: Callable[[str, str], Entries]
     """Returns the entries of a machine's session that the files of the place hold."""
     barred: Callable[[Collection[PurgeMark]], bool]
-    """Return True if something with one of these marks was deleted here."""
+    """Returns True if something with one of these marks was deleted here."""
 
     @property
     def _sessions(self) -> Sessions:
@@ -243,7 +243,7 @@ class SessionUnion:
         return self.storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)
 
     def _order(self, session_id: str) -> TurnOrder:
-        """Return the order of turns in a session, to be held while it is changed."""
+        """Return the lock of a session, which turns hold too; to be held while the session is changed."""
         lease = self.storage.backend.place_of(self._sessions.ref(session_id)).lease("turn")
         return TurnOrder(lease, patience_s=_PATIENCE_S)
 
@@ -255,9 +255,9 @@ class SessionUnion:
                        [*self._blobs(record.id).sizes()]])  # fmt: skip
 
     async def _look(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
-        """Update the noted state of a session; note the entries that were removed since, unless we removed them.
+        """Update the noted state of a session. What is missing since then counts as removed by the user.
 
-        Returns its content if that had to be read.
+        After our own changes (`is_merged`) it does not. Returns the content if that had to be read.
         """
         ref = self._sessions.ref(record.id)
         print_ = await asyncio.to_thread(self._print, record, ref)
@@ -284,14 +284,14 @@ class SessionUnion:
         return content
 
     async def _merged(self, session_id: str) -> None:
-        """Look at a session that we have changed ourselves."""
+        """Note the state of a session that the sync has changed."""
         await self._look(await asyncio.to_thread(self._sessions.get, session_id), is_merged=True)
 
     async def take(self, machine: str, given: SessionLine, known: PlaceState, *, saves: bool) -> bool | None:
         """Unite a session with what another machine knows of it; return whether it is new.
 
-        None if an entry is in a file that has not arrived yet. With `saves`, new entries are noted at once, so that
-        those that the user takes back before the next sync are known to have existed.
+        None if an entry is in a file that has not arrived yet. With `saves`, the state is saved at once: an entry that
+        the user takes back before the next sync is then known to have existed.
         """
         session_id, entries, own = given.id, given.entries, given.own
         is_new = not await self._is_there(session_id)
@@ -326,7 +326,7 @@ class SessionUnion:
         return is_new
 
     async def _take_record(self, session_id: str, given: SessionLine) -> None:
-        """Set the title of a session, its project and so on, each if it was changed later elsewhere."""
+        """Set each field of a session, such as title or project, that was changed later elsewhere."""
         state, theirs = self.state.sessions[session_id], given.session
         here = union.portable(await asyncio.to_thread(self._sessions.get, session_id))
 
@@ -409,7 +409,7 @@ class SessionUnion:
                 theirs.put(data, name[32:])
 
     async def _replace(self, session_id: str, ours: Said, whole: Said) -> None:
-        """Replace a transcript. What is removed is noted first, so that it does not pass for the user's removal."""
+        """Replace a transcript. Removed entries are noted first, so that they do not count as removed by the user."""
         same = next((at for at, (one, other) in enumerate(zip(ours, whole, strict=False)) if one != other), None)
         keep = min(len(ours), len(whole)) if same is None else same
         state, ref = self.state, self._sessions.ref(session_id)
@@ -463,7 +463,7 @@ async def digest_of_storage(storage: Storage) -> str:
 
 
 async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str]:
-    """Return the parts that were set aside, then those that cannot be read, and are in no copy; without folders."""
+    """Return messages about parts set aside and damaged parts, which a copy lacks; without the names of folders."""
     lines = dict.fromkeys(("usage", "tombstones"), ("bill", record_of))
     found = await asyncio.to_thread(lambda: [*storage.backend.examine(Examination(subjects=lines))])
     found += await storage.observations.examine()
@@ -478,7 +478,7 @@ def _least_telling(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
 
 
 def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: bool = False) -> int:
-    """Add new records, in the order of time; return how many. Of two versions of a receipt the shorter is kept."""
+    """Add new records, by time; return how many. Of two versions of a receipt, keep an undone or else the shorter."""
     with lines.alone() as pen:
         ours = lines.all()
 

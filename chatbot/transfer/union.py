@@ -1,6 +1,6 @@
 """Merge of two machines' data of one identity: the events of each row in one order, and transcripts. Pure.
 
-The last part is the state of former syncs: what each place is known to have.
+The end of the module is the state of former syncs: what each place is known to have.
 
 Every event of a row is a part of its own, identified by its content. In the order of time each part comes after those
 that its writer knew, whatever the clocks say: a clock that ran backwards is corrected by a microsecond. Uses and
@@ -398,7 +398,7 @@ class PlaceState:
     taken: set[str] = field(default_factory=set)
     """Files of others that were taken in."""
     own: set[str] = field(default_factory=set)
-    """Files of this machine; of a server those that it took last."""
+    """Files of this machine that are there; for a server, those that it took in last."""
     at: str = ""
     """When the last sync with it was done."""
 
@@ -417,10 +417,10 @@ class SyncState:
     identity: str = ""
     machine: str = ""
     former: list[str] = field(default_factory=list)
-    """Earlier names of this machine: of its files in folders, which it still cleans."""
+    """Earlier names of this machine, whose files in folders it still cleans."""
     sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
     erased: list[str] = field(default_factory=list)
-    """The sessions and facts that are gone on all machines."""
+    """Sessions and facts that were erased on some machine, and are erased on all."""
     facts: list[str] = field(default_factory=list)
     places: dict[str, PlaceState] = field(default_factory=dict)
 

@@ -215,7 +215,7 @@ def packed(head: FileHead, lines: Sequence[str]) -> bytes:
 
 
 def is_named(name: str, data: bytes) -> bool:
-    """Return True if the name of a file can be noted, and the digest in it is that of its content."""
+    """Return True if the name of a file is printable, and the digest in it is that of the content."""
     return name.isprintable() and sha256(data).hexdigest()[:32] == name.rpartition("-")[2].partition(".")[0]
 
 
@@ -262,7 +262,7 @@ class Delivery:
     digests: set[bytes] = field(default_factory=set)
 
     def join(self, other: Delivery) -> None:
-        """Add the contents of another one; a row erased alone on one machine, but not on another, is not alone."""
+        """Add the contents of another one. A row counts as erased alone only if no machine erased it otherwise."""
         self.names += other.names
         for row_id, parts in other.parts.items():
             self.parts[row_id] += parts

@@ -56,7 +56,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
     async def run(self, line: str) -> Next:
         """Run the command in `line`, which begins with a slash; the beginning of its name is enough.
 
-        Ctrl-C at a question of its cancels it.
+        Ctrl-C at a question that the command asks cancels the command.
         """
         try:
             return await self._run_line(line)

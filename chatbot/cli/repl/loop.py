@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from chatbot.attachments.read import Upload
 
 _ESCAPED = re.compile(r"//\w")
-"""Text that is sent without its first slash; comments of programming languages are sent unchanged."""
+"""`//word`, which is sent as `/word`; a comment in code, such as `// word`, is sent unchanged."""
 HISTORY_NAME = "prompt_history"
 
 
@@ -169,7 +169,7 @@ class Repl:
             self._screen.show_receipt(receipt)
 
     async def _has_message_since(self, moment: datetime) -> bool:
-        """Return whether a message was kept since then; one that waits for another turn of the session is not yet."""
+        """Return whether a message was kept since then; while it waits for another turn of the session, it is not."""
         session = self._commands.session
         if session is None or not session.supports(TranscriptStore):
             return False

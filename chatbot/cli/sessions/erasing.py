@@ -142,7 +142,7 @@ def _counted(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int,
 
 
 def _agree(records: Sequence[SessionRecord], args: argparse.Namespace, doing: str, question: str) -> None:
-    """Show the sessions, and ask. Raises `InvalidValue` unless the answer is yes, or nothing is to be done."""
+    """Show the sessions and ask, except with `--yes` or `--dry-run`. Raises `InvalidValue` for any answer but yes."""
     if not (args.yes or args.dry_run):
         what = f"{doing} {how_many(len(records), 'session')}"
         shown = session_rows(records)

@@ -115,7 +115,7 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
 
 @contextmanager
 def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """Yield a private file that appears once it is complete. Raises `InvalidValue` if it exists already."""
+    """Yield a private file that appears once it is complete. Raises `InvalidValue` if it exists, unless `force`."""
     if path.exists() and not path.is_file():  # such as /dev/null, which root could replace
         raise InvalidValue(f"{path} is not a file: name another one")
     if path.exists() and not force:
