@@ -234,8 +234,8 @@ class TranscriptStore(SessionStore):
     ) -> list[TranscriptEntry]:
         """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return.
 
-        `instead` takes their place in one step: a kill leaves the old entries or the new ones, or, where entries are
-        archived and some of these are dropped, the new ones after archived ones that were to go.
+        `instead` takes their place in one step: a kill leaves the old entries or the new ones. If archived entries are
+        dropped too, they may remain, before the new ones.
         """
         raise UnsupportedOperation(f"{type(self).__name__} cannot remove the last {n} entries of {session.id}")
 
@@ -314,7 +314,7 @@ class ObservationStore(Store):
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
         """Return the current rows that hold any of the analysed `terms`, best score first: `chatbot.stores.text.bm25`.
 
-        Only current rows are searched, whatever statuses `wanted` names.
+        Only current rows are searched: nothing is found if `wanted.statuses` lacks `active`.
         """
 
     @abstractmethod

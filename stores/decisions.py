@@ -102,7 +102,7 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
     _check_new(row, view)
     old = row_events.seen_row(event.supersedes, view, known) if event.supersedes else None
     left = old or (row_events.seen_row(event.forgets, view, known) if event.forgets else None)
-    if left is not None and is_within(row.project, view.project or ""):  # unless its writer named another
+    if left is not None and is_within(row.project, view.project or ""):  # else its writer named another project
         row = replace(row, project=left.project)
     if not row.project:  # a row derived from a project's memories belongs to it
         sources = filter(None, map(known.observation, row.derived_from))
@@ -172,7 +172,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     except NothingSaid:
         raise ConflictingChange("this would leave the memory empty; use `forget`") from None
     if any(known.observation(each) is None for each in old.derived_from):
-        new = replace(new, **strictest([new, old])._asdict())  # an erased row has no guard to compare with
+        new = replace(new, **strictest([new, old])._asdict())  # the guard of an erased source is unknown
     if not set(old.derived_from) <= set(new.derived_from):
         raise InvalidValue("sources of a memory can be added, not removed")
     _check_writable(new, view)
@@ -218,7 +218,7 @@ def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event]
 
 
 def _compressing(event: Event, row: Observation, view: View, known: PriorState) -> Event:
-    """Return the event by which `row` replaces others as their summary, if it may: all exist, with equal guards."""
+    """Return the event that replaces active rows by their summary `row`; all have its agent, principal and guard."""
     rows = row_events.each_visible(event.compresses, view, known)
     if len(rows) != len(set(event.compresses)) or not all(each.is_current(view.now) for each in rows):
         raise ConflictingChange(f"not all sources of {row.id} are active")
@@ -344,7 +344,7 @@ def _check_change(row: Observation | Triple, view: View) -> None:
 
 
 def _check_line(row: Observation | Triple, view: View) -> None:
-    """Refuse a change of a line of a profile by a caller that may not speak for its person, such as a tool."""
+    """Refuse a change of a profile line by a caller without the right `chat` for it, such as a tool."""
     if isinstance(row, Observation) and is_line(row) and not may(view, "chat", row):
         raise MissingRight("the right 'chat' is needed to change a line of a profile: propose a value instead")
 
@@ -362,13 +362,13 @@ def _check_each(rows: Iterable[Observation | Triple], view: View) -> None:
 
 
 def _check_each_state(states: Iterable[RowState], view: View, known: PriorState) -> None:
-    """Check the principals of rows, which are read only if the caller lacks the right `curate`."""
+    """Refuse to change rows of others; the rows are not read if the caller's rights suffice for all of them."""
     if not {"write", "chat", "curate"} <= view.rights:
         _check_each([row for state in states if (row := known.observation(state.id)) is not None], view)
 
 
 def _twin(row: Observation, view: View, known: PriorState) -> Observation | None:
-    """Return the twin, unless it is another principal's, of another project, or a profile's line that a tool repeats.
+    """Return the twin, unless it is of another principal or project, or a profile line that a tool repeats.
 
     Repeating a row must not change it for others.
     """
@@ -401,7 +401,7 @@ def _inheriting(row: Observation, view: View, known: PriorState, before: Collect
 def _tightening(event: Event, row: Observation, known: PriorState, before: Observation | None = None) -> list[Event]:
     """Return the events that make all rows derived from `row` at least as strict as it is now.
 
-    They are written before `row`, so that a kill in between leaves no row too loose.
+    They are written before `row`, so that a kill in between leaves no row less strict than its source.
     """
     if before is not None and Guard.of(row) == Guard.of(before):
         return []

@@ -161,7 +161,7 @@ def labelled(found: Fields) -> dict[str, tuple[Field, ...]]:
 
 
 def checker(found: Fields, put: Callable[[Any, str, Any], None] = object.__setattr__) -> Callable[[object], None]:
-    """Return the function that checks and cleans each field without its default. It raises `InvalidValue`.
+    """Return a function that checks and cleans each field that differs from its default. It raises `InvalidValue`.
 
     `put` sets a field of a frozen record: `force_setattr` for a struct.
     """

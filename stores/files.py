@@ -2,7 +2,7 @@
 
 Promises, each held by tests that kill real processes:
 
-- data of `append` and `replace` is on the disk on return (`appending` leaves that to `sync`, so that no lock is held
+- data of `append` and `replace` is on the disk on return (`open_to_append` leaves that to `sync`: no lock is held
   while waiting for the disk);
 - a replaced file is always complete: the old one or the new one;
 - `locked` on a folder excludes all other processes; waiting for it has a time limit;
@@ -48,7 +48,7 @@ _CHUNK_BYTES = 64 * 1024
 LONGEST_ENTRY = 64 << 20
 """Bytes at the end of a file in which one of its entries begins: none is longer."""
 _MOST = 1 << 30
-"""Bytes that are read of a file at once: more is refused before it fills the memory."""
+"""Maximum bytes of a file to read at once: more could fill the memory."""
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lock
 _SETTLED_NS = 50_000_000

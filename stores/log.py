@@ -8,7 +8,7 @@ Text index, vectors and the table are pieces on a `Shelf` each: arrays with chec
 never changed. Its list names the valid pieces; publishing another list changes what all readers use. A piece that is
 not listed was left by a killed process. A shelf may be deleted at any time.
 
-`rewritten`, `erasing` and `uncounted` are how erasure and compaction change lines; pure.
+Erasure and compaction change lines with the pure functions `rewritten`, `erasing` and `uncounted`.
 
 All methods block and are safe between threads and processes. Readers need no lock; `locked` is exclusive.
 """

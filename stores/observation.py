@@ -345,7 +345,7 @@ def unchecked(observation: Observation, **known: Any) -> Observation:
 def rank(type_: Type, importance: float, standing: float) -> float:
     """Return the importance of a row among search results.
 
-    An exchange keeps its importance; that of a lasting type never falls below the original.
+    An exchange or digest keeps its importance; that of a protected type never falls below the original.
     """
     if type_ in LASTING_IN_RANK:
         return importance

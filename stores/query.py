@@ -84,8 +84,8 @@ _Time: TypeAlias = Annotated[datetime | None, _one(datetime)]
 class RowFilter(Struct, frozen=True, kw_only=True):
     """Filter of rows by anything but their time: every field that is set must match.
 
-    Several values in one field are alternatives. Names, tags, subjects and files are compared without case. A row past
-    its expiry counts as expired, whatever its status. Raises `InvalidValue` for an invalid filter.
+    Several values in one field are alternatives. Names, tags, subjects and files are compared without case. An active
+    row past its expiry counts as expired. Raises `InvalidValue` for an invalid filter.
     """
 
     types: Annotated[Sequence[Type], _several(*TYPES)] = ()
@@ -337,7 +337,7 @@ def fact_fits(fact: Triple, wanted: FactFilter) -> bool:
 
 
 def of_project(facts: Iterable[Triple], wanted: FactFilter) -> list[Triple]:
-    """Return the facts of the wanted project; first give them the project of their sources."""
+    """Return the facts of the wanted project; facts with a source must already have its project."""
     asked = wanted.project
     return [fact for fact in facts if asked is None or fold(fact.project) == fold(asked)]
 

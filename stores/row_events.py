@@ -118,7 +118,7 @@ class Event(Struct, frozen=True, kw_only=True):
     """Of add: the observations that the new row replaces as their summary, in one step."""
     triple: Triple | None = None
     who: _Note = ""
-    """Principal who made the change."""
+    """Agent that made the change, or a part of the program, such as `maintenance`."""
     why: _Note = ""
     """Reason, if it is not obvious."""
 
@@ -321,7 +321,7 @@ class PriorState(Protocol):
         """Return the state of the observation, which is known without reading it."""
 
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
-        """Return the strength by `consolidated` of an existing row, and its touches; None if it is unchanged."""
+        """Return the strength of an existing row after consolidation, and its touches; None if it is unchanged."""
 
     def twin(self, row: Observation, view: View) -> Observation | None:
         """Return the current observation with the same content, if the writer may see it.

@@ -58,7 +58,7 @@ class Erasure(Struct, frozen=True, kw_only=True):
     """Erased rows and facts that the caller may see, with everything derived from them."""
 
     observations: tuple[Observation, ...] = ()
-    """Rows that were named or match, then those derived from them, of each store."""
+    """Named or matching rows, then those derived from them, store by store."""
     derived: frozenset[str] = frozenset()
     """Ids of the derived rows."""
     facts: tuple[Triple, ...] = ()
@@ -176,7 +176,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     Raises `UnknownObservation` if none of the named ids exists, and `MissingRight` without `erase`.
     """
     scope.caller.check("erase")
-    # To find all rows to erase, also those that the caller may not read or that are never shown.
+    # Finds rows also for a caller without the right `read`, and rows that are never shown.
     scope = replace(scope, caller=scope.caller.raised("read"), erasing=True)
     going = await _all(scope, target)
     _check_expected(scope, [row for row in going.observations if row.id in target.ids])
@@ -285,7 +285,7 @@ def marks_of(row: Observation) -> Iterator[PurgeMark]:
     if FROM in row.metadata:
         kind, key, said = (str(row.metadata.get(name)) for name in (FROM, KEY, HASH))
         yield "words", row.namespace, said.partition(":")[0]
-        if not key.startswith("/"):  # in a file something else may be said later
+        if not key.startswith("/"):  # a file may have other content later
             yield "from", kind, row.namespace, key
 
 
@@ -316,7 +316,7 @@ _IN_A_LINE = 1_000
 
 
 class Tombstones:
-    """The digests of an identity."""
+    """Digests of what was purged from an identity."""
 
     def __init__(self, place: Place) -> None:
         self._lines = place.lines(_LINES)

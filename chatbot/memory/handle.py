@@ -318,7 +318,7 @@ class SessionHandle:
         await self._change("write", lambda record: replace(record, sensitivity=sensitivity))
 
     async def _mark_facts(self, former: Sensitivity, sensitivity: Sensitivity) -> None:
-        """Set the sensitivity of the session's facts that have the former one; one with a source has that of it."""
+        """Set the sensitivity of the session's facts that have the former one and no source."""
         scope = self._scope()
         facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(session_id=self.id), limit=EVERY)
         own = (fact for fact in facts if fact.source is None and fact.sensitivity == former)
@@ -326,7 +326,7 @@ class SessionHandle:
         await scope.commit(*(Event(kind="triple", at=scope.clock(), triple=each, who=self.agent_id) for each in marked))
 
     async def move(self, project: str) -> int:
-        """Move the session and its memories to a project, or to none if empty; return how many memories moved.
+        """Move the session with its memories and facts to a project, or to none if empty; return how many moved.
 
         Durable on return. Can be repeated after a kill midway.
         """
@@ -449,7 +449,7 @@ class SessionHandle:
         receipts: Sequence[dict[str, Any]] = (),
         attachments: Iterable[tuple[bytes, str]] = (),
     ) -> None:
-        """Write the content of a new session. Raises `UnsupportedOperation` without a transcript."""
+        """Write the content of a new session. Raises `UnsupportedOperation` for entries without a transcript store."""
         await self.attach(attachments)
         if entries:
             await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
@@ -494,7 +494,7 @@ class SessionHandle:
         )
 
     async def _note_used(self) -> None:
-        """Record last use at most once a minute per session: more often would cost a write per message."""
+        """Record last use, at most once a minute unless another session was used: more is a write per message."""
         now, ttl, known = self._environment.clock(), self._environment.ttl, self.record
         until = None if ttl is None else now + ttl
         is_prolonged = until is not None and (known.expires_at is None or until - known.expires_at > _NOTED_FOR)

@@ -134,7 +134,7 @@ def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Deed]:
 
 
 def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[Deed]:
-    """Return which active rows to archive, in their order, so that among them the caps of rules and sessions hold.
+    """Return which of these active rows to archive, so that the caps of rules and sessions hold among them.
 
     A rule's cap applies to each namespace separately: one user's rows never displace another's.
     """
@@ -232,7 +232,7 @@ class Run:
     async def go(self, after: str | None) -> str | None:
         """Do what is due in one round, reading rows after the row `after`; return the last row that was read.
 
-        Decay and erasing may be bounded, retention is not; a dry run does these once.
+        Changes of strength and erasing are bounded, retention is not; a dry run does these in its first round only.
         """
         self._begun, self._is_done = time.monotonic(), True
         if self._is_first or not self._dry_run:
@@ -451,7 +451,7 @@ class Run:
         return _days_since(max(row.created_at, row.updated_at), self._view.now)
 
     def _days_ago(self, days: float) -> datetime:
-        """Return the moment `days` ago, rounded up by a second, or the earliest possible moment."""
+        """Return the moment `days` ago, plus a second, or the earliest possible moment."""
         try:
             return self._view.now - timedelta(days=days) + timedelta(seconds=1)
         except OverflowError:

@@ -6,8 +6,8 @@ lock is held while an embedder is called, and sensitive rows are never given to 
 New rows are embedded in the background, at no more than half a core and not while a question waits. Closing embeds the
 rest within `CLOSING_S`, and a search first embeds a bounded number of missing rows.
 
-The last lines of a chat are embedded together, and their vector is moved towards each question of the last one, or
-towards all of it if it asks without a question mark.
+The last messages of a chat are embedded together. Each question of the last one gets its own vector, moved towards
+theirs; so does a last message that asks without a question mark.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Meaning(AsyncResource):
     async def questions_of(self, texts: Sequence[str]) -> list[list[Vector]]:
         """Return the vectors to search with for each text, after embedding a few missing rows.
 
-        Empty for a text without words, and for all if meaning cannot be used now, which a notice has reported.
+        Empty for a text without words, and for all if meaning cannot be used now, which a notice reports.
         """
         made = await self._made(texts, self._asked)
         return [made.get(text, []) for text in texts]
@@ -341,7 +341,7 @@ class Meaning(AsyncResource):
 def embedded_text(row: Observation) -> str:
     """Return the text that is embedded; for an exchange the bot's question, the user's line and the reply.
 
-    It has no more of the reply than the user said: the vector of a long reply says nothing of the user's line.
+    The reply is cut to the length of the user's line, which a longer one would outweigh.
     """
     question, reply = str(row.metadata.get(QUESTION, "")), row.assistant_text
     reply = reply[: len(row.user_text)] if row.user_text else reply
@@ -356,7 +356,7 @@ _MOST_JUDGED = 8
 _MOST = 3
 """Maximum questions of one message that get a vector, the last ones."""
 _LINES = 3
-"""Number of last lines that are embedded as one question."""
+"""Number of last messages that are embedded together."""
 _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
 
@@ -403,9 +403,9 @@ async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]], *, asks: 
 
 
 def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
-    """Return the parts that get a vector of their own: questions with a topic, or without one a message that `asks`.
+    """Return the parts that get their own vector: questions with a topic; without any question, a message that `asks`.
 
-    None if there is nothing besides them.
+    A part that is all of `whole` is left out.
     """
     _, questions = parted(message)
     parts = questions or ([message.strip()] if asks else [])
@@ -413,7 +413,7 @@ def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
 
 
 def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
-    """Return the vectors of a part, moved towards the whole's vector by the same or last encoder, at their lengths."""
+    """Return a part's vectors at their lengths, each moved towards the whole's of the same encoder, or its last."""
     around = [*whole, *[whole[-1]] * len(part)] if whole else []
     return [
         unit([_LEANING * own + other for own, other in zip(each, beside, strict=True)], length=math.hypot(*each))

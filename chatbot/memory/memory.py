@@ -64,9 +64,9 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
         return Memory(structs.replace(self.scope, expects=versions, made=made))
 
     async def move(self, to: str, *, session_id: str | None = None, project: str | None = None) -> int:
-        """Move the memories of a session or project to the project `to`, or to none if empty; return how many.
+        """Move memories and facts of a session or project to the project `to`, or to none if empty; return how many.
 
-        Facts go with their sources.
+        Facts with a source follow it, and are not counted.
         """
         scope = self.scope
         view = scope.acting(SENSITIVITIES)

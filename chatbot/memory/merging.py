@@ -75,7 +75,7 @@ def _is_apart(row: Observation, portion: Sequence[Observation]) -> bool:
 
 
 def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime) -> Observation:
-    """Return the digest of `rows`, oldest first and of one `kinship`; its title begins with `what` they are.
+    """Return the digest of `rows`, oldest first and of one `kinship`; its title names `what` they are.
 
     It has the time and session of the newest, the rank and credibility of the best, and the earliest expiry.
     """

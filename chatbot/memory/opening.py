@@ -65,7 +65,7 @@ class SessionOpening(AsyncResource, Observable):
         self._clock = clock
         self._options = options or SystemOptions()
         self._chosen = {*self._settings}
-        """Stores that this program named. No others are loaded: a session's record could name any code."""
+        """Stores that this program named. No other `module:Class` is loaded: a session's record could name any code."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self._keyed_order = TurnOrder(self.backend.lease("keyed"))
@@ -357,7 +357,7 @@ class SessionOpening(AsyncResource, Observable):
         return Scope(store, self.caller, self._environment)
 
     async def _erase_quotes(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
-        """Delete the summaries of sessions and their forks, and the receipts and titles that quote erased rows."""
+        """Delete the summaries of sessions and their forks, and what receipts and titles quote of erased rows."""
         elsewhere = await self._catalog.remembering(again) if again else ()
         all_of_them = await self._with_forks(dict.fromkeys([*sessions, *elsewhere]))
         if erased:

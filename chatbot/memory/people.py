@@ -4,8 +4,8 @@ A fact is a triple of subject, predicate and object, with a confidence and, wher
 
 That two names are one person is a fact like any other, with the predicate `also known as`.
 
-A task is an observation with the metadata `kind = "task"`. Open ones are shown when a session begins, unless their
-`surface` is empty. Every surface describes a task by `Task.details`.
+A task is an observation with the metadata `kind = "task"`. Open ones with the `surface` "startup" are shown when a
+session begins. `Task.details` describes a task wherever it is shown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FactQuery(FactFilter, frozen=True, kw_only=True):
     as_of: datetime | None = None
     """Only facts stated by then, without retracted ones."""
     known_at: datetime | None = None
-    """Like `as_of`, by the time at which a fact was written."""
+    """The same as `as_of`; of both, the earlier counts."""
 
 
 class Facts(ScopedOperations):
@@ -143,7 +143,7 @@ class People(Facts):
     __slots__ = ()
 
     async def people(self, query: str = "", *, ask: Sensitivities = PUBLIC) -> list[Person]:
-        """Return the people with a name or other name that holds `query`, the most mentioned first."""
+        """Return the people with a name or other name that contains `query`, the most mentioned first."""
         scope = self.scope
         view = scope.view(ask)
         facets = await scope.store.facets(view, "people", limit=EVERY)
@@ -258,7 +258,7 @@ class Tasks(MemoryWrites):
         note: str = "",
         source: str = "user",
     ) -> Task:
-        """Add a pending task. It is shown when a session begins, unless `surface` is empty.
+        """Add a pending task. It is shown when a session begins if `surface` is "startup".
 
         An open task with the same words takes the given details and keeps the others; a closed one, or another memory
         with these words, becomes an open task.
@@ -282,7 +282,7 @@ class Tasks(MemoryWrites):
         return await self._task(remembered.id)
 
     async def update_task(self, task_id: str, **changes: str) -> Task:
-        """Set `status`, `priority`, `scope`, `surface`, `project`, `due` or `note`; the searched text stays.
+        """Set `status`, `priority`, `scope`, `surface`, `project`, `due` or `note`; the title stays.
 
         Unless `surface` is given, a closed task is hidden and a reopened one is shown. Raises `UnknownObservation` if
         it is no task, or `InvalidValue`.

@@ -98,7 +98,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         """Set the value of a key, replacing its values; `also` adds it to them.
 
         A key is any short text. A caller without the right `chat`, such as a tool, only proposes the value. Raises
-        `InvalidValue` for an empty or too long one, for a secret, or a time in the future.
+        `InvalidValue` for an empty value, an empty or too long key, a secret, or a time in the future.
         """
         scope = self.scope
         stated = ProfileValue(key, value, also)

@@ -123,7 +123,7 @@ def _is_beside(line: Line) -> bool:
 
 
 def _standing(line: Line) -> tuple[int, datetime, datetime, str]:
-    """Return the sort key of several values: those said in private, by the person alone, then the newest."""
+    """Return the sort key of several values, greatest first: the most private ones, then the newest."""
     return -VISIBILITIES.index(line.row.visibility), line.valid_from, line.known_at, line.id
 
 

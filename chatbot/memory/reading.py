@@ -116,8 +116,8 @@ class RecallOptions(TimedFilter, frozen=True, kw_only=True):
     need: float | None = None
     """The score of the head `needs_memory` for the question; None if nothing judged it."""
     statements: bool = False
-    """True to leave out mere questions and rows with much less evidence than the best, and to replace the weakest match
-    by a later statement about the same thing as one of the best rows."""
+    """True to leave out mere questions and rows with much less evidence than the best, and to replace the weakest rows
+    by later statements about the same things as the best ones."""
 
 
 class Recall(RecallOptions, frozen=True):
@@ -202,7 +202,7 @@ class MemoryReads(ScopedOperations):
                 reach=offset + limit,
                 vectors=vector,
             )
-            # without rows that are only neighbours of an answer
+            # without rows that are only next to a matching one
             answering = [each for each in found if each.match.score > 0 or each.dated or (each.meaning or 0) >= _ALIKE]
             best = {each.match.id: each for each in answering or found}
             part = slice(offset, offset + limit)
@@ -220,8 +220,8 @@ class MemoryReads(ScopedOperations):
         """Return memories for a prompt: about the last of `texts` and, with less weight, about those before it.
 
         The other parameters are those of `Recall` and of `Filter`. The result also has all considered rows with score
-        details and outcome. After the best rows come later statements about the same things. Rows count as used only
-        by `note_use`. Raises `InvalidValue` for an unknown profile.
+        details and outcome. With `statements`, later ones about the same things follow the best rows. Rows count as
+        used only by `note_use`. Raises `InvalidValue` for an unknown profile.
         """
         from chatbot.memory.recall import recollected
 

@@ -1,8 +1,8 @@
-"""Recall: from a question to scored rows, by matching words and dates, and the rows beside them.
+"""Recall: from a question to scored rows, by words, dates and meaning, and by the rows beside them.
 
 Memories can be recalled as they were true or known at a time: with rows that were replaced since, and without later
-ones. A row is known from when it was said or, for `known_at` and imported rows, from when it was written. Forgotten and
-erased rows stay hidden.
+ones. For `as_of` a row counts from when it was said, for `known_at` from when it was written, if that is later.
+Forgotten and erased rows stay hidden.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SUMMARIES = frozenset({"session_summary"})
 _ENOUGH = 0.6
 """Share of the best evidence that a row must have for a prompt, if no head judges the question."""
 _APART, _CLEAR = 0.12, 0.35
-"""Minimum lead of the best cosine over those of the ranks `_REST`, which show how similar rows are by chance. Checked
+"""Minimum lead of the best cosine over the mean of the ranks `_REST`, which is similarity by chance. Checked
 if the best is below `_CLEAR` and only meaning found rows."""
 _REST = (5, 50)
 _EARLIER = 0.4

@@ -1,14 +1,14 @@
 """Caller and scope of operations on memory, and the namespaces that keep users apart.
 
-A namespace is a label:
+A namespace is a name:
 
     ""                    of the owner
     shop                  of an application, named by its token or its code
     user:alice            of a user named by a request
     shop/user:alice       of a user of that application
 
-A label is mapped to ASCII, so that it contains no path. Labels that differ in Unicode form, case or white space have
-different namespaces. A label that would be too long is replaced by its SHA-256.
+The label of a user is percent-encoded, so that it contains no slash. Labels that differ in Unicode form, case or white
+space have different namespaces. A label that would be too long is replaced by its SHA-256.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ utc_now: Callable[[], datetime] = partial(datetime.now, UTC)
 
 
 LONGEST_LABEL = 1_000
-"""Characters of a user's label."""
+"""Maximum characters of a user's label."""
 LONGEST_NAME = 200
-"""Characters of a namespace without the users inside it."""
+"""Maximum characters of a namespace, without that of a user inside it."""
 _LONGEST_WRITTEN = 200
 _USER = "user:"
 _HASHED = "#"
@@ -134,7 +134,7 @@ Sensitivities: TypeAlias = "tuple[Sensitivity, ...] | Collection[Sensitivity]"
 EraseQuotes = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
 """Delete summaries of sessions, and quotes of erased rows in receipts and titles.
 
-The last argument has rows that other sessions may have repeated: a repetition makes no new row.
+The last argument has the ids of rows that other sessions may have repeated: a repetition makes no new row.
 """
 
 

@@ -146,7 +146,7 @@ class SessionCatalog(Closable):
             return await asyncio.to_thread(self.sessions.change, session_id, change)
 
     async def note_used(self, session_id: str, now: datetime, until: datetime | None) -> None:
-        """Record that a session was used, and expires then; a failure is no error. Cheap, without an expiry."""
+        """Record a use at `now` and the expiry `until`; cheap without an expiry. A failure is only logged."""
         self.used_last = session_id
         with _translated():
             if until is None:
@@ -281,7 +281,7 @@ class QuotedTexts(Struct, frozen=True):
 
 
 def withdrawn(receipt: Record) -> Record:
-    """Return a receipt without what the user said, attached and allowed."""
+    """Return a receipt without query, attachments, arguments of tool calls and title, marked as taken back."""
     receipt = {name: value for name, value in receipt.items() if name != "attachments"}
     if any("arguments" in tool for tool in receipt.get("tools") or ()):
         tools = [{name: value for name, value in tool.items() if name != "arguments"} for tool in receipt["tools"]]

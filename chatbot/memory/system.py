@@ -95,9 +95,9 @@ class MemorySystem(SessionOpening):
     ) -> SessionHandle:
         """Create a session with a copy of everything that the old one holds.
 
-        With `at`, copy only the first `at` entries, archived ones counted; raises `InvalidValue` if there are fewer. It
-        belongs to `agent_id`, or to the old agent. Receipts are not copied: they were paid once. A session of another
-        principal needs the right `curate`.
+        With `at`, copy only the first `at` entries, archived ones counted; raises `InvalidValue` if there are fewer.
+        The fork belongs to `agent_id` or the old agent. Receipts are not copied: they were paid once. A session of
+        another principal needs the right `curate`.
         """
         source = await self.load_session(session_id, any_agent=True)
         source.check("write")
@@ -154,7 +154,7 @@ class MemorySystem(SessionOpening):
     ) -> SessionRecord:
         """Return the record for `adopt_session` of a session from elsewhere.
 
-        A time in the future is ignored, so that it does not count as the one used last.
+        A time in the future is ignored, so that the session does not count as the one used last.
         """
         self._chosen.update(store_types)
         record = self._new_record(store_types, agent_id, title)
@@ -169,7 +169,7 @@ class MemorySystem(SessionOpening):
         """Erase a session with its files and, unless `keep_memory`, its memories.
 
         Those are all observations and facts of the session that the caller may see, with everything derived from them.
-        An import does not bring them back. Forks keep their copy and their memories: the answer names them. The session
+        An import does not bring them back. Forks keep their copy and their memories: the result lists them. The session
         goes last: after a kill midway it can be deleted again. Raises `SessionNotFound`, or `MissingRight` without
         `erase`.
         """

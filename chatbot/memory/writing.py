@@ -77,7 +77,7 @@ class AddResult(Struct, frozen=True):
 class MemoryWrites(ScopedOperations):
     """Operations that change memories. Durable on return; refused for rows that the caller may not see.
 
-    Those of several rows change all or none: they raise `UnknownObservation` if one is missing.
+    Those on several rows change all or none: they raise `UnknownObservation` if one is missing.
     """
 
     __slots__ = ()
@@ -145,7 +145,7 @@ class MemoryWrites(ScopedOperations):
         await self._change("confirm", ids)
 
     async def forget(self, *ids: str) -> None:
-        """Hide observations; `restore` brings them back. Supersede changed ones instead."""
+        """Hide observations; `restore` brings them back. Supersede what has changed instead."""
         rows = await self._change("delete", ids)
         await forget_with(self.scope, ids)
         await self.scope.unsaid(rows)

@@ -3,7 +3,7 @@
     a header of JSON on one line, padded with spaces | the arrays, each aligned to 8 bytes
 
 A file is written whole, read whole and never changed. The list that names it has its digest, which is checked before
-the file is used; nothing is executed. A digest finds damage; an attacker could at worst make searches find too little.
+the file is used; nothing is executed. A digest (CRC-32) detects damage, not tampering.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rows are numbered as in the journal. A row is found by its newest text only, `put` here or held by a segment. Scores are
 those of `bm25.rank` over the visible rows, bit for bit.
 
-Guarded by the owner's lock, except `write` and `release`, which may run at the same time as anything else.
+Guarded by the owner's lock, except `write`, which may run at the same time as anything else.
 """
 
 from __future__ import annotations
@@ -183,8 +183,7 @@ class TextIndex:
     def erase(self, rows: Collection[int]) -> None:
         """Purge rows: when this returns, no file holds anything of their texts.
 
-        Segments with such a text are rewritten without it, or dropped if that fails, uncovering their rows. Segments
-        written after these rows were last searched stay.
+        Segments with such a text are rewritten without it, or dropped if that fails, uncovering their rows.
         """
         self._overlay.drop(rows)
         self._totals.clear()

@@ -179,7 +179,7 @@ class Visible:
 
 
 class Mask:
-    """A `Visible` that is kept up to date; `set_time` first."""
+    """A `Visible` that is kept up to date; call `set_time` before use."""
 
     def __init__(self, table: Table, view: View, statuses: frozenset[Status]) -> None:
         self._table = table

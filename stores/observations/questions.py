@@ -149,7 +149,7 @@ class Questions:
         return found
 
     def _weighed(self, words: Sequence[str], corpus: Corpus, most: int) -> Mapping[str, float]:
-        """Return the distinct words with their inverse frequencies: at most the rarest `most` that some row holds."""
+        """Return the distinct words with their inverse frequencies; of more than `most`, the rarest that rows hold."""
         held = self.frequencies(words) if words else {}
         weighed = {word: inverse_frequency(max(corpus.rows, 1), held.get(word, 0)) for word in words}
         if len(weighed) <= most:
@@ -158,7 +158,7 @@ class Questions:
         return {word: weight for word, weight in weighed.items() if word in rarest}
 
     def _add_beside(self, wanted: Filter, question: Question, found: Candidates) -> None:
-        """Add rows that hold none of the words and are next to rows that do."""
+        """Add the neighbours of the best rows by words and by meaning."""
         best = sorted([(-each.score, each.id) for each in found.rows.values()])[: question.spilling]
         alike = sorted([(-cosine, each) for each, cosine in found.similar.items()])[: question.spilling]
         asked = list(dict.fromkeys([each for _, each in (*best, *alike)]))

@@ -263,7 +263,7 @@ class Replica:
             logger.warning("no snapshot of %s could be written: %s", self.log.name, error)
 
     def has_batch(self) -> bool:
-        """Return whether enough rows are only in memory to write a batch."""
+        """Return whether enough rows are only in memory to write a batch, or a snapshot is due."""
         return self.search.has_batch() or self._is_snapshot_due()
 
     def index(self) -> None:

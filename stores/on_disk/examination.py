@@ -1,6 +1,6 @@
 """Examination of files: their permissions, remains of crashes, damaged lines and records. Blocking.
 
-Examining changes nothing. Repairs destroy nothing: they first copy damaged data to a file next to it.
+Examining changes nothing. Repairs first copy or move damaged data aside; only interrupted deletions are finished.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def bad_lines(
     most: int | None = None,
     verify: bool = False,
 ) -> Iterator[Flaw]:
-    """Find damaged lines, and a torn last one, in a file of at most so many bytes; nothing if there is no such file.
+    """Find damaged lines, and a torn last one, in a file of at most `most` bytes; nothing if there is no such file.
 
     With `verify` each line is compared with its checksum; a readable line that was edited by hand is kept.
     """

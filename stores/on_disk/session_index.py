@@ -3,7 +3,7 @@
 Each line has a checksum, so that damage is noticed. Both files are caches of the session folders, so writes are not
 synced. Each change adds a line to `sessions.journal.jsonl`; once that is as large as `sessions.json` it is folded in: a
 change costs the same however many sessions there are. Sessions are in the order of their last use, so the newest are
-read from the end of the files; a change that is no use (`set`, not `put`) leaves a session in its place.
+read from the end of the files. A use is written as `put`; any other change, as `set`, leaves the order unchanged.
 
 The last line records the state of the sessions folder at our last change. If the folder differs, a session was copied,
 restored or removed by hand, or a process was killed in between: the index is stale, and the folders are read until the

@@ -108,7 +108,7 @@ class PostgresLog(Log):
             generation, end = self._state()
             self._generation = self._generation or generation
             if generation != self._generation:
-                return  # rewritten since we looked: the next `is_replaced` tells
+                return  # rewritten since we looked: the next `is_replaced` reports it
         yield from self._read_to(end)
         self._was_read = True
         if self._writing is None:
@@ -209,7 +209,7 @@ class PostgresLog(Log):
         return self._unsure
 
     def append_behind(self, before: int, added: Sequence[tuple[int, bytes]]) -> None:
-        """Write these lines if the log still ends there. Raises `WrittenByOthers` if not."""
+        """Write these lines if the log still ends at `before`. Raises `WrittenByOthers` if not."""
         starts, lines = zip(*added, strict=True)
         head = {**_HEAD, "generation": self._generation, "before": before, "next": self._position}
         texts = [line.decode() for line in lines]

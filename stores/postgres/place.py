@@ -252,7 +252,6 @@ class PostgresDocument(backend.Document):
         self._known: tuple[int, bytes | None] = (0, None)
 
     def read(self) -> bytes | None:
-        """Return the value, transferred only when its version has changed."""
         known, before = self._known
         rows = self._place.rows(statements.READ_DOCUMENT, name=self._name, version=known)
         if not rows:
