@@ -32,7 +32,7 @@ SESSION_END = "session:end"
 INJECT_STEP = "inject"
 """The step of a turn that recalls, at `prompt:submit`."""
 EXCHANGE_STEP = "exchange"
-"""The step of a turn that keeps what was said, at `turn:end`, and the capability to keep the user's words before."""
+"""The step of a turn that keeps the exchange, at `turn:end`, and the capability to keep the message before that."""
 CHOOSE = "memory.temporal"
 """The capability that picks among recalled rows."""
 MEMORABILITY = "memory.memorability"
@@ -112,7 +112,7 @@ class PromptSubmit(Struct, frozen=True, kw_only=True):
     since: datetime | None
     """Time of the first entry that the window shows."""
     most_tokens: int
-    """Tokens that the model's window leaves for memory."""
+    """Maximum tokens of the memory block: a share of the model's window."""
     dry_run: bool
     """True if only the prompt is wanted: nothing may be written."""
     memory: TurnMemory | None

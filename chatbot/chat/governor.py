@@ -207,7 +207,7 @@ def _origin(row: Observation, view: View) -> str:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Every text in a schema, the names of its properties among them."""
+    """Yield every text in a schema, the names of its properties too."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -217,7 +217,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 def said_by(row: Observation) -> Iterator[tuple[Label, str]]:
-    """Everything that a prompt shows of a row, with its labels; some may be empty."""
+    """Yield the texts of a row that a prompt shows, with labels; some may be empty."""
     yield "title", row.title
     yield "subtitle", row.subtitle
     for fact in row.facts:

@@ -96,10 +96,10 @@ def build_block(
 ) -> MemoryBlock:
     """Return the block of the first `most` of `hits`, best first, that the governor passes and fit `budget_tokens`.
 
-    A row that does not fit is cut to the passages that best answer `asked`, above all its last text. It is left out if
+    A row that does not fit is cut to the passages that best answer the last text of `asked`. It is left out if
     nothing is asked or not even those fit; a smaller one after it may still fit. Before the rows come lines of the
-    `profile`, after them titles of rows of `index`, as far as they fit. The first rows of `standing` are among the
-    rows, and get at most 200 tokens before all others.
+    `profile`, after them titles of rows of `index`, as far as they fit. Rows of `standing` are taken before `hits`,
+    in at most 200 tokens.
     `asks_the_bot` says that the question is about what the bot said. `orders` are levels of the head `orders_a_model`,
     by ids of rows; see `chatbot.chat.governor`. `note` is a last line, by the program itself.
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it if a text contains it.
@@ -192,7 +192,7 @@ def _texts_of(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]
     For a digest, the texts of its rows: its own title only counts them and repeats the last.
     """
     texts = [each for each in said_by(row) if each[1].strip()]
-    if row.type == "compressed_summary" and row.title.startswith(f"{len(row.derived_from)} "):  # as it was given
+    if row.type == "compressed_summary" and row.title.startswith(f"{len(row.derived_from)} "):  # not a corrected title
         left_out = {"title", "subtitle", *(() if asks_the_bot else ("bot replied",))}
         return [each for each in texts if each[0] not in left_out] or texts
     if row.type != EXCHANGE:

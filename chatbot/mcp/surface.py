@@ -1,6 +1,6 @@
 """The memory as an MCP server: tools, resources and prompts.
 
-Each request has the lower of two clearances: that of the start, and that of the caller. Calls are made by models: they
+Each request has the lower of two clearances: the one given at the start, and the caller's. Models make the calls: they
 may read and write, within the rights of the caller.
 """
 
@@ -406,7 +406,7 @@ def answer_schema(operation: Operation) -> Schema:
 
 
 def _result_of(operation: Operation) -> tuple[str, str]:
-    """Return the names of the result's type and, for a list, of its items; as text, as not all are imported there."""
+    """Return the names of the result's type and, for a list, of its items; from text, as not all are imported there."""
     written = inspect.signature(operation.function).return_annotation
     kind, _, item = str(getattr(written, "__name__", written)).removesuffix("]").partition("[")
     return kind.rpartition(".")[2], item.rpartition(".")[2]

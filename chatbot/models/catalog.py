@@ -75,7 +75,7 @@ def catalog(today: date) -> tuple[CatalogModel, ...]:
 
 
 def usable_models(config: Config, servers: Iterable[ModelServer] = ()) -> list[tuple[CatalogModel, str]]:
-    """Return the models that can be called now, each with the reason: those here first, then by provider."""
+    """Return the models that can be called now, each with the reason: those on this machine first, then by provider."""
     found: dict[str, tuple[CatalogModel, str]] = {}
     if SMOLLM2.folder() is not None:
         found[TINY.name] = (TINY, "installed")

@@ -76,7 +76,7 @@ class ChatTemplate:
         nonce = secrets.randbits(64)
         marked = [
             {"role": role if role in {"system", "assistant"} else "user", "content": f"[[{nonce}:{number}]]"}
-            for number, role in enumerate(message.get("role") for message in messages)  # three, as small models know
+            for number, role in enumerate(message.get("role") for message in messages)  # small models know only these
         ]
         pieces = re.split(rf"\[\[{nonce}:(\d+)\]\]", self._render(marked))
         parts = [

@@ -70,7 +70,7 @@ def stored_key(provider: str) -> str:
 
 
 def parsed_key(text: str) -> str:
-    """Return the key that was typed. Raises `InvalidValue` for a text that is none."""
+    """Return the key that was typed. Raises `InvalidValue` for a text that cannot be one."""
     key = text.strip()
     if len(key) < _SHORTEST or not key.isprintable() or " " in key:
         raise InvalidValue("invalid key: nothing was stored")
@@ -287,7 +287,7 @@ class Provider:
 
     @property
     def _may_log_in(self) -> bool:
-        """Return whether LiteLLM may find a login by itself; for Anthropic, by variables whose names begin alike."""
+        """Return whether LiteLLM may find a login by itself; for Anthropic, by any variable `ANTHROPIC_…`."""
         if self.kind == "anthropic":
             return any(name.startswith("ANTHROPIC_") and value for name, value in os.environ.items())
         return self.kind in WITH_LOGIN
@@ -365,7 +365,7 @@ class Provider:
         )
 
     def secrets(self) -> list[str]:
-        """Every key and header that a provider's message might repeat."""
+        """Return every key and header that a provider's message might repeat."""
         keys = [value for name, value in os.environ.items() if name.endswith(("_API_KEY", "_TOKEN", "_SECRET", "_KEY"))]
         for settings in (*self.configured.values(), self._source):
             for text in (settings.api_key, *settings.headers.values()):
@@ -375,7 +375,7 @@ class Provider:
         return [key for key in keys if key != NO_KEY]
 
     def _for_this_address(self, table: ProviderSettings) -> ProviderSettings:
-        """Return the settings; none if the model's name is an address, as `huggingface/https://…`, but not theirs."""
+        """Return the settings; empty ones if the model's name has another address, as `huggingface/https://…`."""
         address = self._address_in_name
         if not address or is_own_address(self.kind, address) or address == table.api_base:
             return table

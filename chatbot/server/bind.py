@@ -165,7 +165,7 @@ class _Answer:
 
     @classmethod
     def of(cls, operation: Operation) -> _Answer:
-        """Answers by the type that the operation returns."""
+        """Return the form for the type that the operation returns."""
         returned = operation.returned
         if returned is type(None):
             return cls(None, None)
@@ -176,7 +176,7 @@ class _Answer:
         return cls(_PAGE[one] if is_list and not _takes_one(operation) else one, shape)
 
     def answer(self, result: Any) -> Any:
-        """The JSON of a result."""
+        """Return the JSON of a result."""
         if self.model is None:
             return None
         if isinstance(result, ListPage):
@@ -187,7 +187,7 @@ class _Answer:
         return self._one(result)
 
     async def again(self, context: Context, writing: IdempotentWrite) -> Any:
-        """The answer to a request that was done before."""
+        """Return the answer to a request that was done before."""
         assert self._shape is not None  # noqa: S101 - only shapes are noted
         return await self._shape.again(context, writing.before or {})
 

@@ -106,7 +106,7 @@ async def learn_from(
 ) -> tuple[FactList, Sequence[FactOutcome]]:
     """Extract the facts of an exchange and remember them; return the facts, and the outcomes of those remembered.
 
-    They are as strict as the observation that keeps the exchange. If there is none, it was small talk, and no model is
+    Facts are as strict as the observation that keeps the exchange. Without one it was small talk, and no model is
     asked. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then nothing is kept.
     """
     ask = calls.model.disclosure.sent

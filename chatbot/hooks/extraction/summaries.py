@@ -72,7 +72,7 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class RemainingEntries:
-    """Entries that left the window up to `until` since the last summary by a model, and that summary."""
+    """Entries that left the window up to `until` since the last summary by a model, and the summary before them."""
 
     until: datetime
     entries: tuple[TranscriptEntry, ...]

@@ -178,7 +178,7 @@ def _to(access: IdentityAccess, session_id: str) -> Response:
 
 
 FILE_FIELD = "file:"
-"""Beginning of the names of these fields; a number and the file's name follow."""
+"""Beginning of the names of form fields with a file; a number and the file's name follow."""
 _HEADERS = {
     "cache-control": "private, max-age=3600",
     "content-security-policy": "default-src 'none'; sandbox",

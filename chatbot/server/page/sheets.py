@@ -95,7 +95,7 @@ def is_part(request: Request) -> bool:
 
 
 def piece(name: str, **shown: Any) -> Markup:
-    """A part of a page."""
+    """Render a part of a page."""
     return Markup(_templates().get_template(name).render(shown))  # noqa: S704 - Jinja2 has escaped it
 
 
@@ -190,7 +190,7 @@ _FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
 class Assets(StaticFiles):
-    """Serve the files; browsers cache them because `address` changes with their content."""
+    """Serve the files; browsers may cache them, because `addresses` change with their content."""
 
     def __init__(self) -> None:
         super().__init__(directory=_FILES)

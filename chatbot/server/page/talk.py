@@ -183,7 +183,7 @@ async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
 
 
 async def since(session: SessionHandle, moment: datetime, written: str) -> list[Exchange] | None:
-    """Return the exchanges after the message of that moment; None if it or the reply of `written` is gone."""
+    """Return the exchanges after the message of that moment; None if it is gone, or its reply is not of `written`."""
     entries = await entries_since(session, moment)
     found = exchanges(entries)
     if not found or found[0].moment != moment or found[0].written != written:
