@@ -144,7 +144,7 @@ class OperationTool(Tool):
         return framed(**_changed(operation, touched, given)) if result is None else _shown(operation, result)
 
     async def _reachable(self, given: Mapping[str, Any]) -> list[Observation]:
-        """The memories that a change is about: current ones, no more sensitive than `public`.
+        """Return the memories that a change is about: current ones, no more sensitive than `public`.
 
         Raises `ToolError` for any other, with the message for a missing one.
         """

@@ -417,7 +417,7 @@ class Turn:
         self._notice_secrets(() if kept is None else kept.redacted)
 
     async def _keep(self) -> None:
-        """Append the reply, complete the row of the message and count the recalled rows as used; then publish it."""
+        """Append the reply, complete the row of the message, count uses of recalled rows, publish the turn's end."""
         self._is_complete = True
         is_answered = self.receipt.finish != "tool_calls"
         row = self.receipt.remembered if is_answered else None

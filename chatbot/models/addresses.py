@@ -144,6 +144,6 @@ def server_here(name: str) -> dict[str, str]:
 
 
 def home_of(provider: str) -> str:
-    """Return its first known host beginning with `api.`, or empty."""
+    """Return the provider's first known host that begins with `api.`; empty if none does."""
     like = urlsplit(str(openai_like().get(provider, {}).get("base_url", ""))).hostname or ""
     return next((host for host in (*_HOSTS.get(provider, ()), like) if host.startswith("api.")), "")

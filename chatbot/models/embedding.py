@@ -80,7 +80,7 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
         self._first_pause_s = first_pause_s
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        """Embed the texts in calls of `batch`, each tried three times."""
+        """Embed the texts in calls of `batch`, each tried at most three times."""
         return await self._in_batches(texts, self._patiently)
 
     async def _patiently(self, texts: Sequence[str]) -> EmbeddingResult:

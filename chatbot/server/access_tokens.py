@@ -78,7 +78,7 @@ class Tokens:
         return cls(open_place(home))
 
     def all(self) -> tuple[Token, ...]:
-        """Return every token, oldest first. Raises `DamagedFile` or `LaterFormat`, which refuses all requests."""
+        """Return every token, oldest first. Raises `DamagedFile` or `LaterFormat`: all requests are then refused."""
         data = self._document.read()
         if data is not self._read[0]:
             self._read = (data, _parse(data, self._document.name))

@@ -28,7 +28,7 @@ _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*
 _READ_ON = 4
 """Multiple of the bound up to which a request that is too large is read to its end."""
 _A_WHILE = 1 << 20
-"""Bytes after which the time limit to send a request starts again."""
+"""Bytes that extend the time to send a request by one more time limit."""
 
 
 class Bodies:

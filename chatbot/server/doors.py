@@ -54,7 +54,7 @@ _MOST_BUCKETS = 10_000
 
 
 class Rates:
-    """A bucket of requests for each caller, refilled evenly; of too many, the least recently used are dropped."""
+    """A bucket of requests for each caller, refilled evenly; above a maximum, the least recently used are dropped."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()

@@ -30,7 +30,7 @@ _KNOWN_FOR = timedelta(hours=1)
 
 
 class Elsewhere:
-    """The requests for one identity. `stop` ends the turns of a session here; `is_busy` if turns run here."""
+    """The requests for one identity. `stop` ends turns of a session here; `is_busy` returns whether any run here."""
 
     def __init__(self, backend: Backend, stop: Callable[[str], Awaitable[object]], is_busy: Callable[[], bool]) -> None:
         self._backend = backend

@@ -68,7 +68,7 @@ def schema_of(properties: Mapping[str, Any], *, listed: str = "") -> dict[str, A
 
 
 def without_wrapping(text: str) -> str:
-    """Return the text without the model's thoughts before it, and without a fence around all of it."""
+    """Return the text without the model's thoughts, and without a fence around all of it."""
     text = _THOUGHT.sub("", text[:_LONGEST]).strip()
     fenced = _FENCE.fullmatch(text)
     return fenced[1].strip() if fenced else text

@@ -94,7 +94,7 @@ class _Completion:
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": _usage(end.usage)}
 
     async def events(self, deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[bytes, None]:
-        """The reply as OpenAI's chunks."""
+        """Yield the reply as OpenAI's chunks."""
         yield self._chunk({"role": "assistant", "content": ""})
         async for delta in deltas:
             if isinstance(delta, TextDelta):
@@ -123,7 +123,7 @@ class _Completion:
 
 
 def _call(delta: ToolCallDelta) -> dict[str, Any]:
-    """A piece of a call; the first has id, type and name."""
+    """Return a piece of a call; the first has id, type and name."""
     begins = {"id": delta.id, "type": "function"} if delta.id else {}
     name = {} if delta.name is None else {"name": delta.name}
     return {"index": delta.index, **begins, "function": {**name, "arguments": delta.arguments}}

@@ -102,7 +102,7 @@ async def answer_to(
 ) -> PendingReply:
     """Begin to answer, or repeat an earlier answer. Raises if that cannot be done.
 
-    `keeps` is the default for whether it is remembered.
+    With `keeps` the exchange is remembered unless the request says otherwise.
     """
     session, memory = places.session_in_headers(headers)
     access = await access_of(identities, caller, asked)
@@ -147,7 +147,7 @@ async def _tidied(
 
 
 async def _check_options(access: IdentityAccess, ask: Ask) -> None:
-    """Refuse options that the identity's model does not support, or that would change the meaning of its reply."""
+    """Refuse tools, and options that change the meaning of a reply, that the identity's model does not support."""
     model = access.runtime.model
     if ask.tools and not model.supports_tools:
         raise unsupported("tools", f"the model of {access.identity} supports no tools")

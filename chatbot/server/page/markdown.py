@@ -110,7 +110,7 @@ class _Renderer(RendererHTML):
     """HTML renderer that shows the targets of links and turns images into links."""
 
     def heading_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
-        """Below the headings of the page, so that these stay its outline."""
+        """Lower the level of the heading, so that the page's own headings stay its outline."""
         token = tokens[idx]
         token.tag = f"h{min(int(token.tag[1]) + _HEADINGS_ABOVE, 6)}"
         return self.renderToken(tokens, idx, options, env)
@@ -138,7 +138,7 @@ class _Renderer(RendererHTML):
         return f"{self.renderToken(tokens, idx, options, env)}</div>"
 
     def th_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
-        """The alignment as a class: the Content-Security-Policy allows no style attributes."""
+        """Render the alignment as a class: the Content-Security-Policy allows no style attributes."""
         found = _ALIGNMENT.match(str(tokens[idx].attrs.pop("style", "")))
         if found:
             tokens[idx].attrs["class"] = found[1]

@@ -1,4 +1,4 @@
-"""Pages of the settings of an identity, in `identity.toml`, which keeps its comments, and of a session's choices."""
+"""Settings pages of an identity, stored in `identity.toml`, which keeps its comments; and the choices of a session."""
 
 from __future__ import annotations
 

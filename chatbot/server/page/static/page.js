@@ -18,7 +18,7 @@
     document.cookie = `theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
   }
 
-  // Put the view at what the address names, or at the end of a conversation. Returns whether there was such a place.
+  // Scroll to the element that the address names, or to the end of a conversation. Returns false without either.
   function arrive() {
     for (const each of document.querySelectorAll("time[datetime]")) each.title = new Date(each.dateTime).toLocaleString();
     follows = true;
@@ -36,14 +36,14 @@
     try { return JSON.parse(text).error.message; } catch { return null; }
   }
 
-  // Drafts: what was typed and not sent, or could not be sent, is there again when the page is.
+  // Drafts: text that was not sent, or could not be, is restored with the page.
   const draftName = () => `draft:${location.pathname.replace(/\/$/, "")}`;
   const draftOf = (texts) => texts.filter(Boolean).join("\n\n");
   function restoreDraft() {
     const box = at("text");
     const draft = localStorage.getItem(draftName()) ?? "";
     const last = [...document.querySelectorAll("#log .question")].pop()?.textContent;
-    if (draft === last) localStorage.removeItem(draftName());  // it was on its way when the page was left, and arrived
+    if (draft === last) localStorage.removeItem(draftName());  // it arrived after the page was left
     else if (box && !box.value) box.value = draft;
   }
   function keepDraft() {
@@ -53,7 +53,7 @@
   }
   const addToDraft = ({ draft, text }) => { if (text) localStorage.setItem(draft, draftOf([localStorage.getItem(draft), text])); };
 
-  // Files travel as data: URLs in hidden fields of the form, under the names that they have.
+  // Files are sent as data: URLs in hidden fields of the form, which are named after them.
   async function attach(files) {
     for (const file of files) {
       const held = [...at("attached")?.children ?? []].reduce((sum, each) => sum + Number(each.dataset.size), file.size);
@@ -164,7 +164,7 @@
     isSending = false;
     try {
       if (problem) failed(item, problem);
-      else if (item.article.isConnected) await sent(item, html);  // else another page is shown by now
+      else if (item.article.isConnected) await sent(item, html);  // else the user has left the page
       if (!problem) tabs.postMessage(item.session);
     } finally { sendNext(); }
   }
@@ -172,7 +172,7 @@
   async function sent(item, html) {
     item.article.remove();
     if (html) htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
-    else await catchUp();  // it had arrived before
+    else await catchUp();  // an earlier try had arrived
     if (at("live")) state(`${document.querySelector(".where")?.textContent ?? ""} is answering`);
     else sayEnding();
     toEnd();
@@ -202,8 +202,8 @@
     state("The message was not sent.");
   }
 
-  // What another tab, another device or the terminal has said meanwhile. A page that is looked at asks every few seconds,
-  // and less often while nobody answers; another tab of this browser says so at once.
+  // New messages from another tab, another device or the terminal. A visible page asks for them every few seconds, less
+  // often while the server does not answer; another tab of this browser reports them at once.
   const ASK_EVERY_MS = 3_000;
   const LONGEST_PAUSE_MS = 60_000;
   let isCatchingUp = false;
@@ -219,13 +219,13 @@
     setTimeout(keepAsking, pause);
   }
 
-  // Choices of another tab are shown, unless others are being made here.
+  // Show choices made in another tab, unless the user is making some here.
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
     const { target } = event.detail;
     if (target.id === "choices" && (target.open || target.dataset.changed)) event.detail.shouldSwap = false;
   });
 
-  // Returns false where the server gave no answer.
+  // Returns false if the server does not answer, or refuses.
   async function addWhatIsNew() {
     const log = at("log");
     if (!log?.dataset.session || at("live") || isSending || document.querySelector(".pending:not(.failed), #edit")) return true;
@@ -265,14 +265,14 @@
     setTimeout(() => { label.textContent = before; button.classList.remove("copied"); told(""); }, 1500);
   }
 
-  // The title of a session becomes a box; Enter keeps it, Escape does not.
+  // Turn the title of a session into a text box; Enter saves it, Escape discards it.
   function rename(element) {
     const box = document.createElement("input");
     const title = element.textContent.trim();
     let hasEnded = false;
     const end = (keeps) => {
       if (hasEnded) return;
-      hasEnded = true;  // taking the box away makes it lose the focus, too
+      hasEnded = true;  // removing the box blurs it, too
       box.replaceWith(element);
       element.focus();
       if (keeps && box.value.trim() !== title) giveTitle(element.dataset.rename, box.value.trim());
@@ -365,7 +365,7 @@
     }
   });
 
-  // Going back in a conversation: what is above is loaded when it is near, and the view keeps its place.
+  // Scrolling up loads earlier messages shortly before they come into view, and the view keeps its place.
   let before = 0;
   document.addEventListener("scroll", () => {
     const isGoingBack = window.scrollY < before;
@@ -388,10 +388,10 @@
     anchor = null;
   });
 
-  // Forms that have a message answered: the reply may have ended before the page that follows is there.
+  // Forms that ask for a reply, which may be complete before the next page is shown.
   const ASKS = /\/(say|edit|retry)$/;
 
-  // A page was exchanged for another: focus moves to its beginning, for keyboards and screen readers.
+  // After a change of page, move the focus to its beginning, for keyboards and screen readers.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.target !== document.body) return;
     const { path, elt } = event.detail.requestConfig ?? {};
@@ -410,7 +410,7 @@
   document.addEventListener("htmx:sseError", () => told("The connection was lost. Trying again…"));
   document.addEventListener("htmx:sseBeforeMessage", () => { follows = isAtEnd(); });
   document.addEventListener("htmx:sseMessage", () => { if (follows) toEnd(); });
-  // Says how the last reply ended: complete, stopped, cut or failed, and why.
+  // Announce how the last reply ended: complete, stopped, cut or failed, and why.
   function sayEnding() {
     const last = [...document.querySelectorAll("#log > article:not([data-turn])")].pop();
     const ending = last?.querySelector("[data-ending]")?.dataset.ending ?? "The reply is complete.";
@@ -422,7 +422,7 @@
     requestAnimationFrame(() => { sayEnding(); if (follows) toEnd(); if (!at("live")) catchUp(); });
   });
 
-  // A link that fails leads to a page that says why. A form that fails stays, with what was typed, and is told of.
+  // A failed link leads to a page with the reason. A failed form keeps its text, and the reason is announced.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { xhr, target, requestConfig } = event.detail;
     const isPage = (xhr.getResponseHeader("content-type") ?? "").startsWith("text/html");
