@@ -267,7 +267,7 @@ STANDING = {
 
 
 class StandingSettings(Section, frozen=True):
-    """`[[standing]]`: a question whose answer is in the profile; with the name of one that ships, it changes that."""
+    """`[[standing]]`: a question whose answer is in the profile; with the name of a shipped one, a change of it."""
 
     name: str = ""
     question: str = ""
@@ -315,9 +315,9 @@ class Config(Section, frozen=True):
 
     @property
     def nameable_providers(self) -> frozenset[str]:
-        """Providers whose models an identity may name: usual ones, those in `[providers]`, and their `kind`.
+        """Providers whose models an identity may name: the usual ones, and the owner's names for them.
 
-        Only the owner can write these tables: found files and identities may not.
+        These are in `[providers]`, which only the owner can write: found files and identities may not.
         """
         own = {name for name, settings in self.providers.items() if settings.kind in allowed.PROVIDERS}
         return allowed.PROVIDERS | own

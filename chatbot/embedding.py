@@ -67,7 +67,7 @@ class Embedder(AsyncResource):
     batch: int = 32
     """Maximum texts of one call."""
     scale: float = 1.0
-    """Factor of the cosines of its questions and rows, which parts of a vector can make smaller."""
+    """Factor that corrects the cosine of a question and a row, if the form of the vectors makes it smaller."""
     sends_away: bool = True
     """True if texts may leave this machine: then it is not given sensitive rows unasked."""
 

@@ -176,9 +176,9 @@ class Operation(Struct, frozen=True):
     tool: str = ""
     """The name of the tool."""
     model: bool = True
-    """True if the chat's own model may call the tool, or only clients of MCP."""
+    """True if the chat's own model may call the tool; otherwise only MCP clients may."""
     first: bool = False
-    """True if every prompt describes the tool by itself. One other tool names the rest, and calls them."""
+    """True if every prompt describes the tool itself; the others are named and called through one common tool."""
     gives: str = ""
     """The key of the result in JSON; for an operation that returns nothing, the word for what it did to each id."""
     brief: str = ""

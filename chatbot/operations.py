@@ -67,7 +67,7 @@ class Context(Struct, frozen=True):
     """Opens sessions; None if they are not available."""
     agent: str = ""
     any_agent: bool = True
-    """True if sessions of other agents are open too."""
+    """True if the caller may open sessions of other agents, too."""
     writer: str = "user"
     """The source of new rows."""
     own: memory.SessionHandle | None = None
@@ -92,11 +92,11 @@ class Context(Struct, frozen=True):
         return self.system if self.own is None else self.own.confined(self.system)
 
     def is_open(self, record: SessionRecord) -> bool:
-        """Return whether the caller may know of a session: tools do not know of sensitive ones."""
+        """Return whether a session is visible to the caller: sensitive ones are hidden from tools."""
         return self.writer != "tool" or record.sensitivity == "public"
 
     async def closed(self) -> list[str]:
-        """Return the ids of sessions that the caller may not know of."""
+        """Return the ids of sessions that are hidden from the caller."""
         if self.writer != "tool":
             return []
         return [each.id for each in await self.sessions.list_sessions(wanted=lambda each: not self.is_open(each))]

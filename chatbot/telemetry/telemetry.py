@@ -44,7 +44,7 @@ _REASON = re.compile(r"\[Errno -?\d+\] ([^\"')]+)|code: (\d+), reason: (.+)")
 
 
 class Telemetry(AsyncResource):
-    """Spans and metrics of any number of runtimes, sent to these providers, which may be the caller's.
+    """Spans and metrics of any number of runtimes, sent through providers that may be the caller's own.
 
     `registry` is the source of metrics in the format of Prometheus. `shut_down` sends the rest; it is called at the
     end, on a thread, and waited for two seconds at most.
@@ -196,7 +196,7 @@ class Joining:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle a request within the trace that it names; a header that is malformed or repeated names none."""
-        if scope["type"] != "http" or get_current_span().get_span_context().is_valid:  # or the host program did it
+        if scope["type"] != "http" or get_current_span().get_span_context().is_valid:  # the host program joined it
             return await self._app(scope, receive, send)
         named = [value.decode("latin-1") for name, value in scope["headers"] if name == b"traceparent"]
         carrier = {"traceparent": named[0]} if len(named) == 1 else {}

@@ -52,7 +52,7 @@ class MemoryItem:
 
     @cached_property
     def hash(self) -> str:
-        """Hashes of its words as they are compared and of its exact text, and who may see it."""
+        """Hash of the text as duplicates are found by it, hash of the exact text, and who may see the memory."""
         draft = self.draft
         exact = json.dumps([getattr(draft, name) for name in EDITED], sort_keys=True, default=str).encode()
         guard = (draft.visibility or "", draft.sensitivity, draft.min_clearance)
@@ -129,7 +129,7 @@ class _Message(NamedTuple):
 
 
 def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversation | Skip:
-    """Return the conversation if it has an id and a text. Raises one of `MISFITS`."""
+    """Return the conversation, or a `Skip` if it has no id or no text. Raises one of `MISFITS`."""
     key, title, begun, used, leaf = (value.get(name) for name in _NAMES[kind][:-1])
     what = str(title or f"conversation {number}")
     found: Mapping[Any, Any] = value["mapping"] if kind == CHATGPT else _by_uuid(value["chat_messages"])
@@ -143,7 +143,7 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
             messages[each] = _Message(["unknown"])
     parents = {each: said.get(_NAMES[kind][-1]) if isinstance(said, dict) else None for each, said in found.items()}
     is_tree = kind == CHATGPT or all(isinstance(each, str) for each in (*found, *filter(None, parents.values())))
-    if kind == CHATGPT and leaf not in [*messages]:  # it may be no text
+    if kind == CHATGPT and leaf not in [*messages]:  # a list, as an invalid leaf may not be hashable
         leaf = max(messages, key=lambda each: _moment_of(messages[each].at, _EPOCH), default="")
     line = (_branch(parents, leaf) if is_tree else []) or [*messages]  # if a link is broken, all are read
     at = created_at = _moment_of(begun, _EPOCH)

@@ -223,7 +223,7 @@ def elements(text: str, name: str) -> Iterator[Any]:
             at = _after_space(text, at + 1)
         if text[at:].strip() != ("]" if is_list else ""):
             raise json.JSONDecodeError("no comma, or no end", text, at)
-    except (RecursionError, ValueError) as error:  # too deep, or a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # also for a number with thousands of digits
         at = getattr(error, "pos", at)
         why = "it ends early: check that the download is complete" if at >= len(text) else f"error at character {at:,}"
         raise DamagedFile(f"{name} is not valid JSON: {why}") from error

@@ -101,7 +101,7 @@ class VerbRun:
         raise UnknownObservation(f"no fact has the id {prefix!r}")
 
     async def line_key(self, text: str) -> str:
-        """Return the text if it is a key of the profile, or else the id of the one memory that begins with it."""
+        """Return the id of the one memory that begins with the text; the text if it is a profile key or fits none."""
         if any(line.key == text.casefold() for line in await self.memories.profile(ask=SENSITIVITIES)):
             return text
         try:

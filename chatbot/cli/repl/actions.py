@@ -95,12 +95,12 @@ _LONGEST_SHOWN = 600
 _SHORTEST_SHOWN = 120
 _LONGEST_GRANT = 300
 _MOST_SHOWN = 20
-"""Maximum characters of a call, minimum characters of each argument, and maximum arguments."""
+"""Maximum characters of a call, least of them for each argument, maximum of a grant, and maximum arguments."""
 _ANSWERS: dict[str, Answer] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
 
 
 class Consent:
-    """Asks in the terminal, one question after the other; `reply` is the reply that is being drawn there.
+    """Asks in the terminal, one question after the other; `reply` is the reply that is drawn there meanwhile.
 
     Every call is shown. Calls that are allowed for a session are not asked about again in it; the question says which
     calls these are.
