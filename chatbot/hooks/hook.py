@@ -113,7 +113,7 @@ class InjectHook(PassiveHook):
 
 
 class ExchangeHook(PassiveHook):
-    """The place of the step that remembers each exchange, and the switch that keeps the message before its reply."""
+    """The place of the step that remembers each exchange, and the switch that keeps the user's words before."""
 
     topics = (TURN_END,)
     priority = 50
