@@ -69,8 +69,8 @@ class File:
 class Message(Struct, frozen=True):
     """One entry of a prompt. `tool_calls` only with role assistant, `tool_call_id` only with role tool.
 
-    `parts` are the content in pieces if it is more than text; `content` is then their text. `source` is set if the
-    content is the text of a file, its name: such a message belongs to the next one, and is cut before anything else.
+    `parts` are the content in pieces if it is more than text; `content` is then their text. `source` is the name of the
+    file whose text this is, if any: such a message belongs to the next one, and is cut before anything else.
     """
 
     role: Role

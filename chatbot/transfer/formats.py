@@ -52,7 +52,7 @@ class MemoryItem:
 
     @cached_property
     def hash(self) -> str:
-        """Hash of the text as duplicates are found by it, hash of the exact text, and who may see the memory."""
+        """Hash of the text for finding duplicates, hash of the exact text, and who may see the memory."""
         draft = self.draft
         exact = json.dumps([getattr(draft, name) for name in EDITED], sort_keys=True, default=str).encode()
         guard = (draft.visibility or "", draft.sensitivity, draft.min_clearance)

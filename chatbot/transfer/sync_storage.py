@@ -57,7 +57,7 @@ def _short(value: object) -> str:
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):
-    """Contracts of the session store that ships, in files and in a database."""
+    """Contracts of `basic_session`, in every storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class SessionUnion:
                        [*self._blobs(record.id).sizes()]])  # fmt: skip
 
     async def _look(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
-        """Update the noted state of a session. What is missing since then counts as removed by the user.
+        """Update the noted state of a session. What is missing since the last time counts as removed by the user.
 
         After our own changes (`is_merged`) it does not. Returns the content if that had to be read.
         """
@@ -478,7 +478,7 @@ def _least_telling(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
 
 
 def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: bool = False) -> int:
-    """Add new records, by time; return how many. Of two versions of a receipt, keep an undone or else the shorter."""
+    """Add new records, by time; return how many. Of two versions of a receipt, an undone one wins, then the shorter."""
     with lines.alone() as pen:
         ours = lines.all()
 

@@ -95,7 +95,7 @@ _LONGEST_SHOWN = 600
 _SHORTEST_SHOWN = 120
 _LONGEST_GRANT = 300
 _MOST_SHOWN = 20
-"""Maximum characters of a call, least of them for each argument, maximum of a grant, and maximum arguments."""
+"""Limits of a question: characters of the call, of each argument at least, of the grant; number of arguments."""
 _ANSWERS: dict[str, Answer] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
 
 
