@@ -376,7 +376,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        """Return matching triples, newest first. One with a source is visible while that row is current and visible.
+        """Return matching triples, newest first. One with a source is visible while its source is current and visible.
 
         A view that erases also sees retracted ones, and those whose source is damaged or not current.
         """

@@ -132,7 +132,7 @@ def _mentioned(event: Event, row: Observation, twin: Observation, view: View, kn
 
 
 def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> list[Event]:
-    """Return the events by which `row` replaces others, if it may."""
+    """Return the events that let `row` replace others. Raises a `StoreError` if it may not."""
     kept = []
     if event.supersedes is not None:
         old = row_events.visible(event.supersedes, view, known)
@@ -418,7 +418,7 @@ def _tightening(event: Event, row: Observation, known: PriorState, before: Obser
 
 
 def _superseding(event: Event, old: Observation, new: Observation, known: PriorState) -> Event:
-    """Return the event by which `new` replaces `old`, if it may."""
+    """Return the event that lets `new` replace `old`. Raises `ConflictingChange` if it may not."""
     if old.id == new.id:
         raise ConflictingChange(f"{old.id} cannot supersede itself")
     for row in (old, new):

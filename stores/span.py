@@ -1,4 +1,4 @@
-"""The seam of telemetry: a span around each piece of work, and counts. Both do nothing unless an observer is set.
+"""Interface of telemetry: a span around each piece of work, and counts. Both do nothing unless an observer is set.
 
 The observer is set where work begins: an operation on memory, a turn. Everything called from there inherits it,
 also in new tasks, so it is not an argument. Labels are plain words; the observer maps them to attributes.

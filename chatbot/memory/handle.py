@@ -177,7 +177,7 @@ class SessionHandle:
         events: Sequence[Event] = (),
         receipt: dict[str, Any] | None = None,
     ) -> WriteResult:
-        """Write several parts, in one transaction if that saves round trips; a receipt ends the turn.
+        """Write several parts; if that saves round trips, in one transaction, which with a receipt also ends the turn.
 
         Durable on return. The result has the failures.
         """

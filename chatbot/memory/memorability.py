@@ -86,7 +86,7 @@ def content(text: str) -> frozenset[str]:
 
 
 def rarity(texts: Sequence[str]) -> list[float]:
-    """Return for each text how much it adds to the others: it has many content words, and others have few of them.
+    """Return for each text how much it adds to the others: more for many content words, and for words that few have.
 
     Numbers count as one word, so "day 7" and "day 8" are the same.
     """

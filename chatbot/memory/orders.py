@@ -3,10 +3,10 @@
 `visible` is for showing: it removes invisible characters and nothing else. `unmasked` is for judging: the readings
 of a text in which a rule would recognise it. None of them is ever shown.
 
-Structure is free of language: calls of tools, frames of prompts, links that carry data away. `orders.tsv` holds the
-most frequent orders, word for word, a line each with its language. Both are compared with every reading of a text that
-`unmasked` gives. Nothing else is judged by patterns: that is what the head `orders_a_model` is for, and what
-passes both is still data between the fences of a memory block.
+Structure is the same in every language: calls of tools, frames of prompts, links that carry data away. `orders.tsv`
+holds the most frequent orders, word for word, a line each with its language. Both are compared with every reading of
+a text that `unmasked` gives. All other texts are judged by the head `orders_a_model`; what passes both is still data
+between the fences of a memory block.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ STRUCTURE = {
         r"\]\(\s{0,9}(?:javascript|data|vbscript):",
     ),
 }
-"""Patterns by their names, in which `…` is `...`; the first that matches names the reason."""
+"""Patterns by name, the reason if one matches. `plain` has turned `…` into `...`."""
 
 
 def form_in(texts: Iterable[str]) -> str | None:
@@ -247,7 +247,7 @@ def _structure() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 @cache
 def plain_orders() -> tuple[str, ...]:
-    """Return the orders of `orders.tsv` as they occur in a text of words with a space around each."""
+    """Return the orders of `orders.tsv`, folded; in languages with spaces, with a space before and after."""
     lines = Path(__file__).with_suffix(".tsv").read_text(encoding="utf-8").splitlines()
     found = (line.split("\t") for line in lines)
     return tuple(

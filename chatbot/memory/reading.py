@@ -255,7 +255,7 @@ class MemoryReads(ScopedOperations):
     async def get(
         self, ids: Sequence[str], *, ask: Sensitivities = PUBLIC, count_use: bool = True
     ) -> list[Observation]:
-        """Return whole observations in the given order, without missing, forgotten or hidden ones."""
+        """Return active observations whole, in the given order, without missing and hidden ones."""
         scope = self.scope
         rows = await scope.store.get(scope.view(ask), ids)
         scope.retrieved("get", [row.id for row in rows])

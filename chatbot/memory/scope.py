@@ -442,7 +442,7 @@ async def bar(tombstones: Tombstones | None, marks: Sequence[PurgeMark], at: dat
 class Observable:
     """A class whose instances act for a `caller`: each public coroutine that a subclass declares is a span.
 
-    It raises `ClosedResource` once the instance is closed.
+    Each raises `ClosedResource` once the instance is closed.
     """
 
     __slots__ = ()

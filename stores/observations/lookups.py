@@ -201,7 +201,7 @@ class Mask:
             self.visible.version += 1
 
     def set_time(self, now: int) -> None:
-        """Update the flags of rows that expired since, or had not expired yet: views may be older than the last one."""
+        """Update the flags of rows whose expiry is between the last time and `now`, which may be earlier."""
         if now == self._now:
             return
         expiring = self._table.expiring

@@ -25,7 +25,7 @@ _VALUES = ".key_values"
 _MOST = 2**62
 _READ_AHEAD = 20
 _MOST_AHEAD = 200
-"""Entries read with a turn's lease: first and maximum numbers; else as many as earlier turns used."""
+"""Entries read with a turn's lease: as many as earlier turns used, but at least and at most these."""
 _MOST_TURNS = 1_000
 _ESCAPES = {"\x10p": "\x10", "\x10n": "\0"}
 _ESCAPED = re.compile("\x10[pn]")
