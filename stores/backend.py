@@ -1,4 +1,4 @@
-"""Contract of a backend: what an identity keeps besides its memories, and the transcripts and keys of its sessions.
+"""Contract of a backend: all that an identity keeps except memories, transcripts and key-values.
 
 A `Place` keeps four kinds of things by name: `Lines` (records in order, such as receipts, the bill, tombstones),
 `Document` (one small value that is replaced as a whole, such as tokens, reservations, idempotency keys), `Lease` (the

@@ -342,7 +342,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        """Return current rows without a vector, or with one of a text that has changed, those added last first.
+        """Return current rows without a vector of their present text, the last added first.
 
         Raises `OtherEmbedder` if the stored vectors are of another model.
         """

@@ -56,7 +56,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         longest = max((len(entry.content) for entry in entries), default=0)
-        if longest > LONGEST_CONTENT:  # refused before it is written together with those of others
+        if longest > LONGEST_CONTENT:  # refused here, as entries of several calls are written together
             raise InvalidValue(f"the content is {longest:,} characters long: at most {LONGEST_CONTENT:,} can be kept")
         await self._files(session).appends.add(entries)
 

@@ -57,7 +57,7 @@ def record_of(line: bytes) -> dict[str, Any]:
 
 
 def is_blank(line: bytes) -> bool:
-    """Return True for a line with nothing but spaces and zero bytes."""
+    """Return True for a line with nothing but spaces, carriage returns and zero bytes."""
     return not line.strip(b" \r\0")
 
 

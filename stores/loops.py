@@ -252,7 +252,7 @@ class GroupCommit(Generic[Item]):
     def _tidy_up(self) -> None:
         try:
             self._tidy()
-        except BaseException:  # whoever waits must be answered
+        except BaseException:  # the waiters must be answered
             logger.exception("tidying up after a commit failed")
 
 

@@ -354,13 +354,13 @@ def visible(observation_id: str | None, view: View, known: PriorState) -> Observ
 
 
 def each_visible(ids: Iterable[str], view: View, known: PriorState) -> list[Observation]:
-    """Return those of the rows that the caller may see. Raises `UnknownObservation` for none."""
+    """Return the rows that the caller may see. Raises `UnknownObservation` if there are none."""
     states = each_state(ids, view, known)
     return [row for state in states if (row := known.observation(state.id)) is not None]
 
 
 def each_state(ids: Iterable[str], view: View, known: PriorState) -> list[RowState]:
-    """Return the states of those of the rows that the caller may see. Raises `UnknownObservation` for none."""
+    """Return the states of the rows that the caller may see. Raises `UnknownObservation` if there are none."""
     everything = view.asking_all()
     found = [known.state(each) for each in dict.fromkeys(ids)]
     seen = [state for state in found if state is not None and may_see(state.guard, everything)]

@@ -286,7 +286,7 @@ def _stands_out(rows: Sequence[RowScore]) -> bool:
 async def _said_later(
     scope: Scope, view: View, rows: Sequence[RowScore], wanted: Filter, exclude: frozenset[str]
 ) -> dict[str, list[Match]]:
-    """Return for each of these rows those that were said later and are most alike, with the cosine as their score."""
+    """Return for each of these rows the most similar rows said later, with the cosine as their score."""
     said_at = {row.match.id: row.match.created_at for row in rows if not (_is_summary(row) or row.dated)}
     if scope.meaning is None or not said_at:
         return {}
@@ -387,7 +387,7 @@ async def rows_then(
 
 
 async def _known(scope: Scope, view: View, ids: Sequence[str], at: datetime, most: int | None) -> list[str]:
-    """Return the first of these rows that had been written by a time, at most so many."""
+    """Return the first `most` of these rows that had been written by a time."""
     found: list[str] = []
     for each in ids:
         if len(found) == most:

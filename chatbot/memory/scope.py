@@ -420,7 +420,7 @@ class Scope(Struct, frozen=True):
         await self.commit(Event(kind=kind, at=self.clock(), ids=ids, by=by, who=self.agent_id))
 
     async def commit(self, *events: Event) -> list[Outcome]:
-        """Make changes; raises the error of the first that was refused."""
+        """Make changes; if some are refused, make the others and raise the first error."""
         outcomes = await self.attempt(events)
         for outcome in outcomes:
             if outcome.error is not None:

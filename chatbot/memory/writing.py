@@ -201,7 +201,7 @@ async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Tr
 
 
 async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[AddResult]:
-    """Add one batch: invalid drafts are left out first, the others are committed together."""
+    """Add a batch. Without `keep_going` an invalid draft raises first, a refused one after the others were added."""
     answers: list[AddResult | None] = [None] * len(drafts)
     events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
     for number, draft in enumerate(drafts):

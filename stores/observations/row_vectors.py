@@ -105,7 +105,7 @@ class Vectors:
         return found
 
     def add(self, model: str, dimension: int, given: Iterable[tuple[int, int, Vector]], digests: array[int]) -> None:
-        """Keep vectors of length 1 with the numbers and digests of their rows; drop those of other texts.
+        """Add vectors of length 1, each with the number and digest of its row; merging parts drops outdated vectors.
 
         `digests` are those of all texts, by number of the row. Needs the journal's lock.
         """

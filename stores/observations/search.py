@@ -193,7 +193,7 @@ class TextSearch:
         return not self._is_replaced() and self._index is index
 
     def _put(self, index: TextIndex, noted: Mapping[int, Observation | None]) -> None:
-        """Put rows by their numbers into the index; those that are None are read. Version 0 has no text."""
+        """Put rows into the index by their numbers; rows given as None are read. A row of version 0 has no text."""
         versions, numbers = self._versions(), list(noted)
         for begin in range(0, len(numbers), _AT_ONCE):
             part = numbers[begin : begin + _AT_ONCE]
