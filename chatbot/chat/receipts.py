@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 VERSION = 1
 _LONGEST_ARGUMENTS = 500
 """Maximum characters of a confirmed call's arguments."""
-PARTS = frozenset({"listed", "profile", "quoted", "standing"})
+PARTS = frozenset({"excerpts", "listed", "profile", "quoted", "standing"})
 """Fields of a `MemoryBlock` that a receipt repeats besides `injected`."""
 
 Finish = Literal["stop", "length", "content_filter", "tool_calls", "tool_limit", "empty", "cancelled", "error"]

@@ -94,6 +94,7 @@ class Turn:
         self._chat = chat
         self._files = files
         self._model = chat.model
+        self._tools = chat.tools
         self._session = chat.session
         self._memory = chat.memory
         self._emit = emit
@@ -242,7 +243,7 @@ class Turn:
         self.receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
         self.receipt.finish = "stop" if reason == "tool_calls" else reason
-        calls = [self._chat.tools.unwrapped(call) for call in reply.calls()]
+        calls = [self._tools.unwrapped(call) for call in reply.calls()]
         said = [(ASSISTANT, reply.text)] if reply.text else []
         clients = self._client.own(calls)
         if calls and (clients or may_run_tools):
@@ -276,7 +277,7 @@ class Turn:
             self._emit(ToolStarted(call))
         results: list[ToolResult] = []
         try:
-            results = await self._chat.tools.run(calls, results)
+            results = await self._tools.run(calls, results)
         finally:  # also if the turn is stopped: the results so far
             await to_its_end(self._keep_results(results))
         self._results += results
@@ -331,9 +332,9 @@ class Turn:
     async def _specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are offered to the model: as many as do not take too much of its window."""
         if self._offered is None:
-            for complaint in await self._chat.tools.complete():
+            for complaint in await self._tools.complete():
                 self._notice(complaint)
-            specs = self._client.beside(self._chat.tools.specs)
+            specs = self._client.beside(self._tools.specs)
             fitting, notice = await fitting_tools(self._model, specs, keeps=self._client.keeps)
             self._notice(notice)
             self._offered = (*fitting, *self._client.tools)
