@@ -184,8 +184,10 @@ class Journal:
         return [each for each in found if each not in self.erased]
 
     def has_fact(self, fact_id: str) -> bool:
-        """Return whether a line states a fact."""
-        return any(b'"event":"triple"' in self.lines[at] for at in self._named.get(fact_id, ()))
+        """Return whether a line states a fact of that id; such a line also names its source and its session."""
+        stating = (at for at in self._named.get(fact_id, ()) if b'"event":"triple"' in self.lines[at])
+        events = filter(None, map(self._event, stating))
+        return any(event.triple is not None and event.triple.id == fact_id for event in events)
 
     def history(self, row_id: str) -> History:
         """Return the history of a row or fact."""

@@ -320,11 +320,14 @@ async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(
 async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pair) -> None:
     here, there, place = pair
     deleted, kept = await _session(here, "hello"), await _session(here, "one", "two")
+    source = await _remembered(here, "Ada has a garden")
     async with here.opened() as memory:
-        fact = await memory.memory("chat").store_fact("Ada", "keeps", "bees")
+        memories = memory.memory("chat", session_id=deleted)  # a fact names its source and its session
+        fact = await memories.store_fact("Ada", "keeps", "bees", source=source)
+        await memories.store_fact("Ada", "grows", "kale")
     await _both(pair)
     async with there.opened() as memory:
-        await memory.delete_session(deleted)
+        await memory.delete_session(deleted, keep_memory=True)
         await (await memory.load_session(kept, any_agent=True)).transcript_drop_last(1)
         await memory.memory("chat").purge_fact(fact.id)
     await _say(here, deleted, "said there after all")
@@ -332,8 +335,9 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
     assert not [each for each in ("hello", "after all", "two", "bees") if each in _texts(place)]
     for machine in (here, there):
         assert await machine.said() == {kept: ["one"]}
+        assert (await machine.rows()).keys() == {source}
         async with machine.opened() as memory:
-            assert await memory.memory("chat").query_facts() == []
+            assert [each.object for each in await memory.memory("chat").query_facts()] == ["kale"]
 
 
 async def test_of_a_profile_the_value_stated_last_holds(pair: Pair) -> None:
