@@ -41,7 +41,7 @@ from chatbot.stores.fields import check_key, one_line
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation
 from chatbot.stores.query import Filter
-from chatbot.stores.records import check_time, format_time
+from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD, Event
 from chatbot.stores.text.analysis import terms
 
@@ -124,6 +124,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         kept = await self.profile_set(
             str(proposal.metadata[LINE]),
             str(held["value"]),
+            since=parse_time(str(held["since"])) if "since" in held else None,
             sensitivity=None if proposal.sensitivity == "public" else proposal.sensitivity,  # keeps a stricter one
             also=held.get(ALSO) is True,
         )
@@ -291,7 +292,7 @@ async def _state(
         raise InvalidValue(f"{format_time(since)} is in the future: give the time since which the value is true")
     lines = lines_at(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
     if "chat" not in scope.caller.rights:
-        return await _proposed(scope, stated)
+        return await _proposed(scope, stated, since, sensitivity)
     if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
         return await _again(scope, same, stated if by == _BY_PERSON else None, since, sensitivity)
     replaced = [] if stated.also else lines
@@ -321,13 +322,17 @@ async def _state(
     return kept
 
 
-async def _proposed(scope: Scope, stated: ProfileValue) -> AddResult:
+async def _proposed(
+    scope: Scope, stated: ProfileValue, since: datetime | None = None, sensitivity: Sensitivity | None = None
+) -> AddResult:
+    held = stated.held | ({"since": format_time(since)} if since else {})
     draft = Draft(
         title=f"proposed: {stated.title}",
         category=CATEGORY,
         subject=stated.key,
-        metadata={KIND: PROPOSED, LINE: stated.key, HELD: stated.held},
+        metadata={KIND: PROPOSED, LINE: stated.key, HELD: held},
         source="tool",
+        sensitivity=sensitivity or "public",
     )
     [kept] = await keep(scope, [draft])
     return structs.replace(kept, warning=ONLY_PROPOSED)

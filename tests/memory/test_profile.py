@@ -15,7 +15,7 @@ from chatbot.memory.profile_lines import Line, past_asked
 from chatbot.memory.scope import SystemOptions
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import Draft
-from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
+from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS, Sensitivity
 from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
 from chatbot.stores.observation import STATUSES
 from tests.clock import Clock
@@ -138,15 +138,21 @@ async def test_who_speaks_where_others_may_speak_as_the_owner_does_not_change_wh
     assert told(await system.memory("chat").profile()) == {"home": "Berlin"}
 
 
-async def test_an_accepted_value_is_as_private_as_its_proposal(system: MemorySystem) -> None:
+async def test_an_accepted_value_is_as_private_as_its_proposal_and_begins_when_that_says(
+    system: MemorySystem, clock: Clock
+) -> None:
     owner = system.memory("chat")
     tool = system.cleared_for("full", rights=TOOL_RIGHTS).memory("chat")
-    proposal = await tool.profile_set("home", "Lisbon")
-    await owner.update(proposal.id, sensitivity="private")
-    await owner.profile_accept(proposal.id)
-    assert await owner.profile(ask=("public",)) == []
-    [line] = await owner.profile()
-    assert (line.value, line.sensitivity) == ("Lisbon", "private")
+    clock.now = day_of(1)
+    proposed: dict[str, Sensitivity] = {"home": "public", "job": "private"}
+    for key, sensitivity in proposed.items():
+        proposal = await tool.profile_set(key, "Lisbon", since=day_of(0), sensitivity=sensitivity)
+        assert [row.sensitivity for row in await owner.profile_proposals()] == [sensitivity]
+        await owner.update(proposal.id, sensitivity="private")
+        await owner.profile_accept(proposal.id)
+        assert await owner.profile(ask=("public",)) == []
+        [line] = await owner.profile(key)
+        assert (line.value, line.sensitivity, line.valid_from) == ("Lisbon", "private", day_of(0))
 
 
 @pytest.mark.parametrize("held", [None, "text", {}, {"value": None}, {"value": ["x"]}, {"value": {"x": 1}}])
