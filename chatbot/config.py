@@ -159,6 +159,11 @@ class MaintenanceSettings(Section, frozen=True):
     seconds_per_run: Seconds = 2.0
     rules: tuple[RetentionSettings, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a cap that the rows of one run cannot exceed."""
+        if max([self.max_per_session, *(rule.max_rows for rule in self.rules)]) >= self.rows_per_run:
+            raise ValueError("max_rows and max_per_session are counted among the rows of one run: raise rows_per_run")
+
 
 class BudgetSettings(Section, frozen=True):
     """`[budget]`: limits on model calls; 0: none. Days are UTC."""

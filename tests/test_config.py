@@ -87,6 +87,8 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ("[budget]\nday_usd = -1", r"expected `float` >= 0"),
         ("[model]\nretries = 99", "expected `int` <= 10"),
         ("model = 'x'", "'model' = 'x'"),
+        ("[maintenance]\nmax_per_session = 2000", "raise rows_per_run"),
+        ("[maintenance]\nrules = [{ max_rows = 9 }]\nrows_per_run = 9", "raise rows_per_run"),
         ("[memory]\nkv_cap = 5", r"'kv_cap' in \[memory\]"),
         ("[model]\nname = \n", r"config\.toml is not valid TOML: .*line 2"),
     ],
