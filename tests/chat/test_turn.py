@@ -500,6 +500,18 @@ async def test_of_tools_that_would_fill_a_small_window_those_of_memory_go_last(
     ]
 
 
+async def test_the_tools_of_a_turn_stay_while_it_runs(session: SessionHandle, memory_home: Path) -> None:
+    async def swap() -> str:
+        """Give the chat other tools, as a session does that moves to another project."""
+        chat.use(model, Toolbox())
+        return "swapped"
+
+    model = ScriptedModel([ToolCall("a", "swap", "{}"), ToolCall("b", "swap", "{}"), "done"])
+    chat = chat_of(model, session, memory_home, tools=Toolbox([FunctionTool(swap)]))
+    assert (await chat.turn("go")).tools == [{"name": "swap", "error": False}] * 2
+    assert chat.tools.specs == ()
+
+
 async def test_an_answer_that_reads_like_an_instruction_is_told_in_the_receipt(
     session: SessionHandle, memory_home: Path
 ) -> None:
