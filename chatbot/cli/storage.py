@@ -68,7 +68,7 @@ def _warned(left_out: Sequence[str]) -> Exit:
 
 
 def _home(text: str, identity: str | None) -> Home:
-    home = parse_home(from_variable(text, "the storage"))
+    home = parse_home(text := from_variable(text, "the storage"))
     is_named = isinstance(home, Path) or "#" in text
     return home if is_named or not isinstance(home, Address) else home.of(identity or Config().identity)
 

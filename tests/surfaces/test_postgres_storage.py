@@ -98,6 +98,7 @@ async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: 
         await there.memory("chat").remember("And something other")
     with pytest.raises(ConfigError, match="the target has data that the source lacks: nothing was written"):
         await copy_storage(parse_address(where), tmp_path / "two")
+    assert "copied 3 sessions" in ok("storage", "copy", "env:PLACE", str(tmp_path / "three"), PLACE=where)
 
 
 async def test_a_copy_goes_on_where_it_was_broken_off(name: str, tmp_path: Path, postgres: str) -> None:
