@@ -4,6 +4,7 @@ import ast
 import gc
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,6 +18,7 @@ import pytest
 # Hundreds of processes are started, and a large library takes longer to compile than a test takes.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores Ctrl-C
 os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which begin before those of tests
 
 from hypothesis import settings  # noqa: E402 - here, for pytest rewrites the whole package, and now keeps what it made
