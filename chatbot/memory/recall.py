@@ -49,7 +49,7 @@ BY_OTHERS = "said by others"
 _SAID = frozenset({"exchange", "compressed_summary"})
 """Types of rows that hold the words of a person."""
 _SPARE = 16
-"""Number of further rows to read at first, to replace those that are left out; twice as many each time."""
+"""Number of further rows to read at first, to replace those that are left out."""
 _BESIDE = 3
 """Number of best rows for which a later one is recalled."""
 _COMPARED = 8
@@ -118,9 +118,9 @@ async def recollected(
     }
     left_out_if |= {ASKED: merely_asks} if asked.statements else {}
     read, left_out = dict[str, Observation](), dict[str, str]()
-    spare = _SPARE
-    unread = [row.match.id for row in ranked if row.match.id not in exclude][: limit + spare]
+    portion = limit + _SPARE
     while True:
+        unread = [row.match.id for row in ranked if row.match.id not in read and row.match.id not in exclude][:portion]
         found = await rows_then(scope, view, unread, past, asked.known_at)
         gone = set(unread).difference(found)
         ranked = [row for row in ranked if row.match.id not in gone]
@@ -128,12 +128,9 @@ async def recollected(
         left_out |= {each: why for why, holds in left_out_if.items() for each, row in found.items() if holds(row)}
         verdicts = judged(ranked, profile, limit, exclude.union(left_out), need=asked.need)
         best = [row for row, verdict in verdicts if verdict == RECALLED]
-        missing = [row.match.id for row in best if row.match.id not in read]
-        if not missing:
+        if all(row.match.id in read for row in best):
             break
-        spare *= 2
-        further = (row.match.id for row in ranked if row.match.id not in read and row.match.id not in exclude)
-        unread = list(dict.fromkeys([*missing, *islice(further, spare)]))
+        portion *= 2
     hits = [RankedMemory(row, read[row.match.id], RECALLED) for row in best]
     near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
     beside = await rows_then(
