@@ -231,7 +231,7 @@ async def show(request: Request, access: AccessHere, told: str = "") -> Response
         groups=_groups(access.runtime.agent).items(),
         config=access.runtime.config,
         persona=setup.identity.persona,
-        seen=await asyncio.to_thread(_digest_of, setup.identity.file),
+        seen=_digest(await asyncio.to_thread(_bytes_of, setup.identity.file)),
         menus=await menus_for(access),
         keys=await asyncio.to_thread(key_places, access.runtime.config.providers),
         stored=await asyncio.to_thread(stored_keys),
@@ -249,7 +249,7 @@ async def save(access: AccessHere, identities: IdentitiesHere, fields: Fields) -
     _check_owner(access)
     file = access.runtime.setup.identity.file
     before = await asyncio.to_thread(_read, file)
-    seen = await asyncio.to_thread(_digest_of, file)
+    seen = _digest((before or "").encode())
     if fields.get("seen", seen) != seen:  # the form has each setting as it was
         raise _changed(file)
     try:
@@ -343,8 +343,12 @@ def _read(file: Path) -> str | None:
             raise InvalidValue(f"{file} is not valid UTF-8") from error
 
 
-def _digest_of(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
+def _bytes_of(file: Path) -> bytes:
+    return file.read_bytes() if file.is_file() else b""
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _changed(file: Path) -> ConflictingChange:
