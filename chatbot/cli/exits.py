@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from chatbot.cli.arguments import run_command
-from chatbot.cli.output import complain, printable
+from chatbot.cli.output import complain, on_interrupt, printable
 from chatbot.errors import (
     BudgetExceeded,
     ChatbotError,
@@ -113,15 +113,13 @@ async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:
         task.cancel()
         loop.call_soon_threadsafe(lambda: None)  # wakes the loop
 
-    previous = signal.signal(signal.SIGINT, stop)
     try:
-        return await task
+        with on_interrupt(stop):
+            return await task
     except asyncio.CancelledError:
         if caller is not None and caller.cancelling():  # by SIGTERM
             raise
         return None
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def run(args: argparse.Namespace) -> int:
