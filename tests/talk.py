@@ -24,7 +24,7 @@ SAID = [
     ("The cello teacher is called Mr Abara", "I will remember Mr Abara, the cello teacher."),
     ("We still need to buy rosin for the cello", "Rosin is on the list."),
 ]
-"""What is worth remembering, with replies."""
+"""Messages that are worth remembering, each with its reply."""
 
 
 def chat_of(

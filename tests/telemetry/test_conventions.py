@@ -26,7 +26,7 @@ NAMES = {
 }
 METRICS = {value for key, value in vars(gen_ai_metrics).items() if key.startswith("GEN_AI_CLIENT")}
 OF_A_TOOL = {"gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"}
-"""What is required of a tool's span; those of turns and calls are compared whole in `test_spans.py`."""
+"""Attributes that the conventions require of a tool's span; `test_spans.py` compares those of turns and calls whole."""
 
 
 def _own(attributes: Any) -> set[str]:
