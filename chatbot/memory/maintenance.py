@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory.memorability import content
-from chatbot.memory.merging import Key, digest, groups, kinship, may_be_merged, negations, portions
+from chatbot.memory.merging import Key, digest, groups, kinship, may_be_merged, portions
 from chatbot.memory.scope import Scope
 from chatbot.messages import asks
 from chatbot.stores.access import SENSITIVITIES
@@ -346,8 +346,7 @@ class Run:
         kin: defaultdict[Key, list[Observation]] = defaultdict(list)
         for row in rows:
             if may_be_merged(row) and self._days_old(row) >= policy.compression_min_age_days:
-                manner = negations(row.text()), asks(row.user_text or row.text())
-                kin[kinship(row) + manner].append(row)
+                kin[*kinship(row), asks(row.user_text or row.text())].append(row)
         for family in kin.values():
             if len(family) >= _LEAST:
                 found = await asyncio.to_thread(self._alike, family)

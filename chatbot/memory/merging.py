@@ -1,14 +1,14 @@
 """Merging of observations into a digest: all their distinct lines, by rule, without added words. Pure.
 
-Merged rows have the same agent and guard, and a statement never gets into one digest with its denial. A digest is short
-enough to be recalled with others: more text makes several. Nothing is cut: a row that is too long stays as it is. A
-digest has the rank of its best row, and the session and time of its last.
+Merged rows have the same agent and guard. A digest is short enough to be recalled with others: more text makes several.
+Nothing is cut: a row that is too long stays as it is. Each row's lines have its date, the oldest first, so that a
+statement and its later denial are told apart. A digest has the rank of its best row, and the session and time of its
+last.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,6 @@ from typing import Any
 from chatbot.stores.access import Guard, fold
 from chatbot.stores.fields import MERGED, MOST_COUNTED, having
 from chatbot.stores.observation import FIELDS, KIND, OWN_KEY, PROTECTED_TYPES, Observation, estimate_tokens
-from chatbot.stores.text.analysis import terms
 
 MOST_TOKENS = 250
 """Maximum tokens of a digest with its title, so that several fit a prompt."""
@@ -46,16 +45,14 @@ def kinship(row: Observation) -> Key:
 
 
 def portions(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observation]]:
-    """Return the rows, oldest first, in one group for each digest, without groups of fewer than `least`.
-
-    A row that may deny one of the group begins another group.
-    """
+    """Return the rows, oldest first, in one group for each digest, without groups of fewer than `least`."""
     found: list[list[Observation]] = [[]]
     said: set[str] = set()
     size = _HEAD_TOKENS
     for row in sorted(rows, key=lambda each: (each.created_at, each.id)):
         adds = _tokens(row, said)
-        if size + adds > MOST_TOKENS or _is_apart(row, found[-1]):
+        full = len(found[-1]) == MOST_SOURCES or _items([*found[-1], row]) > _MOST_ITEMS
+        if full or size + adds > MOST_TOKENS:
             found.append([])
             said, size = set(), _HEAD_TOKENS
             adds = _tokens(row, said)
@@ -64,14 +61,6 @@ def portions(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observ
             said.update(map(fold, _lines(row.said())))
             size += adds
     return [portion for portion in found if len(portion) >= least]
-
-
-def _is_apart(row: Observation, portion: Sequence[Observation]) -> bool:
-    """Return whether a row must not join these: there are too many, or it may contradict one of them."""
-    if len(portion) == MOST_SOURCES or _items([*portion, row]) > _MOST_ITEMS:
-        return True
-    text = row.text()
-    return any(contradict(each.text(), text) for each in portion)
 
 
 def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime) -> Observation:
@@ -201,29 +190,3 @@ def _candidates(texts: Sequence[Words], similarity: float) -> Iterable[tuple[int
         for word in by_rarity[: size - math.ceil(common) + 1]:
             holders[word].append(number)
         yield from ((number, other) for other in near if len(texts[other]) >= shortest)
-
-
-_NEGATION = re.compile(
-    r"(?<!\w)(?:not|no|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|\w+n['’]t|"
-    r"(?:do|does|did|is|are|was|were|have|has|had|would|should|could|ca|wo|must|need)nt|"
-    r"stopped|stop|quit|quits|gave up|given up|used to|ceased|former(?:ly)?|ex|"
-    r"instead of|rather than|false|untrue|wrong|hardly|unable|refus\w+|denie[sd]|deny|lack\w*|"
-    r"nicht|kein|keine[mnrs]?|nie|niemals|nirgends|ohne|weder|ne|pas|jamais|aucune?|rien|sans|plus|"
-    r"nunca|jam[aá]s|ning[uú]n[ao]?|nada|sin|tampoco|não|nenhuma?|sem|nem|non|mai|nessun[ao]?|senza|"
-    r"niet|geen|nooit|zonder|bez|не|нет|никогда|без|inte|aldrig|utan|ikke|aldri)(?!\w)|"
-    r"[不没沒未無无非]|ない|ません|なかった|아니|않|안\s|못",
-    re.IGNORECASE,
-)
-
-
-def negations(text: str) -> int:
-    """Return how often a text negates something."""
-    return len(_NEGATION.findall(text))
-
-
-def contradict(one: str, other: str) -> bool:
-    """Return whether two texts may be a statement and its denial: alike in words, and negated differently."""
-    if negations(one) == negations(other):
-        return False
-    words, others = set(terms(one)), set(terms(other))
-    return 2 * len(words & others) >= min(len(words), len(others))

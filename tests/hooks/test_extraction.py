@@ -112,12 +112,13 @@ async def test_a_long_text_is_cut_to_the_window(openai_url: str, memory_home: Pa
 
 
 async def test_what_the_prompt_held_of_memory_is_not_taken_for_new(session: SessionHandle) -> None:
-    row_id = (await session.memory.remember("Sam's locker has the number 4711")).id
-    [row] = await session.memory.get([row_id])
-    reply = FactList(tuple(ExtractedFact(f"Sam's locker has the number {n}") for n in (4711, 4712)))
-    kept = reply.without_recalled("it is 4712 now", [row])
-    assert [fact.content for fact in kept.facts] == ["Sam's locker has the number 4712"]
-    assert kept.dropped == (("Sam's locker has the number 4711", "recalled"),)
+    known = "Sam's locker has the number 4711"
+    [row] = await session.memory.get([(await session.memory.remember(known)).id])
+    changed = "Sam's locker has the number 4712", "Sam's locker has not the number 4711"
+    for said, fact in zip(("it is 4712 now", "it is not my number any more"), changed, strict=True):
+        kept = FactList((ExtractedFact(known), ExtractedFact(fact))).without_recalled(said, [row])
+        assert [each.content for each in kept.facts] == [fact]
+        assert kept.dropped == ((known, "recalled"),)
 
 
 async def test_an_exchange_that_was_taken_back_leaves_nothing_behind(

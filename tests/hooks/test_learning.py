@@ -83,24 +83,6 @@ async def test_what_is_known_in_other_words_is_not_added(session: SessionHandle,
     assert await statuses(session) == {"Sam has a dog": "active"}
 
 
-@pytest.mark.parametrize(
-    ("known", "fact"),
-    [
-        ("Sam is allergic to cats", "Sam is not allergic to cats"),
-        ("Sam is not allergic to cats", "Sam is allergic to cats"),
-        ("Sam smokes cigars", "Sam stopped smoking cigars"),
-        ("Sam isst Fleisch", "Sam isst kein Fleisch"),
-    ],
-)
-async def test_a_denial_is_no_repetition_whatever_a_model_says(
-    session: SessionHandle, memory_home: Path, known: str, fact: str
-) -> None:
-    await session.memory.remember(known, subject="Sam")
-    [learned] = await learn(session, decides((0, "NONE", 0)), memory_home, fact)
-    assert learned.outcome == "added"
-    assert (await statuses(session))[fact] == "active"
-
-
 async def test_what_is_known_in_the_same_words_asks_no_model_and_counts_as_a_mention(
     session: SessionHandle, memory_home: Path
 ) -> None:

@@ -133,31 +133,6 @@ async def test_what_was_said_in_several_sessions_ranks_no_lower_as_one(memory: M
     assert (await memory.row(deed.by)).rank == 0.5
 
 
-@pytest.mark.parametrize("summarize_after_days", [0, 20])
-@pytest.mark.parametrize(
-    ("said", "denied"),
-    [
-        ("Ada of the harbour office is allergic to cats", "Ada of the harbour office is not allergic to cats"),
-        ("The harbour office of Ada opens on Sundays", "The harbour office of Ada never opens on Sundays"),
-        ("Ada plays tennis at the harbour club", "Ada no longer plays tennis at the harbour club"),
-        ("Ada isst mittags im Hafen gern Fleisch", "Ada isst mittags im Hafen kein Fleisch"),
-    ],
-)
-async def test_a_statement_and_its_denial_are_never_merged(
-    memory: Maintained, said: str, denied: str, summarize_after_days: float
-) -> None:
-    session = await memory.system.create_session(["basic_session", "observations"], "chat")
-    for n in range(4):
-        for text in (said, denied):
-            await session.memory.remember(f"{text} ({n})")
-    report = await memory.after(40, MaintenanceSettings(summarize_after_days=summarize_after_days))
-    for deed in report.deeds:
-        if deed.by is not None:
-            text = (await memory.row(deed.by)).text()
-            assert (said in text) is not (denied in text)
-    assert bool(report.counts()["compress"])
-
-
 @pytest.mark.parametrize(
     "texts",
     [

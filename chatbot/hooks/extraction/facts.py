@@ -12,6 +12,7 @@ do with the fact, the fact is simply added.
 from __future__ import annotations
 
 import html
+import re
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
@@ -23,7 +24,6 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.governor import barred, fenced
 from chatbot.hooks.extraction.structured import Table, objects_in, schema_of
 from chatbot.memory.memory import Memory
-from chatbot.memory.merging import contradict
 from chatbot.memory.orders import form_in, visible
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.messages import Message
@@ -86,8 +86,8 @@ class FactList:
     dropped: tuple[tuple[str, str], ...] = ()
 
     def without_recalled(self, said: str, recalled: Sequence[Observation]) -> FactList:
-        """Drop facts that only repeat a recalled row; a new word of the person keeps a fact."""
-        own = set(terms(said))
+        """Drop facts that only repeat a recalled row; a new word of the person keeps a fact, such as "not"."""
+        own = _words(said)
         repeated = {fact for fact in self.facts if any(_repeats(fact, row, own) for row in recalled)}
         return FactList(
             tuple(fact for fact in self.facts if fact not in repeated),
@@ -177,11 +177,14 @@ def _line(value: object, longest: int) -> str:
 
 
 def _repeats(fact: ExtractedFact, row: Observation, own: set[str]) -> bool:
-    words = set(terms(fact.content))
-    new = words - set(terms(row.text()))
-    if contradict(row.text(), fact.content):
-        return False  # a denial repeats the words of the fact that it denies
-    return len(new) <= (1 - _REPEATED) * len(words) and new.isdisjoint(own)
+    words, known = set(terms(fact.content)), row.text()
+    new = words - set(terms(known))
+    return len(new) <= (1 - _REPEATED) * len(words) and own.isdisjoint(_words(fact.content) - _words(known))
+
+
+def _words(text: str) -> set[str]:
+    """Return all words, those too that say nothing alone."""
+    return set(re.findall(r"\w+", fold(text)))
 
 
 MOST_CANDIDATES = 6

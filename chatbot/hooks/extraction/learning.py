@@ -27,7 +27,6 @@ from chatbot.hooks.extraction.facts import (
 )
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.merging import contradict
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.stores.access import CLEARANCES, Guard, Sensitivity, Visibility, fold
@@ -144,11 +143,8 @@ async def plan(
             candidates = MemoryCandidates()
         decisions = await reconcile(calls, [steps[at].fact for at in fresh], candidates)
         for at, decision in zip(fresh, decisions, strict=True):
-            if decision.memory is None:
-                continue
-            target, is_known = candidates.rows[decision.memory], decision.action == "NONE"
-            if not (is_known and contradict(target.text(), steps[at].fact.content)):  # a denial is added
-                steps[at] = replace(steps[at], action=decision.action.lower(), target=target)
+            if decision.memory is not None:
+                steps[at] = replace(steps[at], action=decision.action.lower(), target=candidates.rows[decision.memory])
     if settings.supersede:
         fresh = _waiting(steps, origin)
         taken = {step.target.id for step in steps if step.target}
