@@ -66,21 +66,24 @@ class WorkFolder:
 
     def entries(self, path: str) -> list[tuple[str, int | None]]:
         """Return the paths in a folder, sorted, each with the size of a file, or None for a folder."""
-        parts = _parts(path)
-        with self._opened(parts) as folder:
-            return list(_listed(folder, parts))
+        return self._entries(_parts(path))
 
     def files(self, path: str) -> Iterator[str]:
-        """Yield the paths of all files below a folder, at most `MOST_FILES`."""
-        waiting, found = [_parts(path)], 0
+        """Yield the paths of all files below a folder, at most `MOST_FILES`, and of folders that cannot be opened."""
+        top = _parts(path)
+        waiting, found = [top], 0
         while waiting and found < MOST_FILES:
             parts = waiting.pop(0)
-            with self._opened(parts) as folder:
-                listed = list(_listed(folder, parts))
+            try:
+                listed = self._entries(parts)
+            except ToolError:
+                if parts == top:
+                    raise
+                listed = [("/".join(parts), 0)]  # to read it as a file fails for the same reason
             for each, size in listed:
                 if size is None and len(parts) < _DEEPEST:
                     waiting.append(each.split("/"))
-                elif size is not None and found < MOST_FILES:
+                elif found < MOST_FILES:
                     found += 1
                     yield each
 
@@ -120,29 +123,37 @@ class WorkFolder:
         self, text: Annotated[str, Field(min_length=1, max_length=200)], folder: FolderPath = ""
     ) -> dict[str, Any]:
         """Find lines that contain a text, whatever the case."""
-        found, files = await asyncio.to_thread(self._search, text, folder)
-        cut = {"searched": f"only the first {files:,} files"} if files == MOST_FILES else {}
-        return _answer(lines=found[:_MOST_FOUND], **_left_out(len(found) - _MOST_FOUND), **cut)
+        return await asyncio.to_thread(self._search, text, folder)
 
     async def files_write(self, path: FilePath, text: str) -> dict[str, Any]:
         """Write a text file, in place of one of that name."""
         was_there = await asyncio.to_thread(self.write, path, text)
         return _answer(path=path, outcome="replaced" if was_there else "created", characters=len(text))
 
-    def _search(self, text: str, folder: str) -> tuple[list[str], int]:
-        """Return the lines that hold a text, and how many files were searched."""
-        wanted, found, files = text.casefold(), list[str](), 0
-        for path in self.files(folder):
-            files += 1
+    def _search(self, text: str, folder: str) -> dict[str, Any]:
+        wanted, found, searched, unread = text.casefold(), list[str](), 0, 0
+        paths = self.files(folder)
+        for path in paths:
+            searched += 1
             try:
                 lines = self.read(path).splitlines()
-            except ToolError:  # it is no text, or too large
+            except ToolError:  # it is no text, too large, or not to be opened
+                unread += 1
                 continue
             hits = [(at, line) for at, line in enumerate(lines, 1) if wanted in line.casefold()]
             found += [f"{path}:{at}: {redact(line)[0][:_LONGEST_LINE]}" for at, line in hits]
             if len(found) > _MOST_FOUND:
                 break
-        return found, files
+        answer = _answer(lines=found[:_MOST_FOUND], **_left_out(len(found) - _MOST_FOUND))
+        if searched == MOST_FILES or next(paths, None) is not None:
+            answer["searched"] = f"only the first {searched:,} files"
+        if unread:
+            answer["not_searched"] = f"{unread:,} files or folders that are no text, too large or cannot be opened"
+        return answer
+
+    def _entries(self, parts: list[str]) -> list[tuple[str, int | None]]:
+        with self._opened(parts) as folder:
+            return list(_listed(folder, parts))
 
     def _split(self, path: str) -> tuple[list[str], str]:
         parts = _parts(path)

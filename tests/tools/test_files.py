@@ -65,6 +65,19 @@ async def test_a_search_says_so_if_it_stops_before_the_last_file(root: Path, mon
     assert "searched" not in await _use(root, "files_search", text="tea")
 
 
+async def test_a_search_says_what_it_could_not_read_and_when_it_found_enough(root: Path) -> None:
+    (root / "m.bin").write_bytes(b"\0\xff")
+    (root / "locked").mkdir(mode=0o000)
+    (root / "/".join(["deep"] * 34)).mkdir(parents=True)
+    found = await _use(root, "files_search", text="tea")
+    assert len(found["lines"]) == 1
+    assert found["not_searched"].startswith(f"{2 if os.geteuid() == 0 else 3} files or folders")  # root opens all
+    for name in ("a.txt", "z.txt"):
+        (root / name).write_text("tea\n" * 60, encoding="utf-8")
+    found = await _use(root, "files_search", text="tea")
+    assert (len(found["lines"]), found["left_out"], found["searched"]) == (50, 10, "only the first 1 files")
+
+
 @pytest.mark.parametrize(
     "path",
     [
