@@ -49,15 +49,11 @@ def counted(document: Document) -> Mapping[str, Mapping[str, int]]:
 
 
 class Overlay(dict[int, Text]):
-    """Texts by row, with postings of each term, packed as numbers; rows are replaced and dropped as a whole.
-
-    Postings are made when a term is first searched: a row that moves to a segment before that costs nothing.
-    """
+    """Texts by row, with postings of each term, packed as numbers; rows are replaced and dropped as a whole."""
 
     def __init__(self) -> None:
         super().__init__()
         self._postings: dict[str, array[int]] = {}
-        self._unlisted: set[int] = set()
 
     def version(self, row: int) -> int | None:
         """The version of the row's text, if it is here."""
@@ -69,16 +65,15 @@ class Overlay(dict[int, Text]):
         if row in self:
             self.drop((row,))
         self[row] = text
-        self._unlisted.add(row)
+        self._list(row, text)
 
     def drop(self, rows: Collection[int]) -> None:
         """Drop these rows, if they are here."""
-        there = {row: self.pop(row) for row in rows if row in self}
-        gone = {row: text for row, text in there.items() if row not in self._unlisted}
-        self._unlisted.difference_update(there)
-        if 4 * len(gone) > len(self):
+        gone = {row: self.pop(row) for row in rows if row in self}
+        if 4 * len(self) < len(gone):
             self._postings = {}
-            self._unlisted.update(self)
+            for row, text in self.items():
+                self._list(row, text)
             return
         for term in {term for text in gone.values() for counts in text.fields.values() for term in counts}:
             left = array("Q", [each for each in self._postings[term] if each >> ROW_SHIFT not in gone])
@@ -89,10 +84,6 @@ class Overlay(dict[int, Text]):
 
     def packed(self, term: str) -> bytes:
         """Return the postings of a term as native 64-bit numbers, ordered by field within a row."""
-        if self._unlisted:
-            for row in sorted(self._unlisted):
-                self._list(row, self[row])
-            self._unlisted.clear()
         found = self._postings.get(term)
         return b"" if found is None else found.tobytes()
 

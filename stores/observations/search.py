@@ -119,7 +119,7 @@ class TextSearch:
 
     def take_in(self) -> None:
         """Analyse a batch of noted rows, a few at a time, so that no search waits for all of it."""
-        while len(self._stale) >= _AT_ONCE:
+        while len(self._stale) >= _FEW:
             with self._lock:
                 if self._index is None:
                     return
