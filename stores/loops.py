@@ -215,20 +215,22 @@ class GroupCommit(Generic[Item]):
             self._waiting.append((item, done))
             if self._is_busy:
                 return
-            batch, _ = self._next()
-        _pool[0].submit(self._work, batch)
+            self._is_busy = True
+        _pool[0].submit(self._work)
 
     def _next(self) -> tuple[Batch[Item], list[Waiter]]:
-        """Return the items to commit next, and the waiters for an empty queue. Needs our lock."""
-        batch, self._waiting = self._waiting, []
-        self._is_busy = bool(batch)
-        finished: list[Waiter] = []
-        if not batch:
-            finished, self._finishing = self._finishing, finished
+        """Return the items to commit next, and the waiters for an empty queue."""
+        with self._lock:
+            batch, self._waiting = self._waiting, []
+            self._is_busy = bool(batch)
+            finished: list[Waiter] = []
+            if not batch:
+                finished, self._finishing = self._finishing, finished
         return batch, finished
 
-    def _work(self, batch: Batch[Item]) -> None:
+    def _work(self) -> None:
         """Commit until nothing is left. Callers are answered before tidying; without it, once `idle` is up to date."""
+        batch, _ = self._next()  # also what came while this thread began
         while batch:
             error, is_untidy = self._committed(batch)
             waiters = [done for _, done in batch if done is not None]
@@ -236,8 +238,7 @@ class GroupCommit(Generic[Item]):
                 wake(waiters)
                 waiters = []
                 self._tidy_up()
-            with self._lock:
-                batch, finished = self._next()
+            batch, finished = self._next()
             wake(waiters, error)
             wake(finished)
 
