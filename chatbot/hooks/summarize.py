@@ -133,12 +133,14 @@ class Summarize(Hook):
         """Update the summary, or write the first one, unless there are fewer than `least` turns for it."""
         earlier = await session.memory.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES)
         entries = await without_forgotten(session, await session.transcript_read_last(READ_AT_ONCE))
-        turns = [tuple(map(_most_informative, (readable(each.text), each.reply))) for each in exchanges_in(entries)]
+        turns = exchanges_in(entries)
         if (new if earlier else len(turns)) < least:
             return
         before = earlier[0].metadata if earlier else {}
-        request = str(before.get("request") or "") or next((asked for asked, _ in turns if asked), "")
-        outcome = next((reply for _, reply in reversed(turns) if reply), "") or str(before.get("outcome") or "")
+        asked = (_most_informative(readable(each.text)) for each in turns)
+        replies = (_most_informative(each.reply) for each in reversed(turns))
+        request = str(before.get("request") or "") or next(filter(None, asked), "")
+        outcome = next(filter(None, replies), "") or str(before.get("outcome") or "")
         if request:
             decisions, open_items = await _decided(session), await _open(session)
             await session.memory.summarize_session(request, outcome, decisions=decisions, open_items=open_items)
