@@ -179,7 +179,7 @@ _STEADY_S = 0.1
 class TranscriptFile:
     """The last `cap` entries are in `transcript.md`, older ones in `transcript.archive.md`.
 
-    The file may exceed the cap by a tenth before the oldest entries are moved; reads of more entries continue in the
+    The file may exceed the cap by half before the oldest entries are moved; reads of more entries continue in the
     archive.
     """
 
@@ -187,7 +187,7 @@ class TranscriptFile:
         self._folder = folder
         self._path = folder / NAME
         self._cap = cap
-        self._slack = cap // 10
+        self._slack = cap // 2
         self._sound: Stamp | None = None
         self._counted = (0, 0, 0)  # inode, bytes, entries
         self._cached: tuple[Stamp, list[TranscriptEntry], bool] | None = None
