@@ -323,23 +323,24 @@ class SessionOpening(AsyncResource, Observable):
         turn_order: TurnOrder | None = None,
         caller: Caller | None = None,
     ) -> SessionHandle:
+        ref = ref or self._catalog.ref(record.id)
         return SessionHandle(
             record,
-            ref or self._catalog.ref(record.id),
+            ref,
             stores,
             self._catalog,
             caller=caller or self.caller,
             environment=self._environment,
-            turn_order=turn_order or self._turn_order(record.id),
+            turn_order=turn_order or self._turn_order(ref),
         )
 
-    def _turn_order(self, session_id: str) -> TurnOrder:
+    def _turn_order(self, session: SessionRef) -> TurnOrder:
         """Return the order of turns of a session, the same for all its handles."""
         with self._opening_stores:
-            order = self._turn_orders.get(session_id)
+            order = self._turn_orders.get(session.id)
             if order is None:
-                order = TurnOrder(self._catalog.place_of(self._catalog.ref(session_id)).lease("turn"))
-                self._turn_orders[session_id] = order
+                order = TurnOrder(self._catalog.place_of(session).lease("turn"))
+                self._turn_orders[session.id] = order
             return order
 
     def memory(self, agent_id: str = "", *, session_id: str | None = None) -> Memory:
