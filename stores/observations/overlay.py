@@ -70,7 +70,7 @@ class Overlay(dict[int, Text]):
     def drop(self, rows: Collection[int]) -> None:
         """Drop these rows, if they are here."""
         gone = {row: self.pop(row) for row in rows if row in self}
-        if 4 * len(self) < len(gone):
+        if 2 * len(self) < len(gone):
             self._postings = {}
             for row, text in self.items():
                 self._list(row, text)
