@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -234,8 +235,8 @@ def _keyed(longest: int = 1_000) -> tuple[tuple[str, SecretRule], ...]:
 def _any_keyword() -> re.Pattern[str]:
     """Return a pattern of all keywords but short ones, by first character: a third of the time of a loop over them."""
     keywords = sorted({keyword for keyword, _ in _keyed() if len(keyword) > _SHORT})
-    first = {each[0]: [re.escape(other[1:]) for other in keywords if other[0] == each[0]] for each in keywords}
-    return re.compile("|".join(f"{re.escape(begin)}(?:{'|'.join(ends)})" for begin, ends in first.items()))
+    groups = [(begin, [re.escape(each[1:]) for each in same]) for begin, same in groupby(keywords, itemgetter(0))]
+    return re.compile("|".join(f"{re.escape(begin)}(?:{'|'.join(ends)})" for begin, ends in groups))
 
 
 @cache
