@@ -37,7 +37,7 @@ _LOOKED_AT = 4_000
 _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Change(Content[list[str] | tuple[str, ...]]):
     """Fields of an observation to set to other values."""
 
