@@ -177,6 +177,8 @@ def has_reported_usage(response: Any) -> bool:
 
 TRANSIENT = (RateLimited, ModelTimeout, ProviderFailed)
 """Errors that are worth another try, as long as nothing has arrived."""
+NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+"""Words by which providers report an account without credit."""
 
 # LiteLLM gives its exceptions the names that the SDK of OpenAI gave them; importing them here would cost seconds.
 _BY_NAME: dict[str, type[ModelError]] = {
@@ -281,7 +283,12 @@ LONGEST_PAUSE_S = 30.0
 
 
 def pause_before(tried: int, error: ModelError, first_pause_s: float = FIRST_PAUSE_S) -> float:
-    """Return the seconds until the next try: as the provider asks, or exponential back-off with jitter."""
+    """Return the seconds until the next try: as the provider asks, or exponential back-off with jitter.
+
+    Infinite if trying again is useless.
+    """
+    if not isinstance(error, TRANSIENT) or error.code in NO_CREDIT:
+        return math.inf
     if error.retry_after_s is not None:
         return error.retry_after_s
     backoff = first_pause_s * 2**tried * random.uniform(0.75, 1.25)  # noqa: S311 - jitter needs no secrecy

@@ -12,7 +12,7 @@ from chatbot.config import EmbeddingSettings, ProviderSettings
 from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
-from chatbot.models.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S, TRANSIENT, pause_before, translate
+from chatbot.models.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S, pause_before, translate
 from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.local_encoder import MINILM_NAME as MINILM
 from chatbot.models.local_encoder import NAME as LOCAL
@@ -88,7 +88,7 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
         while True:
             try:
                 return await self._call(texts)
-            except TRANSIENT as error:
+            except ModelError as error:
                 pause = pause_before(tried, error, self._first_pause_s)
                 if tried == _RETRIES or pause > LONGEST_PAUSE_S:
                     raise

@@ -17,7 +17,6 @@ from chatbot.models import litellm_import
 from chatbot.models.call import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
-    TRANSIENT,
     ModelRequest,
     StreamedReply,
     has_reported_usage,
@@ -26,7 +25,7 @@ from chatbot.models.call import (
 )
 from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.model import JsonMode, Model, Price, estimate
-from chatbot.models.provider import NO_CREDIT, Provider
+from chatbot.models.provider import Provider
 
 _USUAL_WINDOW = 8192
 _CUTTING = frozenset({"ollama", "ollama_chat"})
@@ -151,8 +150,7 @@ class LiteLLMModel(LiteLLMClient, Model):
                         yield delta
             except ModelError as error:
                 pause = pause_before(tried, error, self._first_pause_s)
-                is_last = has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S
-                if is_last or not isinstance(error, TRANSIENT) or error.code in NO_CREDIT:
+                if has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S:
                     raise self.provider.explained(error) from None
             else:
                 return

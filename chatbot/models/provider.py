@@ -40,7 +40,7 @@ from chatbot.models.addresses import (
     server_here,
     variables_of,
 )
-from chatbot.models.call import unknown_provider
+from chatbot.models.call import NO_CREDIT, unknown_provider
 from chatbot.models.model import Disclosure
 from chatbot.providers import OURS, known_providers, provider_of
 from chatbot.stores.errors import InvalidValue, nearest_hint
@@ -167,8 +167,6 @@ def _change(change: Callable[[Entries], Entries]) -> None:
 
 NO_KEY = "none"
 """Sent if there is no key: own servers usually need none, but clients require one."""
-NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-"""Words by which providers report an account without credit."""
 _NONE = ProviderSettings()
 _STARTED_BY = {
     **dict.fromkeys(OLLAMA, "ollama serve"),

@@ -79,6 +79,7 @@ async def test_a_passing_failure_is_tried_again_twice(openai_url: str) -> None:
         ("fails", ProviderFailed, 3),
         ("is-overloaded", ProviderFailed, 3),
         ("slows-down-for-an-hour", RateLimited, 1),
+        ("has-no-quota", RateLimited, 1),
         ("denies", KeyRefused, 1),
         ("is-unknown", UnknownModel, 1),
         ("refuses", RequestRefused, 1),
