@@ -14,7 +14,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from itertools import takewhile
 from threading import Lock
 from typing import Annotated, Any, Literal
 
@@ -279,7 +278,7 @@ Decide = Callable[[Bill, Bill], Amount]
 
 
 class Ledger:
-    """Appends calls, and sums up a day by reading only that day.
+    """Appends calls, and sums them up.
 
     The place may be given as a folder or an address. `counts` is false for a second account of the same calls.
     """
@@ -323,17 +322,16 @@ class Ledger:
             await asyncio.to_thread(self._release, reservation)
 
     async def by_day(self, days: int, now: datetime) -> dict[date, Bill]:
-        """Return the bill of each of the last `days` days in UTC, today included; reads no further back."""
+        """Return the bill of each of the last `days` days in UTC, today included; reads as `by_session` does."""
         first = next_day(now) - timedelta(days=days)
-        bills = {(first + timedelta(days=n)).date(): Bill() for n in range(days)}
 
-        def calls() -> list[Call]:
-            return list(takewhile(lambda call: call.at >= first, parse_calls(self._lines.newest_first())))
+        def sums() -> dict[date, Bill]:
+            with self._summing:
+                self._take_in()
+                wanted = [first + timedelta(days=n) for n in range(days)]
+                return {day.date(): merged([self._by_day.get(_day(day), Bill())]) for day in wanted}
 
-        for call in await asyncio.to_thread(calls):
-            if (bill := bills.get(call.at.astimezone(UTC).date())) is not None:
-                bill.take_in(bill_of([call]))
-        return bills
+        return await asyncio.to_thread(sums)
 
     async def total(self) -> Bill:
         """Return the bill of all calls."""

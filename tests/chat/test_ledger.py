@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.chat.ledger import NAME, Amount, Bill, Call, Ledger, merged
 from chatbot.errors import BudgetExceeded
@@ -64,6 +65,15 @@ async def test_another_day_begins_with_nothing_spent(tmp_path: Path) -> None:
     with pytest.raises(BudgetExceeded):
         await ledger.reserve("a", _within_the_day)
     await ledger.reserve("a", _within_the_day, at=datetime.now(UTC) + timedelta(days=1))
+
+
+async def test_a_clock_that_was_set_back_meanwhile_hides_no_call(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    days = [now, now - timedelta(days=3), now, now - timedelta(days=1)]
+    for at in days:
+        await Ledger(tmp_path).add(replace(_call(), at=at))
+    bills = await Ledger(tmp_path).by_day(2, now)
+    assert {day: bill.calls for day, bill in bills.items()} == {days[3].date(): 1, now.date(): 2}
 
 
 async def test_a_reservation_whose_process_died_lapses_after_an_hour(tmp_path: Path) -> None:
