@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from chatbot.stores.errors import DamagedFile, InvalidValue
@@ -64,15 +64,12 @@ def is_blank(line: bytes) -> bool:
 def records_in(data: bytes, folder: Folder, name: str) -> tuple[list[dict[str, Any]], int]:
     """Return the records of the whole lines in `data`, a part of the file, and their length in bytes."""
     length = data.rfind(b"\n") + 1
-    lines = data[:length].split(b"\n")
-    return [record for line in lines if (record := _decode(line, folder, name)) is not None], length
+    return list(readable(data[:length].split(b"\n"), folder.path / name)), length
 
 
 def read_backwards(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
     """Yield every record in the file, newest first; reads no more of it than needed."""
-    for line in lines_backwards(folder, name):
-        if (record := _decode(line, folder, name)) is not None:
-            yield record
+    yield from readable(lines_backwards(folder, name), folder.path / name)
 
 
 def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
@@ -94,13 +91,12 @@ def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
         yield b"".join(reversed(begun))
 
 
-def _decode(line: bytes, folder: Folder, name: str) -> dict[str, Any] | None:
-    if is_blank(line):
-        return None
-    try:
-        return record_of(line)
-    except InvalidValue as error:
-        logger.warning(
-            "%s holds a line that is not a record; it was skipped: %s: %r", folder.path / name, error, line[:80]
-        )
-        return None
+def readable(lines: Iterable[bytes], where: object) -> Iterator[dict[str, Any]]:
+    """Yield the records in the lines; one that cannot be read is skipped and logged."""
+    for line in lines:
+        if is_blank(line):
+            continue
+        try:
+            yield record_of(line)
+        except InvalidValue as error:
+            logger.warning("%s holds a line that is not a record; it was skipped: %s: %r", where, error, line[:80])

@@ -9,7 +9,7 @@ import logging
 import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from chatbot.stores import backend
 from chatbot.stores.errors import ClosedResource, InvalidValue, MissingFolder, StoreError
 from chatbot.stores.home import Address
-from chatbot.stores.json_lines import encode, record_of
+from chatbot.stores.json_lines import encode, readable, record_of
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, Look
 from chatbot.stores.postgres.transaction import Transaction
@@ -189,8 +189,7 @@ class PostgresLines(backend.Lines):
         before, limit = _END, _FIRST_PAGE
         while True:
             rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=before, limit=limit)
-            for _, text in rows:
-                yield record_of(text.encode())
+            yield from self._readable(text for _, text in rows)
             if len(rows) < limit:
                 return
             before, limit = rows[-1][0], _PAGE
@@ -204,8 +203,11 @@ class PostgresLines(backend.Lines):
         starts_over = rows[0][0] != generation
         found = [(number, text) for _, number, text in rows if number is not None]
         end = found[-1][0] if found else 0 if starts_over else n
-        records = [record_of(text.encode()) for _, text in found]
+        records = list(self._readable(text for _, text in found))
         return backend.Reading(records, (rows[0][0], end), starts_over, may_go_on=len(rows) == _AT_A_TIME)
+
+    def _readable(self, texts: Iterable[str]) -> Iterator[backend.Record]:
+        return readable((text.encode() for text in texts), f"{self._place.name} {self._name}")
 
 
 class _PostgresPen:

@@ -29,6 +29,13 @@ class TestPostgresBackend(BackendContract):
     opener = "tests.postgres:open_backend"
     lapses_within_s = PATIENCE_S
 
+    def test_a_damaged_line_is_skipped_and_reported(self, place: Any, caplog: pytest.LogCaptureFixture) -> None:
+        lines = place.lines("receipts")
+        lines.append([{"n": number} for number in range(3)])
+        place.run("UPDATE chatbot.line SET record = '{' WHERE identity = %(identity)s AND n = 2")
+        assert [each["n"] for each in lines.all()] == [each["n"] for each in lines.since(None).records] == [0, 2]
+        assert "receipts holds a line that is not a record" in caplog.text
+
 
 class TestPostgresLog(LogContract):
     opener = "tests.postgres:open_log"
