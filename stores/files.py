@@ -49,6 +49,8 @@ LONGEST_ENTRY = 64 << 20
 """Bytes at the end of a file in which one of its entries begins: none is longer."""
 _MOST = 1 << 30
 """Maximum bytes of a file to read at once: more could fill the memory."""
+LARGEST_JOURNAL = 8 << 30
+"""Maximum bytes of a journal to read at once."""
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lock
 _SETTLED_NS = 50_000_000

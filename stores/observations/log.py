@@ -26,8 +26,6 @@ LOCK_NAME = ".observations.lock"
 _CHECKED_BYTES = 4096
 _LAST_BYTES = 64
 """Bytes of the last line that was read, with its checksum: if they moved, an editor has changed the file in place."""
-LARGEST = 8 << 30
-"""Bytes of a journal that are read at once."""
 
 
 class FileLog(Log):
@@ -79,7 +77,7 @@ class FileLog(Log):
         if file is None or self._size() <= self._position:
             return
         with files.translated(self._home):
-            data = files.read_between(file, self._position, self._size(), NAME, most=LARGEST)
+            data = files.read_between(file, self._position, self._size(), NAME, most=files.LARGEST_JOURNAL)
         end = data.rfind(b"\n") + 1  # the rest is still being written, or torn
         begin = 0
         while begin < end:
@@ -176,7 +174,9 @@ class FileWriting:
         self._file.sync()
 
     def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
-        kept, moved = rewritten(self._folder.read(NAME, most=LARGEST) if self._log.position else b"", change)
+        kept, moved = rewritten(
+            self._folder.read(NAME, most=files.LARGEST_JOURNAL) if self._log.position else b"", change
+        )
         data = b"".join([kept, *(encode(event.as_json()) for event in more)])
         self._folder.replace(NAME, data)
         self._log.start_again()

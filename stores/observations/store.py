@@ -316,7 +316,7 @@ def examine(home: Path, cache: Cache, reindex: Callable[[], int], *, verify: boo
         nonlocal added
         added += parse_event(record_of(line)).kind == "add"
 
-    flaws = list(bad_lines("memory", path, count, lock=log.LOCK_NAME, most=log.LARGEST, verify=verify))
+    flaws = list(bad_lines("memory", path, count, lock=log.LOCK_NAME, verify=verify))
     if not flaws:
         flaws.append(Flaw("memory", "ok", f"{how_many(added, 'memory')} added in total, all readable"))
     return [*flaws, _index(cache, added, reindex)] if added else flaws

@@ -72,16 +72,15 @@ def bad_lines(
     understand: Understand = record_of,
     *,
     lock: str = files.LOCK_NAME,
-    most: int | None = None,
     verify: bool = False,
 ) -> Iterator[Flaw]:
-    """Find damaged lines, and a torn last one, in a file of at most `most` bytes; nothing if there is no such file.
+    """Find damaged lines, and a torn last one, in a file; nothing if there is no such file.
 
     With `verify` each line is compared with its checksum; a readable line that was edited by hand is kept.
     """
     try:
         with files.opened(path.parent) as folder:
-            data = folder.read(path.name, most=most)
+            data = folder.read(path.name, most=files.LARGEST_JOURNAL)
     except FileNotFoundError:
         return
     lines = data.split(b"\n")
@@ -115,7 +114,7 @@ def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], 
 def _sealed_again(path: Path, lock: str) -> str:
     """Renew the checksums of readable lines."""
     with files.locked(path.parent, name=lock) as folder:
-        lines = folder.read(path.name).split(b"\n")
+        lines = folder.read(path.name, most=files.LARGEST_JOURNAL).split(b"\n")
         aside = _put_lines(folder, path.name, [_sealed(line) for line in lines if line])
     return f"accepted as it is; a copy is kept as {aside}"
 
@@ -129,7 +128,8 @@ def _sealed(line: bytes) -> bytes:
 
 def _without_bad_lines(path: Path, understand: Understand, lock: str) -> str:
     with files.locked(path.parent, name=lock) as folder:
-        lines = [line for line in folder.read(path.name).split(b"\n") if not is_blank(line)]
+        data = folder.read(path.name, most=files.LARGEST_JOURNAL)
+        lines = [line for line in data.split(b"\n") if not is_blank(line)]
         aside = _put_lines(folder, path.name, [line for line in lines if _is_good(line, understand)])
     return f"the damaged file is kept as {aside}"
 
@@ -371,7 +371,7 @@ def _erase(path: Path) -> str:
 def _copy_aside(folder: files.Folder, name: str) -> str:
     """Copy a damaged file to a name with `.damaged-`; return the name. Needs the folder's lock."""
     aside = files.aside_of(name)
-    folder.create(aside, folder.read(name))
+    folder.create(aside, folder.read(name, most=files.LARGEST_JOURNAL))
     return aside
 
 

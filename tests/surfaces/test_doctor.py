@@ -16,6 +16,7 @@ from chatbot.cli.doctor import Finding, examine
 from chatbot.runtime import Options
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Grant
+from chatbot.stores import files
 from tests import process
 from tests.command import from_json, ok, run
 from tests.disk import ENDLESS, Put
@@ -476,7 +477,9 @@ def test_verify_names_a_flipped_byte_by_file_and_line(project: Path, name: str) 
         assert any(str(file.absolute()) in message and "line 1: it" in message for message in told)
 
 
-def test_a_line_that_its_owner_edited_is_kept_and_reported_and_accepted_when_asked() -> None:
+def test_a_line_that_its_owner_edited_is_kept_and_reported_and_accepted_when_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     file = MEMORY / "observations.jsonl"
     edited = file.read_bytes().replace(b"blue stamps", b"blue and green stamps")
     file.write_bytes(edited)
@@ -486,7 +489,9 @@ def test_a_line_that_its_owner_edited_is_kept_and_reported_and_accepted_when_ask
     assert {finding["state"] for finding in findings()} == {"ok"}
     assert file.read_bytes() == edited
     assert "green stamps" in ok("memory", "search", "stamps")
-    findings("--verify", "--fix")
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "_MOST", len(edited) - 1)  # a journal may be larger than other files
+        findings("--verify", "--fix")
     assert {finding["state"] for finding in findings("--verify")} <= {"ok", "note"}
     assert not [finding for finding in findings("--verify") if "was changed" in finding["message"]]
     assert "green stamps" in ok("memory", "search", "stamps")
