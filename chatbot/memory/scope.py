@@ -422,12 +422,18 @@ class Scope(Struct, frozen=True):
     async def commit(self, *events: Event) -> list[Outcome]:
         """Make changes; if some are refused, make the others and raise the first error."""
         outcomes = await self.attempt(events)
-        for outcome in outcomes:
-            if outcome.error is not None:
-                raise outcome.error
         for event, outcome in zip(events, outcomes, strict=True):
-            self.changed(event.kind, event.ids or (outcome.id,))
+            if outcome.error is None:
+                self.changed(event.kind, event.ids or (outcome.id,))
+        raise_first(outcomes)
         return outcomes
+
+
+def raise_first(outcomes: Iterable[Outcome]) -> None:
+    """Raise the error of the first change that was refused, if there is one."""
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
 
 
 async def bar(tombstones: Tombstones | None, marks: Sequence[PurgeMark], at: datetime) -> None:

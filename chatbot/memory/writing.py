@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from chatbot.memory.inputs import sets, takes
 from chatbot.memory.profile_lines import forget_with
-from chatbot.memory.scope import Scope, ScopedOperations, project_named
+from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError, UnknownObservation
@@ -215,11 +215,11 @@ async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = Fals
             answers[number] = AddResult("skipped", "", str(error))
     outcomes = await scope.attempt([event for event, *_ in events.values()])
     for (number, (_, redacted, warning)), outcome in zip(events.items(), outcomes, strict=True):
-        if outcome.error is not None and not keep_going:
-            raise outcome.error
         answers[number] = AddResult(outcome.kind, outcome.id, outcome.reason, redacted, warning)
     kept = [answer for answer in answers if answer is not None]
     scope.changed("remember", [answer.id for answer in kept if answer.outcome != "skipped"])
+    if not keep_going:
+        raise_first(outcomes)
     return kept
 
 

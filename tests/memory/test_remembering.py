@@ -12,7 +12,7 @@ import pytest
 from chatbot.errors import SessionNotFound
 from chatbot.memory import Memory, MemorySystem
 from chatbot.memory.people import ALIAS, OPEN, STARTUP
-from chatbot.memory.scope import PUBLIC, Caller
+from chatbot.memory.scope import PUBLIC, Caller, MemoryEvent, SystemOptions, new_id
 from chatbot.memory.writing import Draft
 from chatbot.messages import TaskStatus
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
@@ -25,6 +25,7 @@ from chatbot.stores.errors import (
     UnsupportedOperation,
 )
 from chatbot.stores.observation import STATUSES
+from chatbot.stores.row_events import Event
 from tests.clock import Clock
 from tests.patience import PATIENCE_S
 
@@ -91,6 +92,21 @@ async def test_one_refused_draft_stops_all_unless_asked_to_go_on(memories: Memor
     drafts = [Draft(title=f"t {number}" if number % 2 else "") for number in range(1200)]
     outcomes = [each.outcome for each in await memories.remember_all(drafts, keep_going=True)]
     assert outcomes == ["skipped", "added"] * 600
+
+
+async def test_what_was_changed_is_told_although_another_change_was_refused() -> None:
+    told: list[MemoryEvent] = []
+    async with MemorySystem(None, options=SystemOptions(tell=told.append)) as memory:
+        memories = memory.memory()
+        with pytest.raises(UnknownObservation):
+            await memories.remember_all([Draft(title="a"), Draft(title="b", supersedes="missing")])
+        [row] = await memories.every()
+        confirm, lost = [
+            Event(kind="confirm", at=memories.scope.clock(), ids=(each,)) for each in (row.id, str(new_id()))
+        ]
+        with pytest.raises(UnknownObservation):
+            await memories.scope.commit(lost, confirm)
+    assert [(each.operation, each.ids) for each in told] == [("remember", (row.id,)), ("confirm", (row.id,))]
 
 
 async def test_an_unknown_type_is_kept_as_a_note_and_told(memories: Memory) -> None:
