@@ -372,7 +372,8 @@ def _twin(row: Observation, view: View, known: PriorState) -> Observation | None
 
     Repeating a row must not change it for others.
     """
-    twin = known.twin(row, structs.replace(view, project=row.project) if row.project else view)
+    is_anywhere = row.type == "task" and not row.project  # a task that is added again keeps its project
+    twin = known.twin(row, view if is_anywhere else structs.replace(view, project=row.project))
     if twin is None or twin.principal != row.principal:
         return None
     return twin if not is_line(twin) or may(view, "chat", twin) else None

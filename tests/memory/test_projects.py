@@ -53,6 +53,9 @@ async def test_a_session_recalls_its_project_and_none_and_keeps_what_is_said_the
     assert await _found(boat) == await _found(none) == {"Sam likes chess"}
     assert (await boat.memory.remember(BOILER)).outcome == "added"  # it would not be found there otherwise
     assert (await house.memory.remember(BOILER)).outcome == "exact_dup"
+    for outcome in ("added", "exact_dup"):  # in no project, by a caller who sees those of all projects
+        assert (await memory.memory().remember(BOILER)).outcome == outcome
+    assert await _found(none) == {BOILER, "Sam likes chess"}
     kept = await house.memory.remember("Sam likes tea", project="-")
     assert [row.project for row in await none.memory.get([kept.id])] == [""]
     await house.memory.forget(kept.id)
