@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ CONCEPTS = ("how-it-works", "why-it-exists", "what-changed", "problem-solution",
 DEFAULT_TYPE: Type = "discovery"
 """Default type of a memory that a user adds."""
 _BATCH = 500
+_AT_ONCE = 16
+"""Drafts that are checked before other tasks have their turn."""
 _BY_HAND = frozenset({"user", "tool"})
 """Sources of rows that are checked for a warning to the user."""
 _LOOKED_AT = 4_000
@@ -205,6 +208,8 @@ async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = Fals
     answers: list[AddResult | None] = [None] * len(drafts)
     events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
     for number, draft in enumerate(drafts):
+        if number % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)
         try:
             row, (old, gone), redacted, warning = _drafted(scope, draft)
             event = Event(kind="add", at=row.updated_at, row=row, supersedes=old, forgets=gone, who=scope.agent_id)

@@ -43,7 +43,7 @@ _PUT_AT_MOST = 4 * FLUSH_ROWS
 _MOST_HELD = 1 << 13
 """Rows kept until they are indexed; further ones are read again."""
 _PAUSE_S = 0.0001
-"""Pause between rows of a batch, which lets a search run."""
+"""Pause between parts of a batch, which lets a search run: a lock that is taken again at once is given to no other."""
 
 
 class TextSearch:
@@ -127,6 +127,7 @@ class TextSearch:
                 self._put(self._index, few)
                 for number in few:
                     del self._stale[number]
+            time.sleep(_PAUSE_S)
 
     def index_batch(self, least: int = FLUSH_ROWS, pause_s: float = _PAUSE_S) -> bool:
         """Write a batch of at least this many rows without blocking other work; return whether there may be another."""

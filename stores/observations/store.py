@@ -15,7 +15,7 @@ from functools import partial, wraps
 from itertools import compress, islice
 from operator import and_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from chatbot.stores import query
 from chatbot.stores.access import View, fold, may_see
@@ -69,6 +69,9 @@ class LoggedObservations(ObservationStore):
     `max_observations` and `ttl_days` are explained at `ObservationStore`.
     """
 
+    most_at_once: ClassVar[int] = 10_000
+    """Maximum events that are committed together; no search begins meanwhile."""
+
     def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
         root = Path(cache).expanduser() if cache else None
@@ -91,12 +94,13 @@ class LoggedObservations(ObservationStore):
         return self._cache.size()
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        if not events:
-            return []
-        request = Request(view, events)
-        await self._commits.add(request)
-        self._index_soon()
-        return request.outcomes
+        outcomes: list[Outcome] = []
+        for begin in range(0, len(events), self.most_at_once):
+            request = Request(view, events[begin : begin + self.most_at_once])
+            await self._commits.add(request)
+            outcomes += request.outcomes
+            self._index_soon()
+        return outcomes
 
     @reading
     def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
@@ -292,6 +296,7 @@ class ObservationFileStore(LoggedObservations):
     """Keeps observations in `observations.jsonl`; see `LoggedObservations`."""
 
     home: Path
+    most_at_once = 100
 
     def open_log(self, home: Path) -> Log:
         return FileLog(home)

@@ -13,6 +13,7 @@ import pytest
 
 from chatbot.memory import MemorySystem
 from chatbot.memory.session_catalog import TurnOrder
+from chatbot.memory.writing import Draft
 from chatbot.stores import MissingFolder, TranscriptEntry
 from chatbot.stores.backend import Lease
 from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreError, StoreFailed
@@ -304,6 +305,19 @@ def test_a_loop_that_ends_in_the_midst_of_its_work_holds_up_no_other(memory_home
         asyncio.run(leave())
     run_in_threads(2, lambda who: _use(memory, shared_id, who, BOTH))
     asyncio.run(asyncio.wait_for(memory.aclose(), HANG_S))
+
+
+async def test_others_are_answered_while_many_memories_are_added(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        notes = memory.memory("chat")
+        first = await notes.remember("the first")
+        adding = asyncio.create_task(notes.remember_all(Draft(title=f"number {n} of many") for n in range(1_000)))
+        answered = 0
+        while not adding.done():
+            assert await notes.get([first.id])
+            answered += 1
+        assert len({each.id for each in await adding}) == 1_000
+    assert answered > 6  # of 1,000 that are checked and written at once, each would wait for 500
 
 
 def test_a_lock_goes_round_all_loops_one_at_a_time_and_outlives_who_is_cancelled() -> None:

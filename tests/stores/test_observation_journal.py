@@ -691,7 +691,7 @@ async def test_uses_that_were_compacted_are_counted_without_reading_the_rows(
     using = Event(kind="use", at=used_at, ids=(id_of(1), id_of(2)))
     async with place.open() as store:
         await store.commit(OWNER, [adding(1), adding(2), adding(3), *[using] * 3_000])
-    assert place.journal.read_bytes().count(b"\n") < 10
+    assert place.journal.read_bytes().count(b"\n") < 1_000  # those before the last compaction are merged
     async with FalteringStore(place.home, cache=str(place.cache)) as faltering:
         faltering.log.is_away = True
         states = await faltering.states(OWNER, EVERYTHING, limit=9)
