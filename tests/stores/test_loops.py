@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from chatbot.stores import loops
 from chatbot.stores.loops import GroupCommit
 from tests.loops import run_in_threads
 from tests.patience import PATIENCE_S
@@ -157,12 +158,21 @@ def test_an_item_that_nobody_waits_for_is_committed_and_its_failure_reported(
     assert "the disk is full" in caplog.text
 
 
-async def test_a_commit_that_takes_long_holds_up_no_other(disk: Disk) -> None:
-    slow = [asyncio.create_task(GroupCommit(disk.commit).add(number)) for number in range(3)]
+async def test_a_commit_that_takes_long_holds_up_no_other_and_what_waits_for_a_thread_is_committed_together(
+    disk: Disk,
+) -> None:
     quick: list[list[int]] = []
-    await GroupCommit(quick.append).add(1)
-    disk.let.release(3)
-    await asyncio.gather(*slow)
+    commits = GroupCommit(quick.append)
+    slow = [asyncio.create_task(GroupCommit(disk.commit).add(number)) for number in range(loops._MOST_THREADS - 1)]
+    await commits.add(0)
+    slow.append(asyncio.create_task(GroupCommit(disk.commit).add(99)))
+    for _ in slow:
+        await _started(disk)
+    late = [asyncio.create_task(commits.add(number)) for number in (1, 2)]
+    await asyncio.sleep(0)
+    disk.let.release(len(slow))
+    await asyncio.gather(*slow, *late)
+    assert quick == [[0], [1, 2]]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
