@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -29,6 +29,7 @@ from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Decay, Observati
 from chatbot.stores.records import Vector, check_time
 from chatbot.stores.row_events import Event
 
+Each = TypeVar("Each")
 Order = Literal["created", "updated"]
 Labelled = Literal[
     "type", "agent_id", "session_id", "project", "subject", "category", "tags", "concepts", "people", "files"
@@ -157,19 +158,17 @@ class Match(NamedTuple):
 _matched = attrgetter(*("rank" if name == "importance" else name for name in Match._fields[2:]))
 
 
-def best_matches(found: Iterable[tuple[Vector, Iterable[Match]]], limit: int) -> list[Match]:
-    """Return the rows nearest to any of the vectors, each once with its best cosine, most similar first.
+def best_cosines(found: Iterable[tuple[Vector, Iterable[tuple[Each, float]]]], limit: int) -> dict[Each, float]:
+    """Return what is nearest to any of the vectors, with its best cosine, most similar first.
 
     The length of a vector, at most 1, is the weight of its cosines.
     """
-    best: dict[str, Match] = {}
-    for vector, matches in found:
+    best: dict[Each, float] = {}
+    for vector, cosines in found:
         weight = min(1.0, math.hypot(*vector))
-        for match in matches:
-            score = weight * match.score
-            if match.id not in best or best[match.id].score < score:
-                best[match.id] = match._replace(score=score)
-    return sorted(best.values(), key=lambda each: -each.score)[:limit]
+        for each, cosine in cosines:
+            best[each] = max(best.get(each, 0.0), weight * cosine)
+    return dict(sorted(best.items(), key=lambda item: -item[1])[:limit])
 
 
 _CORRECTED = frozenset({"title", "narrative"})

@@ -36,7 +36,7 @@ from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.loops import cancelled
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import Filter, Match, Progress, best_matches
+from chatbot.stores.query import Filter, Progress, best_cosines
 from chatbot.stores.records import Vector, unit
 from chatbot.stores.span import span
 from chatbot.stores.text.analysis import terms
@@ -181,16 +181,18 @@ class Meaning(AsyncResource):
         """Factor of the cosines of questions and rows."""
         return self._embedder.scale
 
-    async def nearest_to(self, view: View, vectors: Sequence[Vector], wanted: Filter, *, limit: int) -> list[Match]:
-        """Return the rows most similar to any of the vectors of a question, with the best cosine as score."""
+    async def nearest_to(
+        self, view: View, vectors: Sequence[Vector], wanted: Filter, *, limit: int
+    ) -> dict[str, float]:
+        """Return the rows most similar to any of the vectors of a question, with the best cosine, best first."""
+        store, model = self._store, self.model
         try:
-            found = [
-                (each, await self._store.nearest(view, each, wanted, model=self.model, limit=limit)) for each in vectors
-            ]
+            found = [(each, await store.nearest(view, each, wanted, model=model, limit=limit)) for each in vectors]
         except (ChatbotError, StoreError) as error:
             self.pause(error)
-            return []
-        return [match._replace(score=min(1.0, self.scale * match.score)) for match in best_matches(found, limit)]
+            return {}
+        cosines = [(vector, [(match.id, match.score) for match in nearest]) for vector, nearest in found]
+        return {each: min(1.0, self.scale * cosine) for each, cosine in best_cosines(cosines, limit).items()}
 
     async def aclose(self) -> None:
         """Embed what this process wrote, within `closing_s`; report what is left. May be called twice."""

@@ -248,8 +248,8 @@ class MemoryReads(ScopedOperations):
         for vectors, (_, wanted) in zip(questions, texts, strict=True):
             filtered = await self._filter(wanted)
             found = await scope.meaning.nearest_to(view, vectors, filtered, limit=limit)
-            rows = {row.id: row for row in await scope.store.get(view, [match.id for match in found])}
-            answers.append([Hit(rows[match.id], match.score) for match in found if match.id in rows])
+            rows = await scope.store.get(view, [*found])
+            answers.append([Hit(row, found[row.id]) for row in rows])
         return answers
 
     async def get(

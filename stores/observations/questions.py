@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from chatbot.stores.access import View
@@ -16,7 +16,7 @@ from chatbot.stores.observation import TYPES, rank
 from chatbot.stores.observations import filters, ranking
 from chatbot.stores.observations.lookups import COLUMNS, label_of
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.query import Candidates, Corpus, Filter, Match, Question, best_matches
+from chatbot.stores.query import Candidates, Corpus, Filter, Match, Question, best_cosines
 from chatbot.stores.records import unit
 from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
 
@@ -60,11 +60,8 @@ class Questions:
 
     def nearest(self, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
         """Answer `ObservationStore.nearest`."""
-        self._vectors.check(model)
-        if "active" not in wanted.statuses:
-            return []
-        numbers, cosines = self._vectors.nearest(unit(vector), self._table.texts, self._mask(wanted), limit)
-        return self._matches(numbers.tolist(), cosines.tolist())
+        found = dict(self._nearest(vector, wanted, model, limit))
+        return self._matches([*found], found.values())
 
     def later_alike(self, ids: Iterable[str], wanted: Filter, *, model: str, limit: int) -> dict[str, list[Match]]:
         """Answer `ObservationStore.later_alike`."""
@@ -132,21 +129,26 @@ class Questions:
         dated = self.match(list(dates), wanted, question.limit)
         whole = BOOSTS[FIELDS.index("dates")] * sum(dates.values()) or 1.0
         found.dated = {match.id: min(1.0, match.score / whole) for match in dated}
-        similar = best_matches(
-            [
-                (vector, self.nearest(vector, wanted, model=question.model, limit=question.limit))
-                for vector in question.vectors
-            ],
-            question.limit,
-        )
-        for match in (*dated, *similar):  # some hold none of the words
-            found.rows.setdefault(match.id, match._replace(score=0.0))
-        found.similar = {match.id: match.score for match in similar if match.id != question.without}
+        nearest = [(each, self._nearest(each, wanted, question.model, question.limit)) for each in question.vectors]
+        cosines = best_cosines(nearest, question.limit)
+        similar = self._matches([*cosines], repeat(0.0))
+        for match in (*(each._replace(score=0.0) for each in dated), *similar):  # some hold none of the words
+            found.rows.setdefault(match.id, match)
+        alike = zip(similar, cosines.values(), strict=True)
+        found.similar = {match.id: cosine for match, cosine in alike if match.id != question.without}
         found.rows.pop(question.without, None)
         self._add_beside(wanted, question, found)
         if any(each.session_id for each in found.rows.values()):
             found.sessions = self.sessions_about(list(last or earlier))
         return found
+
+    def _nearest(self, vector: Sequence[float], wanted: Filter, model: str, limit: int) -> list[tuple[int, float]]:
+        """Return the numbers of the rows most similar to the vector, with their cosines."""
+        self._vectors.check(model)
+        if "active" not in wanted.statuses:
+            return []
+        numbers, cosines = self._vectors.nearest(unit(vector), self._table.texts, self._mask(wanted), limit)
+        return list(zip(numbers.tolist(), cosines.tolist(), strict=True))
 
     def _weighed(self, words: Sequence[str], corpus: Corpus, most: int) -> Mapping[str, float]:
         """Return the distinct words with their inverse frequencies; of more than `most`, the rarest that rows hold."""

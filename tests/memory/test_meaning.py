@@ -113,8 +113,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def similar(meaning: Meaning, view: View, texts: Sequence[str], **more: Any) -> dict[str, float]:
     """The cosine of each id that is near any of the texts."""
     vectors = [each for found in await meaning.questions_of(texts) for each in found]
-    found = await meaning.nearest_to(view, vectors, Filter(), **{"limit": 200} | more)
-    return {match.id: match.score for match in found}
+    return await meaning.nearest_to(view, vectors, Filter(), **{"limit": 200} | more)
 
 
 def note(number: int, title: str, **fields: object) -> Observation:
