@@ -313,7 +313,7 @@ def open_memory(
         if folder.is_file():
             raise ConfigError(f"{folder} is a file: name the folder that it is in")
         file = folder / FILE_NAME
-        settings = Settings.read(file) if place and file.is_file() else Settings(file, {})
+        settings = Settings.read(file) if place is not None and file.is_file() else Settings(file, {})
     setup = Setup.resolve(Options(identity=identity, agent=agent, project=project, settings=settings))
     system = setup.open_memory(
         ephemeral=place is None,

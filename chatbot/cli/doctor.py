@@ -16,7 +16,7 @@ import sys
 import textwrap
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from errno import EROFS
@@ -129,8 +129,8 @@ async def stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding
 def _places(setup: Setup) -> Iterator[Finding]:
     """Check that the folders of memory and caches are writable."""
     home = setup.home
-    backend = open_backend(home)
-    problem = backend.refusal()
+    with closing(open_backend(home)) as backend:
+        problem = backend.refusal()
     if isinstance(problem, StoreFailed | StoreBusy):
         yield Finding(STORAGE, "bad", str(problem))
     elif problem:
@@ -181,12 +181,11 @@ async def kept(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     def new_record(session_id: str, created_at: datetime, used_at: datetime) -> SessionRecord:
         return SessionRecord(session_id, setup.agent, setup.agent_settings.memory, created_at, used_at)
 
-    backend = open_backend(setup.home)
     bill = {"usage": ("bill", lambda line: parse_call(record_of(line)))}
     wish = Examination(new_record, bill, verify)
-    for flaw in await asyncio.to_thread(lambda: list(backend.examine(wish))):
-        yield Finding.of(flaw)
-    backend.close()
+    with closing(open_backend(setup.home)) as backend:
+        for flaw in await asyncio.to_thread(lambda: list(backend.examine(wish))):
+            yield Finding.of(flaw)
     if (reserved := await asyncio.to_thread(examine_reservations, setup.home)) is not None:
         yield Finding.of(reserved)
 
@@ -223,7 +222,9 @@ _REINDEX = "chatbot memory reindex"
 async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     """Check the memories, the bill, the hooks and the caches."""
     is_ours = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())
-    if not open_backend(setup.home).is_there():
+    with closing(open_backend(setup.home)) as backend:
+        is_there = backend.is_there()
+    if not is_there:
         if is_ours:
             yield Finding("memory", "ok", "no memories yet")
         return
