@@ -222,17 +222,22 @@ class Operation(Struct, frozen=True):
         return await self.function(context, **{**usual, **given})
 
 
+def named_for_models(parameters: Mapping[str, Parameter], *, most_choices: int = 0) -> str:
+    """Return the names of parameters, each with its brief, or its choices if they are few: models make up others."""
+    described = {
+        name: each.about.brief or ", ".join(each.choices if len(each.choices) <= most_choices else ())
+        for name, each in parameters.items()
+    }
+    return ", ".join(f"{name} ({words})" if words else name for name, words in described.items())
+
+
 def briefs_of(operations: Iterable[Operation]) -> Iterator[str]:
     """Yield a short description of each operation's tool and arguments, required ones first, for models."""
     for operation in operations:
         parameters = operation.at("tool")
         needed = [name for name, each in parameters.items() if each.default is REQUIRED]
-        others = [
-            f"{name} ({brief})" if (brief := each.about.brief) else name
-            for name, each in parameters.items()
-            if name not in needed
-        ]
-        rest = f"[{', '.join(others)}]" if others else ""
+        others = named_for_models({name: each for name, each in parameters.items() if name not in needed})
+        rest = f"[{others}]" if others else ""
         given = ", ".join(filter(None, [*needed, rest]))
         yield f"{operation.tool}({given}): {operation.brief}"
 

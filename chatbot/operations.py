@@ -389,7 +389,7 @@ async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> l
     http="POST /v1/memories",
     tool="memory_write",
     first=True,
-    brief="Remember what matters later. Search first.",
+    brief="Remember what matters later. supersedes: the id of what it replaces.",
     examples=(
         'add "The heating is serviced in May" --type note --tag house',
         'git log -1 | chatbot memory add "What changed" -',
@@ -451,7 +451,6 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
     cli="memory supersede",
     http="POST /v1/memories/{memory_id}/supersede",
     tool="memory_supersede",
-    first=True,
     gives="superseded by",
     brief="Replace what is no longer true.",
     examples=("supersede 0195a1b2-c3d4 0195b7aa-0001",),
@@ -489,7 +488,7 @@ async def confirm_memory(context: Context, ids: Ids) -> None:
     tool="memory_forget",
     first=True,
     gives="forgotten",
-    brief="Forget memories because the user asks for it.",
+    brief="Forget memories if the user asks. Search first for their ids.",
 )
 async def forget_memory(context: Context, ids: Ids, *, purge: Purge = False) -> None:
     """Hide memories; `restore` brings them back.

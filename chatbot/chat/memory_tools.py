@@ -28,7 +28,7 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.memory.standing import Profile
 from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
-from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, briefs_of
+from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, briefs_of, named_for_models
 from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows
 from chatbot.redaction import redact
 from chatbot.stores.base import ObservationStore
@@ -211,14 +211,13 @@ def _arguments_of(operation: Operation) -> Arguments:
 
 @lru_cache
 def _short_spec(operation: Operation) -> ToolSpec:
-    """Return the schema for prompts: positional and required arguments, and only the names of the rest."""
+    """Return the schema for prompts: positional and required arguments, and only names and choices of the rest."""
     parameters = operation.at("tool")
-    rest = [name for name, each in parameters.items() if not (each.is_positional or each.is_required)]
-    rest = rest if len(rest) > 1 else []
+    rest = {name: each for name, each in parameters.items() if not (each.is_positional or each.is_required)}
+    rest = rest if len(rest) > 1 else {}
     named = {name: each.schema for name, each in parameters.items() if name not in rest}
     if rest:
-        about = (f"{name} ({brief})" if (brief := parameters[name].about.brief) else name for name in rest)
-        named[MORE] = {"type": "object", "description": ", ".join(about)}
+        named[MORE] = {"type": "object", "description": named_for_models(rest, most_choices=4)}
     needed = [name for name, each in parameters.items() if each.default_at("tool") is REQUIRED]
     required = {"required": needed} if needed else {}
     return ToolSpec(operation.tool, operation.brief, {"type": "object", "properties": named, **required})

@@ -195,7 +195,7 @@ async def test_another_model_is_not_sent_what_tools_of_memory_answered_before(
         assert [message.tool_call_id for message in model.prompts[-1] if message.role == "tool"] == ["c1"]
 
 
-FIRST = {"memory_search", "memory_get", "memory_write", "memory_supersede", "memory_forget", "memory_more"}
+FIRST = {"memory_search", "memory_get", "memory_write", "memory_forget", "memory_more"}
 """Tools that prompts describe one by one, and the one for the rest."""
 
 

@@ -211,14 +211,12 @@ async def test_a_model_finds_writes_corrects_and_forgets_by_what_prompts_describ
         return [json.loads(message.content) for message in model.prompts[-1] if message.role == "tool"][-len(calls) :]
 
     more = {"importance": "0.9", "concepts": "gotcha", "facts": "Sam moved", "related_files": "gym.md"}
-    written, found = await ask(
-        _call("memory_write", id="w", title="Sam's locker is 47", more=json.dumps(more)),
-        _call("memory_search", id="s", query="locker", limit="5"),
-    )
+    more["supersedes"] = old.id
+    [written] = await ask(_call("memory_write", title="Sam's locker is 47", more=json.dumps(more)))
+    [found] = await ask(_call("memory_search", query="locker", limit="5"))
     assert found["hits"][0]["title"].startswith("Sam's locker")
     [row] = await session.memory.get([written["id"]])
     assert (row.importance, row.concepts, row.facts, row.files_read) == (0.9, ("gotcha",), ("Sam moved",), ("gym.md",))
-    await ask(_call("memory_supersede", old=old.id, new=written["id"]))
     by_file, by_concept, history = await ask(
         _call("memory_search", id="f", query="", more={"files": "gym.md"}),
         _call("memory_search", id="c", query="", concepts=["gotcha"]),
