@@ -18,7 +18,7 @@ from chatbot.chat.receipts import unsent
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.episode import EXCHANGE, exchange_draft, said_in
+from chatbot.memory.episode import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.people import STARTUP
 from chatbot.memory.profile_lines import OWN, Line
@@ -305,7 +305,7 @@ class TurnMemory:
         if recalled.injected:
             events.append(Event(kind="use", at=scope.clock(), ids=recalled.injected))
         if row is not None:
-            fields, removed = redact_all({"assistant_text": said_in(reply)})
+            fields, removed = redact_all({"assistant_text": without_blocks(reply)})
             events.append(Event(kind="update", at=scope.clock(), ids=(row,), fields=fields, who=scope.agent_id))
         return events, removed
 

@@ -188,7 +188,6 @@ def _without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Itera
 EXCHANGE: Type = "exchange"
 QUESTION = "question"
 """Metadata key of the bot's question that an exchange answers."""
-_LONGEST = 100_000
 _LONGEST_QUESTION = 400
 
 
@@ -252,22 +251,17 @@ def exchange_draft(
     the bot's last reply: a question at its end is kept with the answer. Memory blocks are left out.
     """
     text, question = without_blocks(text), question_in(without_blocks(before))
-    reply = None if reply is None else said_in(reply)
+    reply = None if reply is None else without_blocks(reply)  # recalled text is not remembered again
     if gate.gate and not is_worth_keeping(text, reply, judged, known=known, question=question):
         return None
     return Draft(
         type=EXCHANGE,
-        user_text=text[:_LONGEST],
+        user_text=text,
         assistant_text=reply or "",
         metadata={QUESTION: question} if question else {},
         created_at=at,
         source="chat",
     )
-
-
-def said_in(reply: str) -> str:
-    """Return the reply without memory blocks: recalled text is not remembered again."""
-    return without_blocks(reply)[:_LONGEST]
 
 
 def question_in(text: str) -> str:

@@ -180,6 +180,14 @@ async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtim
         assert await exchanges(runtime) == []
 
 
+async def test_a_long_message_is_remembered_whole(runtime_of: Callable[..., Runtime]) -> None:
+    said = f"{SAID}{' and a hen' * 11_000}"
+    async with runtime_of("How nice.") as runtime:
+        chat = (await begun(runtime))[1]
+        await chat.turn(said)
+        assert await exchanges(runtime) == [(said, "How nice.")]
+
+
 async def test_a_retry_at_a_door_takes_the_failed_turn_back_first(runtime_of: Callable[..., Runtime]) -> None:
     async with runtime_of(ProviderFailed("broken"), "How nice.") as runtime:
         chat = (await begun(runtime))[1]
