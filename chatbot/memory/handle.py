@@ -24,7 +24,14 @@ from chatbot.memory.session_catalog import SessionCatalog, TurnOrder, since
 from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Right, Sensitivity, least_clearance
 from chatbot.stores.backend import ATTACHMENTS, Blobs, SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
-from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError, UnsupportedOperation
+from chatbot.stores.errors import (
+    DamagedFile,
+    InvalidValue,
+    LaterFormat,
+    MissingFolder,
+    StoreError,
+    UnsupportedOperation,
+)
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter
 from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry
@@ -112,7 +119,15 @@ class SessionHandle:
         scope = Scope(
             self._keeper(ObservationStore), caller, self._environment, self.agent_id, self.id, self._ancestors
         )
-        return replace(scope, answering=lambda: self.turn_order.answering, looked=self._as_of)
+        looks = {"looked": self._as_of, "check_there": self._check_there}
+        return replace(scope, answering=lambda: self.turn_order.answering, **looks)
+
+    async def _check_there(self) -> None:
+        """Raise `MissingFolder` if another process deleted the session; a turn looks when it begins."""
+        sessions = self._catalog.sessions
+        if not self._as_of() and sessions.glance(self.id) is None:
+            with suppress(DamagedFile, LaterFormat):
+                await asyncio.to_thread(sessions.get, self.id)
 
     def check(self, right: Right | None) -> None:
         """Raise `MissingRight` if the holder lacks the right for this session, `ClosedResource` if it is closed."""

@@ -129,6 +129,7 @@ def digest_of(namespace: str) -> str:
 logger = logging.getLogger(__name__)
 
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
+_NEW = frozenset({"add", "triple"})
 Sensitivities: TypeAlias = "tuple[Sensitivity, ...] | Collection[Sensitivity]"
 """Sensitivities asked for. The tuple type is only for mypy, which else infers `("private",)` as a tuple of `str`."""
 EraseQuotes = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
@@ -311,6 +312,8 @@ class Scope(Struct, frozen=True):
     """Returns the row of the message that is being answered, which searches leave out."""
     looked: Callable[[], float] = float
     """Returns the current `View.looked`."""
+    check_there: Callable[[], Awaitable[None]] | None = None
+    """Raises `MissingFolder` if the session was deleted: it gets no new rows."""
 
     @property
     def meaning(self) -> Meaning | None:
@@ -409,7 +412,9 @@ class Scope(Struct, frozen=True):
             tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock()))
 
     async def attempt(self, events: Sequence[Event]) -> list[Outcome]:
-        """Make the changes that are allowed, and note the new versions."""
+        """Make the changes that are allowed, and note the new versions. Raises `MissingFolder` like `check_there`."""
+        if self.check_there is not None and not _NEW.isdisjoint(event.kind for event in events):
+            await self.check_there()
         outcomes = await self.store.commit(self.acting().asking_all(), events)
         if self.made is not None:
             self.made.update({outcome.id: outcome.version for outcome in outcomes if outcome.version})

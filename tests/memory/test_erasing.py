@@ -16,7 +16,7 @@ from chatbot.memory.people import ALIAS
 from chatbot.memory.scope import new_id, user_namespace
 from chatbot.memory.users import erase_user
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue, MissingFolder
 from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres.schema import TABLES
@@ -107,6 +107,23 @@ async def test_the_time_to_live_keeps_memory_unless_it_is_told_otherwise(*, keep
         clock.now += timedelta(days=2)
         assert await memory.expire_sessions(keep_memory=keeps) == [session.id]
         assert await left(memory) == (before if keeps else (0, 0))
+
+
+@pytest.mark.parametrize("engine", ["files", "postgres"])
+async def test_a_session_that_another_process_deleted_gets_no_new_rows(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if engine == "postgres":
+        request.getfixturevalue("postgres")
+    home = address(tmp_path) if engine == "postgres" else tmp_path / "memory"
+    async with MemorySystem(home) as memory, MemorySystem(home) as other:
+        session = await memory.create_session(STORES, "chat")
+        await session.memory.remember(CANARY)
+        await other.delete_session(session.id)
+        for write in (session.memory.remember(CANARY), session.memory.store_fact("Anna", "likes", "tea")):
+            with pytest.raises(MissingFolder, match=session.id):
+                await write
+        assert await left(memory) == (0, 0)
 
 
 async def test_forks_keep_their_copy_and_are_named(memory: MemorySystem) -> None:
