@@ -218,9 +218,8 @@ class TranscriptFile:
 
     def read_last(self, n: int) -> list[TranscriptEntry]:
         """Return the last `n` entries, oldest first, from the end of the file and, if it has fewer, the archive."""
-        n = max(0, n)
-        reach = _FIRST_TAIL_BYTES
-        while (entries := self._look(n, reach, may_wait=True)) is None:
+        reach = 4 * _FIRST_TAIL_BYTES  # `glance_last` has read less
+        while (entries := self._look(max(0, n), reach, may_wait=True)) is None:
             reach *= 4
         return entries
 
@@ -263,15 +262,16 @@ class TranscriptFile:
                 if not may_wait:
                     return None
                 data = _read_steady(folder, offset)
-            begin = data.find(b"\n") + 1 if offset else 0  # the rest of a cut line could look like a header
-            entries = parse(data[begin:], last=n)
-            if len(entries) < n and offset:
+            part = data[data.find(b"\n") + 1 if offset else 0 :]  # the rest of a cut line could look like a header
+            found = blocks(part, last=n)
+            if len(found) < n and offset:
                 if reach >= LONGEST_ENTRY and not _HEADER.search(data[:LONGEST_ENTRY]):
                     raise DamagedFile(f"{self._path} is damaged: no entry begins in {LONGEST_ENTRY:,} bytes of it")
                 return None
             has_archive = folder.stamp(ARCHIVE_NAME) is not None
-            if len(entries) < n and has_archive:
+            if len(found) < n and has_archive:
                 return self.read_all()[-n:] if may_wait else None
+            entries = [entry_of(part, each) for each in found]
             if is_settled and folder.stamp(NAME) == before:
                 self._cached = (before, entries, len(entries) < n)
         return entries[:]
