@@ -284,7 +284,7 @@ EVERY_COMMAND = {
     "/context": "of a window of",
     "/usage": "purpose +calls",
     "/rename Alpha": "renamed to 'Alpha'",
-    "/project": "this session is in",
+    "/project house": "this session is in .*house.*, with its memories",
     "/search heating": "/resume 1",
     "/sessions": "/resume NUMBER",
     "/resume 1": "going on",

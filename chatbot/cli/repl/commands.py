@@ -20,7 +20,6 @@ from chatbot.runtime import Runtime
 from chatbot.stores.access import project_words
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import did_you_mean
-from chatbot.stores.fields import how_many
 
 _LISTED = 20
 _FOUND = 10
@@ -146,9 +145,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         session = self._session()
         moved = await session.move(name) if name else 0
         self.chat.use(self.chat.model, self._runtime.tools(session, self.chat.model))
-        told = "" if name else "; /project NAME moves it"
-        if moved:
-            told = f", with {how_many(moved, 'memory')}"
+        told = ", with its memories" if moved else "" if name else "; /project NAME moves it"
         self._screen.say(f"this session is in {project_words(session.record.project)}{told}", "dim")
 
     async def do_undo(self, _: str) -> None:
