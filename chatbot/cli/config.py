@@ -253,13 +253,15 @@ async def _edit(args: argparse.Namespace) -> None:
 
 def _tell_written(args: argparse.Namespace, path: Path, what: str) -> None:
     """Report the file, what overrides it, and whether the change needs trust."""
-    settings = Settings.read(path)
+    is_found = path == Path(FILE_NAME)
+    needs_trust = is_found and bool(needing_trust(table := read_toml(path))) and not is_allowed(path, table)
+    settings = Settings.read(path if needs_trust else args.config)
     overridden = settings.source(*place_of(args.key)) if args.action == "set" else path
     written = {"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)}
     tell(args, written, f"{what} in {path}")
     if overridden != path:
         warn(f"{overridden} overrides it")
-    if path == Path(FILE_NAME) and needing_trust(table := read_toml(path)) and not is_allowed(path, table):
+    if needs_trust:
         warn("./config.toml has settings that need your trust: run chatbot config trust")
 
 

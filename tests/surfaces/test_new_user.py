@@ -193,6 +193,11 @@ def test_a_setting_is_set_with_comments_kept_and_nothing_invalid_is_written() ->
     for key in ("model.seed", "model.name.first.second"):
         assert run("config", "unset", key).returncode == 3
     assert "CHATBOT_MODEL__NAME overrides it" in run("config", "set", "model.name", "x", CHATBOT_MODEL__NAME="y").stderr
+    ok("config", "set", "budget.day_usd", "2")
+    Path("config.toml").touch()
+    for value, limit in (("9", 2), ("1", 1)):  # a file that was only found lifts no limit of the user's own
+        is_told = f"{CONFIG} overrides it" in run("config", "set", "budget.day_usd", value).stderr
+        assert (is_told, from_json("config")["budget"]["day_usd"]) == (value == "9", limit)
 
 
 EDITOR = """\
