@@ -61,18 +61,16 @@ async def change_memory(run: VerbRun) -> None:
 
 async def confirm_memory(run: VerbRun) -> None:
     """Mark memories as correct."""
-    await _change_those(run, "confirm", lambda status: status == "active")
+    await _change(run, await _those(run, "confirm", lambda status: status == "active"))
 
 
 async def restore_memory(run: VerbRun) -> None:
     """Make memories active again."""
-    replaced = {
-        each: (await run.context.memories.row(each, ask=SENSITIVITIES)).superseded_by
-        for each in [await run.id(each) for each in run.args.ids]
-    }
-    await _change_those(run, "restore", lambda status: status != "active")
+    ids = await _those(run, "restore", lambda status: status != "active")
+    replaced = {each: (await run.memories.row(each, ask=SENSITIVITIES)).superseded_by for each in ids}
+    await _change(run, ids)
     successors = [*filter(None, replaced.values())]
-    current = {row.id for row in await run.context.memories.get(successors, ask=SENSITIVITIES, count_use=False)}
+    current = {row.id for row in await run.memories.get(successors, ask=SENSITIVITIES, count_use=False)}
     for old, new in replaced.items():
         if new in current:
             warn(f"two are active now, {old} and {new}, which replaced it; to swap them: memory supersede {new} {old}")
@@ -164,9 +162,8 @@ async def _edited(run: VerbRun, observation_id: str) -> dict[str, str]:
     return {"title": title, "narrative": narrative.strip()}
 
 
-async def _change_those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> None:
+async def _change(run: VerbRun, ids: Sequence[str]) -> None:
     operation = OPERATIONS[run.args.operation]
-    ids = await _those(run, verb, fits)
     if ids:
         await operation.run(run.context, "cli", {"ids": ids})
     show_changed(run, operation.gives, [ids])
