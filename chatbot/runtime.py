@@ -146,18 +146,19 @@ class Runtime(AsyncResource):
         memory = self.memory.cleared_for(namespace=namespace, project=project)
         return await memory.create_session(self.store_types, self.agent)
 
-    async def resume(self, text: str | None = None) -> SessionHandle | None:
-        """Load the session with that id, beginning of an id, or title; without a text the last one used, or a new one.
+    async def resume(self, text: str) -> SessionHandle:
+        """Load the session with that id, beginning of an id, or title.
 
         Raises a `SessionError` if the text does not name exactly one session of this agent.
         """
-        if text is not None:
-            record = await self.find(text)
-            return await self.memory.load_session(record.id, self.agent)
+        record = await self.find(text)
+        return await self.memory.load_session(record.id, self.agent)
+
+    async def latest_session(self) -> SessionHandle | None:
+        """Load the session of the agent that was used last; None if there is none, or the agent has no stores."""
         if not self.store_types:
             return None
-        here = self.memory.cleared_for(project=self.setup.project or "")
-        return await here.latest_session(self.agent) or await self.new_session()
+        return await self.memory.cleared_for(project=self.setup.project or "").latest_session(self.agent)
 
     async def find(self, text: str) -> SessionRecord:
         """Return the agent's session with that id, beginning of an id, or title, in the project that was asked for."""

@@ -30,7 +30,7 @@ async def test_another_identity_knows_nothing_of_it() -> None:
         session = await runtime.new_session()
         await runtime.chat(session).turn("my secret")
     async with Runtime(Options(identity="grace"), model=model) as runtime:
-        await runtime.chat(await runtime.resume()).turn("what do you know?")
+        await runtime.chat(await runtime.new_session()).turn("what do you know?")
         assert len(await runtime.memory.list_sessions()) == 1
     assert [message.content for message in model.prompts[1]] == ["You are grace.", "what do you know?"]
 

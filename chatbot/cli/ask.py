@@ -10,7 +10,7 @@ from chatbot.attachments.read import uploaded
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
-from chatbot.cli.options import chosen_session, is_new_session, options_of
+from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import TINY, printable, read_input, say_json, warn
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
@@ -30,7 +30,7 @@ async def run(args: argparse.Namespace) -> Exit | None:
         runtime.warm()
         if runtime.is_tiny and not (args.json or await runtime.memory.list_sessions(limit=1)):
             warn(TINY.format("chatbot setup"))
-        session = await chosen_session(runtime, args)
+        session, is_new = await chosen_session(runtime, args)
         if not args.json and (warning := runtime.warning(session)):
             warn(warning)
         streams = args.stream and not args.json
@@ -38,7 +38,7 @@ async def run(args: argparse.Namespace) -> Exit | None:
         try:
             receipt = await until_interrupted(runtime.chat(session).turn(text, printer, attachments=files))
         finally:
-            if receipt is None and is_new_session(args):
+            if receipt is None and is_new:
                 await runtime.discard_empty(session)
             if printer.has_written:
                 _write("\n")

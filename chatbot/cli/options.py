@@ -23,18 +23,19 @@ def options_of(args: argparse.Namespace) -> Options:
     )
 
 
-def is_new_session(args: argparse.Namespace) -> bool:
-    """Return whether `chosen_session` makes a session of its own for these flags."""
-    return args.fork is None and args.resume is None and not args.continue_last
+async def chosen_session(
+    runtime: Runtime, args: argparse.Namespace, *, last: bool = False
+) -> tuple[SessionHandle | None, bool]:
+    """Return the session that the flags name, or the `last` one or a new one, and whether it was created now.
 
-
-async def chosen_session(runtime: Runtime, args: argparse.Namespace, *, last: bool = False) -> SessionHandle | None:
-    """Return the session that the flags name, or a new one, or the `last` one; None for an agent that keeps none."""
+    None for an agent that keeps no sessions.
+    """
     if args.fork is not None:
         record = await runtime.find(args.fork)
-        return await runtime.memory.fork_session(record.id)
+        return await runtime.memory.fork_session(record.id), True
     if args.resume:
-        return await runtime.resume(args.resume)
-    if args.continue_last or (last and not args.new):
-        return await runtime.resume()
-    return await runtime.new_session()
+        return await runtime.resume(args.resume), False
+    goes_on = args.continue_last or (last and not args.new)
+    if goes_on and (session := await runtime.latest_session()) is not None:
+        return session, False
+    return await runtime.new_session(), True

@@ -166,13 +166,13 @@ async def test_the_options_and_the_configuration_choose_the_project(tmp_path: Pa
     begun = {}
     for asked in (None, "-", "boat"):
         async with Runtime(Options(config=config, project=asked)) as runtime:
-            session = await runtime.resume()
+            session = await runtime.new_session()
             assert session is not None
             begun[asked] = (session.record.project, session.id)
             await session.transcript_append("user", "hello")
     assert [project for project, _ in begun.values()] == ["house", "", "boat"]
     async with Runtime(Options(config=config, project="boat")) as runtime:
-        assert (await runtime.resume()).id == begun["boat"][1]  # type: ignore[union-attr]
+        assert (await runtime.latest_session()).id == begun["boat"][1]  # type: ignore[union-attr]
         with pytest.raises(SessionNotFound):
             await runtime.resume(begun[None][1])
 

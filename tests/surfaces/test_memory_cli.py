@@ -63,7 +63,9 @@ def test_what_reads_like_an_order_is_kept_with_a_warning_and_shown_to_the_model_
     assert (done.returncode, done.stdout[:6]) == (0, "added ")
     assert "reads like an order to a model" in done.stderr
     assert run("add", "The locker has the number 12").stderr == ""
-    assert text in command.ok("prompt", "--new", "--dry-run", "What about my locker?")
+    for new in ([], ["--new"]):
+        assert text in command.ok("prompt", *new, "--dry-run", "What about my locker?")
+        assert command.from_json("sessions", "list") == []
 
 
 def terminal(*arguments: str, editor: str = "") -> Terminal:
@@ -408,6 +410,7 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
     assert len(titles("list")) == 2
     assert ok("history", "--first", "blue tin of tea").startswith(f"{tea}  The tea is in the blue tin")
     assert ok("edit", "--first", "blue tin tea", "--title", "The tea is in the red tin") == f"changed {tea}\n"
+    assert f"nothing to restore: {tea} is active" in command.run("memory", "restore", "--first", "red", "kite").stderr
     assert ok("forget", "--first", "red", "tin", "tea") == f"forgotten {tea}\n"
     fails(4, "no memory has the id 'zeppelin', and none matches it", "forget", "--first", "zeppelin")
     fails(4, "no memory has the id '01a2-ffff'", "forget", "01a2-ffff")

@@ -198,7 +198,7 @@ async def test_users_of_a_chat_are_apart() -> None:
         assert others_in("".join(message.content for message in model.prompts[-1])) == []
         assert check_prompts(model.prompts) == len(LABELS)
     async with Runtime(Options(namespace=user_namespace("alice")), model=model) as runtime:
-        session = await runtime.resume()
+        session = await runtime.latest_session()
         assert session is not None
         await runtime.chat(session).turn("What was the secret word?")
         assert secret(0) in "".join(message.content for message in model.prompts[-1])

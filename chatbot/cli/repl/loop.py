@@ -96,7 +96,8 @@ class Repl:
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
         if self._runtime.is_tiny:
             self._screen.say(TINY.format("/setup"), "dim")
-        await self._enter(await chosen_session(self._runtime, args, last=True))
+        session, _ = await chosen_session(self._runtime, args, last=True)
+        await self._enter(session)
         if args.resume == "":
             await self._commands.do_sessions("")
 
