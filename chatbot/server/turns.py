@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
-from chatbot.chat.dialogue import ASSISTANT, NO_CLIENT, USER, ClientRequest, unanswered
+from chatbot.chat.dialogue import ASSISTANT, NO_CLIENT, USER, ClientRequest, replies_of, unanswered
 from chatbot.chat.events import ClientCall, TurnEvent
-from chatbot.chat.receipts import Receipt
+from chatbot.chat.receipts import Receipt, with_calls
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
@@ -132,11 +133,12 @@ class KeptTurn:
     @classmethod
     async def of(cls, session: SessionHandle, turn: str) -> KeptTurn:
         """Return the turn of that id. Raises `TurnGone` if it was taken back."""
-        for receipt in reversed(await session.receipts()):
-            if receipt["turn"] == turn:
-                reply, calls = await _reply_of(session, receipt)
-                return cls(TurnResult(reply, receipt), calls)
-        raise TurnGone(_GONE)
+        receipts = await session.receipts()
+        receipt = next((each for each in reversed(receipts) if each["turn"] == turn), None)
+        if receipt is None:
+            raise TurnGone(_GONE)
+        reply, calls = await _reply_of(session, receipt)
+        return cls(TurnResult(reply, with_calls(receipt, receipts)), calls)
 
     async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the reply in one piece, then the calls for its client to run."""
@@ -152,14 +154,18 @@ class KeptTurn:
 
 async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple[str, list[ToolCall]]:
     """Return the reply of a turn, and the tools that the client was asked to run."""
-    begun = parse_time(receipt.get("resumed_at") or receipt["at"])
+    asked, begun = parse_time(receipt["at"]), parse_time(receipt.get("resumed_at") or receipt["at"])
     until = begun + timedelta(seconds=receipt["seconds"] + _ROUNDED_S)
-    entries = [each for each in await entries_since(session, parse_time(receipt["at"])) if each.at <= until]
-    if not any(each.role == USER for each in entries):
+    entries = await entries_since(session, asked)
+    if not entries or entries[0].role != USER or entries[0].at > asked:
         raise TurnGone(_GONE)
-    entries = [each for each in entries if each.at >= begun]
-    said = next((each.content for each in reversed(entries) if each.role == ASSISTANT), "")
-    return said, unanswered(entries) if receipt["finish"] == "tool_calls" else []
+    replies = list(takewhile(lambda each: each.role != USER, entries[1:]))
+    lines = [(each.role, each.content) for each in replies if begun <= each.at <= until]
+    if not lines:  # all were written anew when the message was answered again: only their numbers tell them apart
+        lines = replies_of(replies)[0].get(receipt.get("reply_number", 1), [])
+    said = next((content for role, content in reversed(lines) if role == ASSISTANT), "")
+    is_unanswered = receipt["finish"] == "tool_calls"
+    return said, unanswered([TranscriptEntry(*line, asked) for line in lines]) if is_unanswered else []
 
 
 async def entries_since(session: SessionHandle, moment: datetime) -> list[TranscriptEntry]:

@@ -243,9 +243,10 @@ async def _followed(response: str, access: IdentityAccess) -> _Continuation:
     except SessionNotFound:
         raise unknown_response(response) from None
     receipts = await session.receipts()
-    at = next((at for at, each in enumerate(receipts) if each["turn"] == turn and not each.get("taken_back")), None)
-    if at is None:
+    told = [at for at, each in enumerate(receipts) if each["turn"] == turn and not each.get("taken_back")]
+    if not told:
         raise unknown_response(response)
+    at = told[-1]  # a reply that was chosen again has two receipts
     if at == len(receipts) - 1:
         return _Continuation(session)
     later = parse_time(receipts[at + 1].get("resumed_at") or receipts[at + 1]["at"])

@@ -297,5 +297,29 @@ def test_what_the_encoder_cannot_do_is_refused_and_what_it_does_is_done_once(enc
         encoding.embeddings.create(input="coffee", **asked)
 
 
+def test_a_reply_is_found_by_its_id_after_another_one_was_asked_for_and_after_it_was_chosen_again(http: Serve) -> None:
+    served = http(["the first", "the second", "the third"])
+    once = {"Idempotency-Key": "once", "X-Chatbot-Memory": "on"}
+    with official(served) as client, served.client() as owner:
+        first = client.responses.create(model="ada", input="Tell me.", extra_headers=once)
+        page, entries = f"/i/ada/c/{_session(first)}", f"/v1/sessions/{_session(first)}"
+
+        def texts(*responses: str) -> list[str]:
+            again = client.responses.create(model="ada", input="Tell me.", extra_headers=once)
+            return [again.output_text, *(client.responses.retrieve(each).output_text for each in responses)]
+
+        owner.post(f"{page}/retry")
+        owner.get(f"{entries}/chat").read()
+        turn = owner.get(f"{entries}/receipts").json()["data"][0]["turn"]
+        second = first.id[:-32] + turn.replace("-", "")
+        assert texts(first.id, second) == ["the first", "the first", "the second"]
+        asked = owner.get(f"{entries}/messages").json()["data"][0]
+        owner.post(f"{page}/choose", data={"at": asked["at"], "reply": "1"})
+        assert texts(first.id, second) == ["the first", "the first", "the second"]
+        assert client.responses.retrieve(first.id).usage == first.usage
+        continued = client.responses.create(model="ada", input="And?", previous_response_id=first.id)
+        assert _session(continued) == _session(first)
+
+
 def _cosine(one: list[float], other: list[float]) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True))
