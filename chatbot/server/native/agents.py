@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -157,16 +158,16 @@ async def get_context(asked: Annotated[ContextRequest, Body()], access: AccessHe
 @router.post("/memories/batch", summary="Remember many things", tags=["memory"], responses=OF_MEMORY, status_code=201)
 async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, writing: WritingHere) -> Page[AddResult]:
     """Add memories in one write, in order. A refused one is `skipped` with the reason; the others are added."""
-    if writing.before is not None:
-        done = [each.split(" ") for each in writing.before["done"].split(",")]
-        return Page(data=[AddResult(id=id_, outcome=what, reason="", redacted=[], warning="") for id_, what in done])
     context = access.context
+    if writing.before is not None:
+        done = json.loads(writing.before["done"])
+        return Page(data=[await AddResult.again(context, each) for each in done])
     context.memories.caller.check("write")
     given = [given_in(OPERATIONS["remember"], each) for each in drafts.memories]
     rows = [Draft(**{"title": "", **each}, source=context.writer) for each in given]
-    kept = await context.memories.remember_all(rows, keep_going=True)
-    writing.note(done=",".join(f"{each.id} {each.outcome}" for each in kept))
-    return Page(data=[AddResult.of(each) for each in kept])
+    kept = [AddResult.of(each) for each in await context.memories.remember_all(rows, keep_going=True)]
+    writing.note(done=json.dumps([each.made() for each in kept]))
+    return Page(data=kept)
 
 
 @router.get(

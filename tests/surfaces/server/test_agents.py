@@ -58,13 +58,14 @@ def test_a_reply_that_goes_on_replaces_the_exchange(client: httpx.Client) -> Non
 
 def test_many_things_are_remembered_in_one_request(client: httpx.Client) -> None:
     drafts = [{"title": f"fact {n}", "metadata": {"n": n}} for n in range(30)]
-    body = {"memories": [*drafts, {"title": " "}, {"title": "fact 0"}]}
+    body = {"memories": [*drafts, {"title": " "}, {"title": "fact 0"}, {"title": "The password: hunter2!x opens it"}]}
     first = _post(client, "/v1/memories/batch", body, **{"Idempotency-Key": "k"})["data"]
-    assert [each["outcome"] for each in first] == ["added"] * 30 + ["skipped", "exact_dup"]
+    assert [each["outcome"] for each in first] == ["added"] * 30 + ["skipped", "exact_dup", "added"]
     assert first[30]["reason"]
+    assert first[32]["redacted"]
     again = _post(client, "/v1/memories/batch", body, **{"Idempotency-Key": "k"})["data"]
-    assert [(each["id"], each["outcome"]) for each in again] == [(each["id"], each["outcome"]) for each in first]
-    assert len(client.get("/v1/memories", params={"limit": 100}).json()["data"]) == 30
+    assert again == [{**each, "reason": ""} for each in first], "of the texts none is stored"
+    assert len(client.get("/v1/memories", params={"limit": 100}).json()["data"]) == 31
 
 
 CONDITIONS: list[tuple[Any, set[int]]] = [
