@@ -28,6 +28,7 @@ PROMPT_SUBMIT = "prompt:submit"
 TOOL_POST = "tool:post"
 TURN_END = "turn:end"
 SESSION_END = "session:end"
+TOPICS = frozenset({SESSION_START, PROMPT_SUBMIT, TOOL_POST, TURN_END, SESSION_END})
 
 INJECT_STEP = "inject"
 """The step of a turn that recalls, at `prompt:submit`."""

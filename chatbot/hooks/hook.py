@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
-from chatbot.chat.events import EXCHANGE_STEP, PROMPT_SUBMIT, TURN_END, Publisher
+from chatbot.chat.events import EXCHANGE_STEP, PROMPT_SUBMIT, TOPICS, TURN_END, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.config import Config, ModelSettings, Table
 from chatbot.errors import ChatbotError, ConfigError
@@ -31,7 +31,7 @@ from chatbot.memory.session_catalog import FAILURES as LINES
 from chatbot.models import open_model
 from chatbot.models.model import Model
 from chatbot.stores.backend import Place
-from chatbot.stores.errors import StoreError, did_you_mean
+from chatbot.stores.errors import StoreError, did_you_mean, nearest_hint
 from chatbot.stores.home import Home
 from chatbot.stores.plugins import PluginPoint, checked_settings, open_place, reason_of, settings_of
 
@@ -229,6 +229,9 @@ def _planned(name: str, hook: object, table: Table | None) -> HookPlan:
         raise ConfigError(f"the hook {name!r} is {hook!r:.80}: it should be a class that inherits chatbot.hooks.Hook")
     if not isinstance(getattr(hook, "topics", None), tuple):
         raise ConfigError(f"the hook {name!r} has invalid topics: use a tuple of names")
+    for topic in {*hook.topics} - TOPICS:
+        if near := nearest_hint(topic, TOPICS):
+            raise ConfigError(f"the hook {name!r} listens to {topic!r}, which no chat publishes{near}")
     where = f"[hooks.{name}]"
     given = dict(table or {})
     for key in given:

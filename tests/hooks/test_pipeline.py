@@ -65,6 +65,10 @@ class CannotBeMade(Hook):
         raise OSError("no such device")
     async def handle(self, event): ...
 
+class Misspelt(Hook):
+    topics = ("turn:edn",)
+    async def handle(self, event): ...
+
 class Badly(Hook):
     topics = "turn:end"
     async def handle(self, event): ...
@@ -192,6 +196,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
         ('[hooks."own_hooks:Missing"]', "cannot be loaded"),
         ('[hooks."nowhere:Hook"]', "module 'nowhere' not found"),
         ('[hooks."own_hooks:not_a_hook"]', "it should be a class that inherits"),
+        ('[hooks."own_hooks:Misspelt"]', "'turn:edn', which no chat publishes: did you mean 'turn:end'"),
         ('[hooks."own_hooks:Badly"]', "has invalid topics: use a tuple of names"),
     ],
 )
