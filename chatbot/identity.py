@@ -90,7 +90,7 @@ def _read_persona(path: Path) -> Persona:
     else:
         head, _, text = whole.partition("\n\n")
         if text.strip() and len(whole) <= _LARGEST_PERSONA:
-            return Persona(path.stem, head.strip(), " ".join(text.split()), str(path))
+            return Persona(path.stem, head.strip(), text.strip(), str(path))
         is_long = len(whole) > _LARGEST_PERSONA
         why = f"it is longer than {_LARGEST_PERSONA:,} characters" if is_long else "it has no text after an empty line"
     return Persona(path.stem, f"cannot be used: {why}", "", str(path))

@@ -279,11 +279,11 @@ def test_a_persona_is_chosen_and_own_ones_are_files() -> None:
     assert len(names) >= 5
     own = Path.home() / ".config/chatbot/personas/pirate.md"
     own.parent.mkdir(parents=True)
-    own.write_text("Speaks like a pirate.\n\nYou are a pirate.\nArr.\n", encoding="utf-8")
-    assert ok("personas", "show", "pirate") == "You are a pirate. Arr.\n"
+    own.write_text("Speaks like a pirate.\n\nYou are a pirate.\n\nArr.\n", encoding="utf-8")
+    assert ok("personas", "show", "pirate") == "You are a pirate.\n\nArr.\n"
     ok("init", "--name", "sam", "--model", "scripted")
     ok("personas", "use", "pirate")
-    assert "You are a pirate. Arr." in ok("prompt", "--dry-run", "hello")
+    assert "You are a pirate.\n\nArr." in ok("prompt", "--dry-run", "hello")
     assert "Clearance of the user" in (Path.home() / ".local/share/chatbot/identities/sam/identity.toml").read_text()
     fails(3, "did you mean 'pirate'", "personas", "use", "pirat")
     own.write_text("Speaks at length.\n\n" + "Arr. " * 20_000, encoding="utf-8")

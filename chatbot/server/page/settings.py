@@ -89,13 +89,13 @@ def _chosen(access: IdentityAccess, fields: Mapping[str, str], before: Choices) 
     return Choices("" if model == own else model, _persona(access, fields), "memory" in fields)
 
 
-_OTHER = "other"
-"""The last entry of a menu: the value is in the text box below it."""
+_OTHER = "/other"
+"""The last entry of a menu, named like no file: the value is in the text box below it."""
 
 
 def _picked(fields: Mapping[str, str], name: str) -> str:
     value = fields.get(name, "")
-    return fields.get(f"{name}.{_OTHER}", "").strip() if value == _OTHER else value
+    return fields.get(f"{name}.other", "").strip() if value == _OTHER else value
 
 
 def _persona(access: IdentityAccess, fields: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -44,7 +45,7 @@ def test_settings_are_written_to_the_identity_keep_its_comments_and_hold_at_once
     page = client.get("/i/ada/settings")
     assert "You are ada." in page.text
     form = {
-        "persona": "other",
+        "persona": "/other",
         "persona.other": "You are brief.",
         "budget.day_usd": "2.5",
         "agents.chat.recall_rows": "3",
@@ -76,7 +77,7 @@ def test_what_cannot_be_saved_leaves_every_byte_and_the_identity_as_they_were(
     FILE.write_bytes(data)
     monkeypatch.setattr(settings, "_replace", lambda *_: pytest.fail("it was written before it was checked"))
     assert (
-        client.post("/i/ada/settings", data={"persona": "other", "persona.other": "You are ada.", **form}).status_code
+        client.post("/i/ada/settings", data={"persona": "/other", "persona.other": "You are ada.", **form}).status_code
         == 422
     )
     assert FILE.read_bytes() == data
@@ -93,15 +94,15 @@ def test_settings_behind_a_link_or_of_an_identity_that_cannot_be_opened_stay_as_
     with monkeypatch.context() as patch:
         patch.setattr(served.identities, "reopen", fail)
         before = FILE.read_bytes()
-        assert client.post("/i/ada/settings", data={"persona": "other", "persona.other": "Other"}).is_error
+        assert client.post("/i/ada/settings", data={"persona": "/other", "persona.other": "Other"}).is_error
         assert FILE.read_bytes() == before
         FILE.unlink()
-        assert client.post("/i/ada/settings", data={"persona": "other", "persona.other": "Other"}).is_error
+        assert client.post("/i/ada/settings", data={"persona": "/other", "persona.other": "Other"}).is_error
         assert not FILE.exists()
     elsewhere = Path("elsewhere.toml")
     elsewhere.write_text("# mine\n")
     FILE.symlink_to(elsewhere.resolve())
-    assert client.post("/i/ada/settings", data={"persona": "other", "persona.other": "Other"}).is_error
+    assert client.post("/i/ada/settings", data={"persona": "/other", "persona.other": "Other"}).is_error
     assert (FILE.is_symlink(), elsewhere.read_text()) == (True, "# mine\n")
 
 
@@ -117,7 +118,7 @@ def test_a_form_that_was_opened_before_another_change_undoes_nothing(client: htt
         (path, f"{path}/correct", [{"title": "Tea is at five"}, {"title": "Coffee is at four"}]),
     ):
         opened = dict(re.findall(r'type="hidden" name="(seen|version)" value="(\w+)"', client.get(page).text))
-        asked = opened | {"persona": "other", "persona.other": "You are ada.", "how": "wrong"}
+        asked = opened | {"persona": "/other", "persona.other": "You are ada.", "how": "wrong"}
         assert [client.post(to, data=asked | form).status_code for form in forms] in ([200, 409], [200, 412])
     assert "day_usd = 5.0" in FILE.read_text()
     assert client.get(f"/v1/memories/{memory}").json()["title"] == "Tea is at five"
@@ -132,6 +133,10 @@ def test_a_persona_that_cannot_be_used_is_named_and_hides_no_page(client: httpx.
         assert '<option value="pirate" disabled>pirate · cannot be used: it is longer than 100,000' in page.text
         assert '<option value="empty" disabled>empty · cannot be used: it has no text' in page.text
     assert client.post("/i/ada/say", data={"text": "x", "chosen": "1", "persona": "empty"}).is_error
+    (own / "other.md").write_text("Another.\n\nYou are another.\n\nTwice.")
+    assert "Saved." in client.post("/i/ada/settings", data={"persona": "other", "persona.other": ""}).text
+    assert tomllib.loads(FILE.read_text())["persona"] == "You are another.\n\nTwice."
+    assert '<option value="other" selected>other' in client.get("/i/ada/settings").text
     assert client.post("/i/ada/say", data={"text": "x", "chosen": "1", "persona": ""}).is_success
 
 
