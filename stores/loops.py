@@ -258,17 +258,14 @@ class GroupCommit(Generic[Item]):
 
 
 _MOST_THREADS = 16
-
-
-def _new_pool() -> ThreadPoolExecutor:
-    """Return threads that belong to no loop, so that commits are completed even if their loop ends."""
-    return ThreadPoolExecutor(_MOST_THREADS, "store thread")
+_pool: list[ThreadPoolExecutor] = []
+"""Threads that belong to no loop, so that commits are completed even if their loop ends."""
 
 
 def _begin_anew() -> None:
-    """Give a forked child threads of its own."""
-    _pool[:] = [_new_pool()]
+    """Begin with new threads: a forked child has none of its parent's."""
+    _pool[:] = [ThreadPoolExecutor(_MOST_THREADS, "store thread")]
 
 
-_pool = [_new_pool()]
+_begin_anew()
 os.register_at_fork(after_in_child=_begin_anew)
