@@ -34,7 +34,7 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.loops import cancelled
+from chatbot.stores.loops import LoopsLock, cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
 from chatbot.stores.records import Vector, unit
@@ -99,6 +99,8 @@ class Meaning(AsyncResource):
         self._has_gaps = True
         self._has_written = False
         self._beginning = threading.Lock()
+        self._filling = LoopsLock()
+        """Held while a question embeds missing rows: each question would embed the same ones."""
 
     async def embed_missing(self, *, most: int | None = None, progress: Callable[[int], None] | None = None) -> int:
         """Embed rows that have no vector, newest first, a batch at a time; return how many.
@@ -274,8 +276,9 @@ class Meaning(AsyncResource):
         try:
             if self._has_gaps and not self._embedder.sends_away:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_GAPS_S):
-                        await self.embed_missing(most=_GAPS)
+                    async with asyncio.timeout(_GAPS_S), self._filling:
+                        if self._has_gaps:  # no other question has filled them meanwhile
+                            await self.embed_missing(most=_GAPS)
             known = self._asked_before  # other questions may replace it meanwhile
             new = [text for text in texts if text not in known]
             made = dict(zip(new, await self._in_batches(new, self._embedded), strict=True))

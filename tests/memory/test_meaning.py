@@ -136,6 +136,15 @@ async def test_what_is_missing_is_embedded_in_batches_the_newest_first(store: Ob
     assert billed == [("letters", 2), ("letters", 3), ("letters", 2)]
 
 
+async def test_questions_at_once_embed_the_missing_rows_once(store: ObservationStore) -> None:
+    embedder = LetterEmbedder()
+    await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(7)]))
+    async with Meaning(embedder, store) as meaning:
+        await asyncio.gather(*(meaning.questions_of([f"question {number}"]) for number in range(5)))
+    rows = [text for call in embedder.calls for text in call if text.startswith("note")]
+    assert sorted(rows) == [f"note {number}" for number in range(7)]
+
+
 async def test_all_gaps_are_embedded_with_progress_whatever_the_caller_sees(store: ObservationStore) -> None:
     told: list[tuple[int, int]] = []
     rows = [note(number, f"note {number}", namespace="other" if number % 2 else "") for number in range(7)]
