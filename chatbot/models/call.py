@@ -237,8 +237,8 @@ def unknown_provider(model: str) -> UnknownModel:
     name, slash, _ = model.partition("/")
     nearest = nearest_hint(name, known_providers()) if slash and name not in known_providers() else ""
     return UnknownModel(
-        f"no provider is known for the model {model!r}{nearest}: write provider/model as LiteLLM does, "
-        "such as anthropic/…, openai/… or ollama_chat/…, or local/smollm2-135m"
+        f"no provider is known for the model {model!r}: write provider/model as LiteLLM does, "
+        f"such as anthropic/…, openai/… or ollama_chat/…, or local/smollm2-135m{nearest}"
     )
 
 

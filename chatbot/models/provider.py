@@ -315,6 +315,8 @@ class Provider:
         if isinstance(error, KeyRefused):
             return self.hint() or self._advice_on_key(where, allows=error.status != 403)
         if isinstance(error, UnknownModel):
+            if self.kind not in known_providers():
+                return ""  # the error says so
             pull = f"`ollama pull {self.model.partition('/')[2]}`, or " if self.kind in OLLAMA else ""
             return f"{where} has no such model: try {pull}one of `chatbot models list --find`"
         if error.status == 0 and not self._source.api_base and self.kind not in OLLAMA:

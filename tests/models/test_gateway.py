@@ -262,11 +262,20 @@ async def test_a_provider_without_its_key_is_refused_by_name() -> None:
         await model.check()
 
 
-@pytest.mark.parametrize("name", ["no-provider-at-all", "nobody/knows-this", "/", "😀"])
-async def test_a_name_without_a_known_provider_is_an_unknown_model(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("no-provider-at-all", ""),
+        ("opnai/gpt", ": did you mean 'openai'\\?"),
+        ("nobody/knows-this", ""),
+        ("/", ""),
+        ("😀", ""),
+    ],
+)
+async def test_a_name_without_a_known_provider_is_an_unknown_model(name: str, hint: str) -> None:
     model = LiteLLMModel(ModelSettings(name=name, retries=0))
     for refused in (model.check(), reply_of(model)):
-        with pytest.raises(UnknownModel, match="no provider is known"):
+        with pytest.raises(UnknownModel, match=f"no provider is known .*smollm2-135m{hint}$"):
             await refused
 
 
