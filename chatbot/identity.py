@@ -123,7 +123,9 @@ def allow_identity(root: Path, name: str) -> tuple[Path, Table]:
 
 
 def _missing(root: Path, name: str) -> IdentityError:
-    return IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, list_identities(root))}")
+    return IdentityError(
+        f"{root} has no identity {name!r}{did_you_mean(name, sorted({Config().identity, *list_identities(root)}))}"
+    )
 
 
 def _folder(root: Path, name: str) -> Path:

@@ -313,6 +313,8 @@ def test_an_unknown_identity_suggests_the_nearest(tmp_path: Path) -> None:
     _write(tmp_path, "grace", "")
     with pytest.raises(IdentityError, match="did you mean 'grace'"):
         load_identity(tmp_path, "gracie")
+    with pytest.raises(IdentityError, match="choose from ada, grace"):
+        load_identity(tmp_path, "nobody")
 
 
 @pytest.mark.parametrize("name", ["", "../ada", "a/b", ".", "..", "Ada", "-x", "a b", "x" * 65, "/etc"])
