@@ -136,29 +136,25 @@ class Runtime(AsyncResource):
         if not self._ephemeral:
             self.setup.observation_store()
 
-    async def new_session(self, *, namespace: str | None = None, project: str | None = None) -> SessionHandle | None:
-        """Create a session of the agent; return None for an agent without stores, which chats without a memory.
-
-        `namespace` and `project` are the part of memory that it uses, by default the runtime's own.
-        """
-        if not self.store_types:
-            return None
-        memory = self.memory.cleared_for(namespace=namespace, project=project)
-        return await memory.create_session(self.store_types, self.agent)
+    async def new_session(self) -> SessionHandle | None:
+        """Create a session of the agent; return None for an agent without stores, which chats without a memory."""
+        return await self.memory.create_session(self.store_types, self.agent) if self.store_types else None
 
     async def resume(self, text: str) -> SessionHandle:
         """Load the session with that id, beginning of an id, or title.
 
         Raises a `SessionError` if the text does not name exactly one session of this agent.
         """
-        record = await self.find(text)
-        return await self.memory.load_session(record.id, self.agent)
+        return await self.memory.load_session((await self.find(text)).id, self.agent)
 
     async def latest_session(self) -> SessionHandle | None:
         """Load the session of the agent that was used last; None if there is none, or the agent has no stores."""
         if not self.store_types:
             return None
-        return await self.memory.cleared_for(project=self.setup.project or "").latest_session(self.agent)
+        here = self.memory.cleared_for(project=self.setup.project or "")
+        latest = await here.latest_session(self.agent)
+        # loaded by the runtime's own rights, with which it can leave the project
+        return await self.memory.load_session(latest.id, self.agent) if latest else None
 
     async def find(self, text: str) -> SessionRecord:
         """Return the agent's session with that id, beginning of an id, or title, in the project that was asked for."""

@@ -35,6 +35,20 @@ async def test_another_identity_knows_nothing_of_it() -> None:
     assert [message.content for message in model.prompts[1]] == ["You are grace.", "what do you know?"]
 
 
+async def test_a_session_that_is_resumed_can_be_moved_to_another_project() -> None:
+    seen: list[tuple[str, str]] = []
+    for where, following in ((None, "house"), ("house", "boat"), ("boat", "-")):
+        async with Runtime(Options(project=where)) as runtime:
+            session = await runtime.latest_session() or await runtime.new_session()
+            assert session is not None
+            seen.append((session.id, session.record.project))
+            await session.move(following)
+    assert [each for _, each in seen] == ["", "house", "boat"]
+    assert len({each for each, _ in seen}) == 1
+    async with Runtime() as runtime:
+        assert [record.project for record in await runtime.memory.list_sessions()] == [""]
+
+
 async def test_a_store_is_swapped_by_one_line_of_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["in_memory"]')
     model = ScriptedModel(["ok"])

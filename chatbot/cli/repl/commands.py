@@ -88,8 +88,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
 
     async def do_new(self, _: str) -> None:
         """Start a new session, in the same project."""
-        project = self.session.record.project if self.session else None
-        await self._enter(await self._runtime.new_session(project=project), "a new session")
+        await self._follow(self.session)
 
     async def do_resume(self, which: str) -> None:
         """Resume another session: /resume ID, title, or number in /sessions."""
@@ -113,7 +112,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
             await self._command("sessions", text)
             if (session := self.session) and not await self._runtime.memory.is_taken(session.id):
                 self.session = None  # it was deleted
-                await self._enter(await self._runtime.new_session(project=session.record.project), "a new session")
+                await self._follow(session)
             return
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_LISTED)
         records = await self._runtime.memory.choose_sessions(wanted)
@@ -288,6 +287,13 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         unknown = f"no command {name}{did_you_mean(name, self.all())} (type /{name} to send it as text)"
         self._screen.say(could if found else unknown, "ansiyellow")
         return None
+
+    async def _follow(self, former: SessionHandle | None) -> None:
+        """Start a session in the project of the former one."""
+        session = await self._runtime.new_session()
+        if session and former and former.record.project != session.record.project:
+            await session.move(former.record.project)
+        await self._enter(session, "a new session")
 
     async def _enter(self, session: SessionHandle | None, how: str) -> None:
         former = self.session
