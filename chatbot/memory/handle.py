@@ -119,7 +119,7 @@ class SessionHandle:
         scope = Scope(
             self._keeper(ObservationStore), caller, self._environment, self.agent_id, self.id, self._ancestors
         )
-        looks = {"looked": self._as_of, "check_there": self._check_there}
+        looks = {"looked": lambda: self._as_of() or time.monotonic(), "check_there": self._check_there}
         return replace(scope, answering=lambda: self.turn_order.answering, **looks)
 
     async def _check_there(self) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
@@ -310,8 +311,8 @@ class Scope(Struct, frozen=True):
     """Filled with the new version of each changed memory by id; None notes none."""
     answering: Callable[[], str] = str
     """Returns the row of the message that is being answered, which searches leave out."""
-    looked: Callable[[], float] = float
-    """Returns the current `View.looked`."""
+    looked: Callable[[], float] = time.monotonic
+    """Returns the `View.looked` of an operation that begins."""
     check_there: Callable[[], Awaitable[None]] | None = None
     """Raises `MissingFolder` if the session was deleted: it gets no new rows."""
 

@@ -33,7 +33,7 @@ _REACH = 2
 class Questions:
     """Questions of one caller. Needs the lock of the replica, with all lines read.
 
-    `is_fresh` says that no other process has published an index since the last look.
+    `is_fresh` says that no other process has written anything since the last look.
     """
 
     def __init__(self, replica: Replica, view: View, *, is_fresh: bool = False) -> None:

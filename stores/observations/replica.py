@@ -129,11 +129,15 @@ class Replica:
             yield self.catch_up(looked)
 
     def catch_up(self, looked: float = 0.0) -> bool:
-        """Read new lines, unless all that were written until `looked` are known: return True then. Needs the lock."""
+        """Read new lines, unless all that were written until `looked` are known. Needs the lock.
+
+        Returns True if there were none.
+        """
         if looked and self._is_open and not self._is_closed and self.log.is_known(looked):
             return True
         if self._is_closed:
             raise ClosedResource("the store of memories is closed")
+        known = (self.table, self.table.lines)
         if not self._is_open:
             self._open()
         elif self.log.is_replaced():
@@ -151,7 +155,7 @@ class Replica:
             except BaseException:
                 self._start_again()  # a part of the change may be in the table
                 raise
-        return False
+        return (self.table, self.table.lines) == known
 
     def add(self, event: Event, place: LinePlace) -> None:
         """Apply an event that this process has written."""

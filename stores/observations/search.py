@@ -77,7 +77,7 @@ class TextSearch:
             self._stale[number] = row if len(self._stale) < _MOST_HELD else None
 
     def caught_up(self, *, is_fresh: bool = False) -> TextIndex:
-        """Return the index, with all rows in it. `is_fresh` says that no other process published one since."""
+        """Return the index, with all rows in it; with `is_fresh` without a look whether others have published one."""
         index = self._index or self._opened()
         if not is_fresh and index.refresh():
             self._is_whole = False

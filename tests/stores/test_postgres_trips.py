@@ -166,8 +166,8 @@ async def test_many_rows_lines_or_vectors_take_no_more_round_trips_than_one(trip
             assert 0 < trips.count < 20, name
 
 
-async def test_within_a_turn_others_are_looked_at_once_and_own_writes_are_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_within_a_turn_or_a_search_others_are_looked_at_once_and_own_writes_are_seen(
+    trips: Trips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_handle, "_LOOKED_FOR_S", PATIENCE_S)
     home = f"{address(tmp_path).url}#{address(tmp_path).identity}"
@@ -183,6 +183,11 @@ async def test_within_a_turn_others_are_looked_at_once_and_own_writes_are_seen(
             await mine.memory.remember("a hive in the park")
             assert len(await mine.memory.search("hive")) == 3
         assert len(await mine.memory.search("hive")) == len(await theirs.search("hive")) == 3
+        for memory in (mine.memory, theirs):
+            await memory.search("hive", count_use=False)
+            trips.count = 0
+            assert len(await memory.search("hive", count_use=False)) == 3
+            assert trips.count == 1
 
 
 def test_who_leaves_a_database_waits_for_no_lock() -> None:
