@@ -135,7 +135,7 @@ class Page(Struct, frozen=True):
     after: str | None = None
 
 
-class Match(NamedTuple):
+class Match(Struct, frozen=True):
     """A row that was found, with its lexical score and the data for ranking."""
 
     id: str
@@ -155,7 +155,7 @@ class Match(NamedTuple):
         return cls(row.id, score, *_matched(row))
 
 
-_matched = attrgetter(*("rank" if name == "importance" else name for name in Match._fields[2:]))
+_matched = attrgetter(*("rank" if name == "importance" else name for name in Match.__struct_fields__[2:]))
 
 
 def best_cosines(found: Iterable[tuple[Vector, Iterable[tuple[Each, float]]]], limit: int) -> dict[Each, float]:

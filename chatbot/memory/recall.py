@@ -138,7 +138,7 @@ async def recollected(
     )
     said = {each: row for each, row in beside.items() if fits(row) and not is_proposable(row)}
     nearest = _nearest(hits, near, said)
-    unasked = scored(Candidates({match.id: match._replace(score=0.0) for match in nearest}), profile, view.now)
+    unasked = scored(Candidates({match.id: replace(match, score=0.0) for match in nearest}), profile, view.now)
     scores = {row.match.id: row for row in (*unasked, *ranked)}
     later = [RankedMemory(scores[match.id], said[match.id], RECALLED, match.score) for match in nearest]
     hits = [*hits[: limit - len(later)], *later]

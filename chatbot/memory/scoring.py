@@ -25,9 +25,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 from operator import mul
-from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from chatbot.stores.query import Candidates, Match
 
@@ -93,7 +93,7 @@ PROFILES: Mapping[str, ScoringProfile] = {
 }
 
 
-class LexicalScore(NamedTuple):
+class LexicalScore(Struct, frozen=True):
     """A row's lexical score: its own, what spills over from its neighbours, and its session's part."""
 
     lexical: float
@@ -105,7 +105,7 @@ WEIGHTS = ("match", "recency", "mention", "importance", "credibility")
 """Parts of a score, between 0 and 1, that a profile weighs."""
 
 
-class RowScore(NamedTuple):
+class RowScore(Struct, frozen=True):
     """Candidate with its score from 0 to 1, and the parts of the score."""
 
     match: Match
@@ -129,7 +129,7 @@ class RowScore(NamedTuple):
     def parts(self) -> dict[str, float]:
         """Parts of the score that count, by name, and those of the match."""
         counted = zip(WEIGHTS, self.weighed, self.weights, strict=True)
-        parts = {name: part for name, part, weight in counted if weight} | self.raised._asdict()
+        parts = {name: part for name, part, weight in counted if weight} | asdict(self.raised)
         parts["evidence"] = self.evidence
         if self.dated:
             parts["dates"] = self.dated

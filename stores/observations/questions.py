@@ -11,6 +11,8 @@ from functools import cached_property
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from chatbot.stores.access import View
 from chatbot.stores.observation import TYPES, rank
 from chatbot.stores.observations import filters, ranking
@@ -123,7 +125,7 @@ class Questions:
         for match in self.match(list(earlier), wanted, question.limit):
             before = found.rows.get(match.id)
             score = (before.score if before else 0.0) + question.earlier_weight * match.score
-            found.rows[match.id] = match._replace(score=score)
+            found.rows[match.id] = replace(match, score=score)
         found.weight = sum(last.values()) + question.earlier_weight * sum(earlier.values())
         found.average_length = corpus.average_length
         dated = self.match(list(dates), wanted, question.limit)
@@ -132,7 +134,7 @@ class Questions:
         nearest = [(each, self._nearest(each, wanted, question.model, question.limit)) for each in question.vectors]
         cosines = best_cosines(nearest, question.limit)
         similar = self._matches([*cosines], repeat(0.0))
-        for match in (*(each._replace(score=0.0) for each in dated), *similar):  # some hold none of the words
+        for match in (*(replace(each, score=0.0) for each in dated), *similar):  # some hold none of the words
             found.rows.setdefault(match.id, match)
         alike = zip(similar, cosines.values(), strict=True)
         found.similar = {match.id: cosine for match, cosine in alike if match.id != question.without}
@@ -197,7 +199,7 @@ class Questions:
 
     def _matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
         """Return the rows as matches, each with its score."""
-        known = [self._values(name, numbers) for name in Match._fields[2:]]
+        known = [self._values(name, numbers) for name in Match.__struct_fields__[2:]]
         return list(map(Match, map(self._table.ids.__getitem__, numbers), scores, *known))
 
     def _values(self, name: str, numbers: Sequence[int]) -> list[Any]:

@@ -80,7 +80,7 @@ def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
 ) -> None:
     rows = {f"{number:02}": candidate(f"{number:02}", lexical=0.0) for number in range(60)}
     similar = dict.fromkeys(rows, rest) | {"07": best}
-    rows["07"] = rows["07"]._replace(score=lexical)
+    rows["07"] = replace(rows["07"], score=lexical)
     weighed = PROFILES[profile]
     verdicts = judged(scored(Candidates(rows, similar=similar), weighed, NOW), weighed, 5, frozenset())
     assert {row.match.id: each for row, each in verdicts}["07"] == verdict
@@ -126,7 +126,7 @@ def test_what_the_prompt_shows_anyway_does_not_decide_how_good_the_others_must_b
 def test_a_row_is_as_alike_as_it_is_together_with_those_beside_it() -> None:
     rows = {name: candidate(name, lexical=0.0) for name in ("before", "row", "after", "alone")}
     beside = {"row": {"before": -1, "after": 1}, "before": {"row": 1}, "after": {"row": -1}}
-    rows["after"] = rows["after"]._replace(score=1.0)
+    rows["after"] = replace(rows["after"], score=1.0)
     rows["unlike"] = candidate("unlike", lexical=0.0)
     found = windowed(rows, beside, {"row": 0.6, "before": 0.4, "alone": 0.6}, 0.1)
     assert found["row"] == pytest.approx((0.6 + 0.1 * 0.4 + 0.1 * 0.1) / 1.2)
@@ -196,13 +196,13 @@ _CANDIDATES = st.builds(
 def test_a_better_match_outranks_a_worse_one_that_is_else_the_same(
     row: Match, profile: ScoringProfile, by: float
 ) -> None:
-    rows = {"a": row, "b": row._replace(id="b", score=row.score + by)}
+    rows = {"a": row, "b": replace(row, id="b", score=row.score + by)}
     assert [each.match.id for each in ranked(rows, profile)] == ["b", "a"]
 
 
 @given(st.lists(_CANDIDATES, min_size=1, max_size=8), st.sampled_from(list(PROFILES.values())))
 def test_a_score_lies_between_0_and_1_whatever_else_was_found(rows: list[Match], profile: ScoringProfile) -> None:
-    named = {f"{number}": row._replace(id=f"{number}") for number, row in enumerate(rows)}
+    named = {f"{number}": replace(row, id=f"{number}") for number, row in enumerate(rows)}
     together = {each.match.id: each.score for each in ranked(named, profile)}
     assert together == {name: score(row, profile) for name, row in named.items()}
     assert all(0 <= each <= 1 for each in together.values())
