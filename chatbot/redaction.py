@@ -260,12 +260,12 @@ _HOLE = "\udfff"
 """Mark in place of a secret while a text is redacted: a lone surrogate, which no storable text contains."""
 _SHORTEST_SECRET = 6
 _URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):([^\s/]+)(?=@)")
-_NAMED = re.compile(
+_NAMED = (
     r"(?:(?i:(?<=bearer )|(?<=basic ))(?!\[redacted)[^\s\"',]+"
     r"|(?i:(?<=key=)|(?<=token=)|(?<=api_key:)|(?<=api-key:))\s*(?!\[redacted)[^\s\"',&]+)"
 )
 """A secret of any form after a word that names it, such as `key=`."""
-_BEGINS_LIKE_A_KEY = re.compile(
+_BEGINS_LIKE_A_KEY = (
     rf"(?<![\w-])(?:{'|'.join(map(re.escape, KEY_PREFIXES))})"
     r"(?=[A-Za-z_.-]{0,200}+[\d*])[\w.*-]{8,}"  # short, or masked in part
     r"|(?<![\w-])[\w-]{2,}\*{3,}[\w*-]*"
@@ -369,4 +369,4 @@ def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:
     for secret in sorted(forms, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, _MASK)
-    return _NAMED.sub(_MASK, _BEGINS_LIKE_A_KEY.sub(_MASK, redact(text)[0]))
+    return re.sub(_NAMED, _MASK, re.sub(_BEGINS_LIKE_A_KEY, _MASK, redact(text)[0]))

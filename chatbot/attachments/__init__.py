@@ -36,8 +36,8 @@ SUFFIXES = {
 MEDIA_TYPES = {suffix: media for media, suffix in SUFFIXES.items()}
 
 _BLOB = rf"{ATTACHMENTS}/([0-9a-f]{{32}}(\.[a-z0-9]{{1,8}})?)"
-_LINK = re.compile(rf"\[([^\[\]\n]{{1,255}})\]\({_BLOB}\)(?: \(\[text\]\({_BLOB}\)\))?")
-_UNNAMEABLE = re.compile(r"[\[\]\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LINK = rf"\[([^\[\]\n]{{1,255}})\]\({_BLOB}\)(?: \(\[text\]\({_BLOB}\)\))?"
+_UNNAMEABLE = r"[\[\]\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 _LONGEST_NAME = 120
 
 
@@ -70,7 +70,7 @@ class Link(Struct, frozen=True):
 
 def named(name: str) -> str:
     """Return a file's name for a link: without folders, brackets and control characters."""
-    plain = _UNNAMEABLE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip()
+    plain = re.sub(_UNNAMEABLE, "_", name.replace("\\", "/").rpartition("/")[2]).strip()
     return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME // 2]}…{plain[-_LONGEST_NAME // 2 :]}"
 
 
@@ -83,7 +83,7 @@ def split(content: str) -> tuple[str, tuple[Link, ...]]:
     """Return a message without the links at its end, and the links."""
     lines = content.split("\n")
     links: list[Link] = []
-    while lines and (found := _LINK.fullmatch(lines[-1])):
+    while lines and (found := re.fullmatch(_LINK, lines[-1])):
         name, blob, suffix, text, _ = found.groups()
         links.append(Link(name, blob, text or (blob if suffix == ".txt" else "")))
         lines.pop()

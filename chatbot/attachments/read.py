@@ -243,12 +243,12 @@ def _check_size(name: str, size: int) -> None:
         raise InvalidValue(f"{name} has {size:,} bytes: attach at most {LARGEST:,}")
 
 
-_URL = re.compile(r"data:([a-z0-9.+/-]*)((?:;[^,;]*)*),(.*)", re.IGNORECASE | re.DOTALL)
+_URL = r"(?is)data:([a-z0-9.+/-]*)((?:;[^,;]*)*),(.*)"
 
 
 def upload_of(name: str, url: str) -> Upload:
     """Return the file in a `data:` URL. Raises `InvalidValue` for anything else."""
-    found = _URL.fullmatch(url)
+    found = re.fullmatch(_URL, url)
     if not found:
         raise InvalidValue(f"{name}: a file must be sent along, as data:…;base64,…: nothing is fetched from elsewhere")
     if not found[2].lower().endswith(";base64"):

@@ -32,7 +32,7 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800
 """Characters that count as letters, marks or symbols, and show nothing."""
 _JOINED = "\u0600-\u0eff\u1000-\u109f\u1780-\u18af"
 _PICTURES = "\u00a9\u00ae\u203c-\u3299\ufe0f\U0001f000-\U0001faff"
-_WANTED = re.compile(
+_WANTED = (
     rf"(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}])|(?<=[{_PICTURES}])\u200d(?=[{_PICTURES}])"
     rf"|(?<=[#*0-9{_PICTURES}])\ufe0f(?!\ufe0f)"
 )
@@ -55,26 +55,26 @@ _SQUARED = {
 }
 """Letters in squares and circles, those of flags, and tag characters, which are invisible but a model may read."""
 _TAGS = _SQUARED | {0xE0000 + code: chr(code) for code in range(32, 65)}
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f]"
 _LEET = str.maketrans("0134578$@!|", "oieastbsaii")
-_LEET_WORD = re.compile(r"[a-z@$!|][0134578@$!|]|[0134578@$!|][a-z]", re.IGNORECASE)
-_ELEMENT = re.compile(r"</?[a-z][^<>\n]{0,200}>", re.IGNORECASE)
-_INSIDE = re.compile(r"(?<=[^\W_])[*~`]{1,3}(?=[^\W_])")
+_LEET_WORD = r"(?i)[a-z@$!|][0134578@$!|]|[0134578@$!|][a-z]"
+_ELEMENT = r"(?i)</?[a-z][^<>\n]{0,200}>"
+_INSIDE = r"(?<=[^\W_])[*~`]{1,3}(?=[^\W_])"
 """Marks of emphasis inside words."""
-_ROT13 = re.compile(r"rot ?-?13", re.IGNORECASE)
-_SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·]){3,}[^\W\d_](?![^\W_])")
-_SPELLED_WORD = re.compile(r"(?<![^\W_])[^\W\d_]([ .\-_*·])[^\W\d_](?:\1[^\W\d_])*(?![^\W_])")
-_GAP = re.compile(r"[\W_]{20,}")
-_RUN = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){12,4096}")
-_ESCAPE = re.compile(r"\\u\{?([0-9a-fA-F]{4})\}?|\\x([0-9a-fA-F]{2})")
+_ROT13 = r"(?i)rot ?-?13"
+_SPELLED = r"(?<![^\W_])(?:[^\W\d_][ .\-_*·]){3,}[^\W\d_](?![^\W_])"
+_SPELLED_WORD = r"(?<![^\W_])[^\W\d_]([ .\-_*·])[^\W\d_](?:\1[^\W\d_])*(?![^\W_])"
+_GAP = r"[\W_]{20,}"
+_RUN = r"[A-Za-z0-9+/_-]{16,}={0,2}"
+_HEX = r"(?:[0-9a-fA-F]{2}[ :]?){12,4096}"
+_ESCAPE = r"\\u\{?([0-9a-fA-F]{4})\}?|\\x([0-9a-fA-F]{2})"
 
 
 def visible(text: str) -> str:
     """Return `text` without invisible characters: zero-width, direction, tag and filler ones, hidden selectors."""
-    if text.isascii() and not _CONTROL.search(text):
+    if text.isascii() and not re.search(_CONTROL, text):
         return text
-    wanted = {found.start() for found in _WANTED.finditer(text)}
+    wanted = {found.start() for found in re.finditer(_WANTED, text)}
     return "".join(char for at, char in enumerate(text) if at in wanted or not is_invisible(char))
 
 
@@ -107,7 +107,7 @@ def unmasked(text: str) -> Iterator[str]:
     seen: set[str] = set()
     for reading in (text, *_decoded(text)):
         for unfolded in _readings(reading):
-            short = _GAP.sub(" ", unfolded)
+            short = re.sub(_GAP, " ", unfolded)
             if short not in seen:
                 seen.add(short)
                 yield short
@@ -119,28 +119,28 @@ def _readings(text: str) -> Iterator[str]:
     yield folded
     if not text.isascii() and (tagged := text.translate(_TAGS)) != text:
         yield skeleton(tagged)
-    if _LEET_WORD.search(folded):
+    if re.search(_LEET_WORD, folded):
         yield folded.translate(_LEET)
-    if _SPELLED.search(folded):
-        yield _SPELLED_WORD.sub(lambda found: found[0][::2], folded)
+    if re.search(_SPELLED, folded):
+        yield re.sub(_SPELLED_WORD, lambda found: found[0][::2], folded)
 
 
 def _decoded(text: str) -> Iterator[str]:
     if "<" in text:
-        yield _ELEMENT.sub("", text)
-    if _INSIDE.search(text):
-        yield _INSIDE.sub("", text)
-    if _ROT13.search(text):
+        yield re.sub(_ELEMENT, "", text)
+    if re.search(_INSIDE, text):
+        yield re.sub(_INSIDE, "", text)
+    if re.search(_ROT13, text):
         yield codecs.decode(text, "rot13")
     if "&" in text:
         yield html.unescape(text)
     if "%" in text:
         yield unquote(text)
     if "\\" in text:
-        yield _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
-    for found in islice(_RUN.finditer(text), _MOST_RUNS):
+        yield re.sub(_ESCAPE, lambda found: chr(int(found[1] or found[2], 16)), text)
+    for found in islice(re.finditer(_RUN, text), _MOST_RUNS):
         yield from _as_text(_base64(found[0][:_LONGEST_RUN]))
-    for found in islice(_HEX.finditer(text), _MOST_RUNS):
+    for found in islice(re.finditer(_HEX, text), _MOST_RUNS):
         yield from _as_text(bytes.fromhex(found[0].replace(":", " ")))
 
 

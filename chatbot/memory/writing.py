@@ -177,7 +177,7 @@ class MemoryWrites(ScopedOperations):
 
 async def _noticed(scope: Scope, draft: Draft) -> str:
     """Return a warning if a memory reads like an order to a model."""
-    from chatbot.memory.orders import form_in  # late: its patterns take long to compile
+    from chatbot.memory.orders import form_in  # late: only rows written by hand are checked
 
     text = "\n".join(filter(None, (draft.title, draft.subtitle, *draft.facts, draft.narrative)))[:_LOOKED_AT]
     [judged] = await scope.meaning.judge([text]) if scope.meaning is not None else [None]

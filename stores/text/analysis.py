@@ -94,7 +94,7 @@ def _tokens(text: str) -> Iterator[str] | list[str]:
 
 def _learned(token: str) -> tuple[str, ...]:
     is_plain = token.isascii() and token.isalpha() and token.islower()
-    if len(token) > MAX_TERM or (not is_plain and re.match(_CJK_RUN, token)):
+    if len(token) > MAX_TERM or (not token.isascii() and re.match(_CJK_RUN, token)):
         return tuple(_pieces(token))
     if len(_known) >= _CACHED_TOKENS:
         _known.clear()
@@ -103,7 +103,7 @@ def _learned(token: str) -> tuple[str, ...]:
 
 
 def _pieces(token: str) -> Iterator[str]:
-    if re.match(_CJK_RUN, token):
+    if not token.isascii() and re.match(_CJK_RUN, token):
         yield from token
         yield from (a + b for a, b in pairwise(token))
     elif "," in token:
