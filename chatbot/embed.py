@@ -188,6 +188,8 @@ class AgentMemory(Memory, AsyncResource):
         `context` is what the prompt held: a reply that only repeats it is not kept, and its memories count as used.
         With a `session` the turn is also appended to its transcript. `at` is when the user spoke; default: now.
         """
+        check_text(user, "user")
+        check_text(assistant, "assistant")
         at = at or self.scope.clock()
         self._check_past(at, "at")
         turn, memory = self._turn(session), session.memory if session else self._placed

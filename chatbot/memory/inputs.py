@@ -25,6 +25,13 @@ _OF_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 Operation = Callable[P, Coroutine[Any, Any, Answer]]
 
 
+def list_of(value: object, name: str) -> tuple[Any, ...]:
+    """Return the items of a list; raise `InvalidValue` for one text, whose items would be its letters."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidValue(f"{name} is {value!r:.80}: it must be a list of texts")
+    return tuple(value)
+
+
 def takes(
     inputs: Callable[P, Inputs], refusal: str
 ) -> Callable[[Callable[[Self, Inputs], Awaitable[Answer]]], Operation[Concatenate[Self, P], Answer]]:

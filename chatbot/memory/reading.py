@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
 
-from chatbot.memory.inputs import takes
+from chatbot.memory.inputs import list_of, takes
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import PUBLIC, ScopedOperations, Sensitivities
 from chatbot.stores.access import SENSITIVITIES
@@ -257,7 +257,7 @@ class MemoryReads(ScopedOperations):
     ) -> list[Observation]:
         """Return active observations whole, in the given order, without missing and hidden ones."""
         scope = self.scope
-        rows = await scope.store.get(scope.view(ask), ids)
+        rows = await scope.store.get(scope.view(ask), list_of(ids, "ids"))
         scope.retrieved("get", [row.id for row in rows])
         if count_use:
             await self.note_use([row.id for row in rows])

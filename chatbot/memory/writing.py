@@ -13,7 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.memory.inputs import sets, takes
+from chatbot.memory.inputs import list_of, sets, takes
 from chatbot.memory.profile_lines import forget_with
 from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first
 from chatbot.redaction import redact_all
@@ -267,7 +267,7 @@ def _drafted(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None,
 
 def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields, with lists as lists, within bounds that keep the search for secrets fast."""
-    fields: dict[str, Any] = {name: _texts(value, name) if name in _LISTS else value for name, value in given.items()}
+    fields: dict[str, Any] = {name: list_of(value, name) if name in _LISTS else value for name, value in given.items()}
     for name, value in fields.items():
         check_depth(value, name)
         longest = max(map(_length, value), default=0) if isinstance(value, tuple) else _length(value)
@@ -284,12 +284,6 @@ def _check_expiry(expires: object, now: datetime) -> None:
         raise ConflictingChange(
             f"expires_at is {format_time(expires)}, which is in the past: give a future time, or none"
         )
-
-
-def _texts(value: object, name: str) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidValue(f"{name} is {value!r:.80}: it must be a list of texts")
-    return tuple(value)
 
 
 def _length(value: object) -> int:

@@ -209,6 +209,7 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
     with pytest.raises(ConfigError, match="name the folder"):
         open_memory(tmp_path / "config.toml")
     wrong: Any = "high"
+    nothing: Any = None
     with pytest.raises(InvalidValue, match="'high': it must be one of full"):
         open_memory(tmp_path, clearance=wrong)
     async with open_memory(tmp_path) as memory:
@@ -218,6 +219,11 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             memory.for_user("ada").for_user("bob")
         with pytest.raises(InvalidValue, match="put it into a list"):
             await memory.context(one)
+        with pytest.raises(InvalidValue, match="ids is '0195': it must be a list"):
+            await memory.get("0195")
+        for said in ({"user": nothing, "assistant": "ok"}, {"user": "My dog is Rex", "assistant": nothing}):
+            with pytest.raises(InvalidValue, match="is None: it must be text"):
+                await memory.record(**said)
     with pytest.raises(InvalidValue, match="it must be text"):
         ToolUse("look", "{}", one)
     for hook in ("exchange", "capture"):
