@@ -6,6 +6,8 @@ A place is not trusted, and need not be available at all times. Files are writte
 from __future__ import annotations
 
 import json
+import os
+import re
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +32,7 @@ NAME, KEY = "chatbot-sync.json", "key.age"
 IdentityMark = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{0,40}$")]
 SECRETS = "sync.key"
 """The document with the keys of encrypted places."""
+_MACHINE = re.compile("[0-9a-f]{12}")
 _LARGEST_FILE = 256 << 20
 _LARGEST_ANSWER = 1 << 30
 _LARGEST_REASON = 64 << 10
@@ -149,11 +152,13 @@ class FolderPlace(SyncPlace):
         self.key = str(self.folder)
 
     def names(self) -> list[str]:
-        """List the folder and the folders in it, without hidden files."""
+        """List the folder and the folders in it, without hidden files. A machine's unreadable folder is like a file."""
         if not self.folder.is_dir():
             raise MissingFolder(f"{self.folder} is not there: connect the drive, or make the folder")
-        paths = (path for pattern in ("*", "*/*") for path in self.folder.glob(pattern) if path.is_file())
-        found = (path.relative_to(self.folder) for path in paths)
+        paths = [path for pattern in ("*", "*/*") for path in self.folder.glob(pattern)]
+        files = [path for path in paths if path.is_file()]
+        files += [path / "*.gz" for path in paths if _MACHINE.fullmatch(path.name) and not os.access(path, os.R_OK)]
+        found = (path.relative_to(self.folder) for path in files)
         return sorted(str(path) for path in found if not any(part.startswith(".") for part in path.parts))
 
     def read(self, name: str) -> bytes:

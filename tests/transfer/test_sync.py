@@ -5,6 +5,8 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,7 @@ from copy import deepcopy
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 from zipfile import ZipFile
 
@@ -653,6 +655,30 @@ async def test_a_place_leads_nowhere_else_and_its_files_are_private(pair: Pair, 
     with pytest.raises(UnsafePath, match="is a link"):
         await here.sync(place)
     assert len([*(tmp_path / "elsewhere").iterdir()]) == 1
+
+
+OF_ANOTHER_USER = """
+import os, sys
+from chatbot.transfer.sync_place import FolderPlace, Path
+if os.geteuid() == 0:
+    os.setuid(65534)
+place = FolderPlace(Path(sys.argv[1]))
+[unread] = place.names()
+try:
+    place.read(unread)
+except OSError as error:
+    print(unread, error)
+"""
+
+
+def test_a_machine_s_folder_that_may_not_be_read_is_not_taken_for_an_empty_one() -> None:
+    with TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        for name, mode in (("abcdefabcdef", 0), ("0123456789ab", 0o755), ("lost+found", 0)):
+            (Path(place) / name).mkdir(mode)
+        told = subprocess.check_output([sys.executable, "-c", OF_ANOTHER_USER, place], text=True)
+    assert told.startswith("abcdefabcdef/*.gz ")
+    assert "Permission denied" in told
 
 
 async def test_a_file_that_was_lost_is_given_again_but_none_on_a_stick_that_is_found_elsewhere(
