@@ -110,6 +110,8 @@ _MEANT = {
     **dict.fromkeys(("undo", "unforget", "recover"), ("restore",)),
 }
 """Verbs that people try, and our verbs for them."""
+_PATHS = frozenset({"FILE", "PATH", "PLACE", "FROM", "TO"})
+"""Names of values that are paths, or addresses in their place."""
 _CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choose from (?P<known>.*)\)")
 
 
@@ -137,6 +139,12 @@ class Parser(argparse.ArgumentParser):
 
         complain(InvalidValue(f"{message}: see {self.prog} --help"), as_json=True)
         self.exit(2)
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Refuse an empty path, such as a shell's unset variable: it would name this folder."""
+        if not arg_string and action.metavar in _PATHS:
+            raise argparse.ArgumentError(action, "the path is empty")
+        return super()._get_value(action, arg_string)
 
     def _nearest(self, wrong: re.Match[str]) -> str:
         from difflib import get_close_matches

@@ -155,9 +155,14 @@ async def restore(
 
 
 async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> RestoreReport:
-    """Copy everything that is kept of an identity. Raises `ConfigError` if the target holds something else."""
+    """Copy everything that is kept of an identity.
+
+    Raises `MissingFolder` if the source holds nothing, and `ConfigError` if the target holds something else.
+    """
     if isinstance(source, Path) and not source.is_dir():
         raise MissingFolder(f"folder not found: {source}")
     with tempfile.TemporaryFile() as file:
-        await backup(source, file, name="the source", progress=progress)
+        made = await backup(source, file, name="the source", progress=progress)
+        if made.digest == digest_of_all(()):
+            raise MissingFolder(f"{source} holds no memory: name a folder such as identities/ada/memory")
         return await restore(file, "the source", target, progress)

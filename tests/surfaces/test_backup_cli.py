@@ -178,9 +178,13 @@ def test_the_token_is_sent_to_servers_of_the_configuration_alone(monkeypatch: py
     assert (b"cbt_secret" in head) is (listed == "http://{}")
 
 
-def test_a_place_that_is_no_folder_is_refused() -> None:
+def test_a_place_that_is_none_or_empty_is_refused() -> None:
     assert "is not there" in run("sync", "nowhere").stderr
     assert "neither a folder nor the address of a server" in run("sync", "ftp://example.org").stderr
+    assert "holds no memory" in run("storage", "copy", "place", "copy").stderr
+    for command in ("sync", "backup", "restore", "storage copy place", "memory import", "sessions export --all -o"):
+        done = run(*command.split(), "")
+        assert (done.returncode, "the path is empty" in done.stderr) == (2, True), command
 
 
 @pytest.mark.parametrize("after_s", share([0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3], of="killed syncs"))

@@ -414,6 +414,7 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
     assert ok("forget", "--first", "red", "tin", "tea") == f"forgotten {tea}\n"
     fails(4, "no memory has the id 'zeppelin', and none matches it", "forget", "--first", "zeppelin")
     fails(4, "no memory has the id '01a2-ffff'", "forget", "01a2-ffff")
+    fails(2, "name a memory, by its id or by words in it", "forget", "--first", "")
     assert f"purged {other}" in ok("purge", "--first", "tin opener", "--yes")
 
 

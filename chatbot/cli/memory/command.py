@@ -69,7 +69,8 @@ class VerbRun:
         try:
             return [await self.memories.resolve(each, ask=ask) for each in given]
         except UnknownObservation:
-            text = " ".join(given)
+            if not (text := " ".join(given).strip()):
+                raise InvalidValue(f"name a {noun}, by its id or by words in it") from None
             if all(_ID.fullmatch(each) for each in given):
                 raise
         hits = await self.memories.search(text, limit=_MATCHES, ask=ask, count_use=False)
