@@ -55,7 +55,7 @@ _CLOCKS_APART = timedelta(minutes=1)
 _UNKNOWN = Disclosure("the model")
 """The caller chooses the model that reads it, so sensitive rows are left out."""
 _LOOKED_BACK = 20
-"""Number of earlier entries that are searched for the question which new ones answer."""
+"""Number of earlier entries that are first searched for the question which new ones answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,9 @@ class AgentMemory(Memory, AsyncResource):
         new = list(entries)
         for number, entry in enumerate(new):
             self._check_past(entry.at, f"messages[{number}].at")
-        before = await session.transcript_read_last(_LOOKED_BACK)
+        before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
+        while len(before) == reach and all(spoken(each).role != USER for each in before):  # a run of many tools
+            before, reach = await session.transcript_read_last(4 * reach), 4 * reach
         await session.transcript_extend(new)
         gate = self._gate
         if gate is None:

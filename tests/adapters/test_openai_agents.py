@@ -84,6 +84,18 @@ async def test_a_session_gives_back_every_item_as_it_was(memory: AgentMemory) ->
     assert await again.pop_item() is None
 
 
+async def test_an_exchange_with_many_calls_of_tools_is_remembered(memory: AgentMemory) -> None:
+    session = MemorySession(memory, "thread")
+    call: Any = {"type": "function_call", "name": "look", "arguments": "{}"}
+    question, answer = "Where did I leave my blue notebook?", "On the shelf in the cellar."
+    await session.add_items([{"role": "user", "content": question}])
+    for number in range(30):
+        await session.add_items([{**call, "call_id": f"c{number}"}])
+    await session.add_items([{"role": "assistant", "content": answer}])
+    [exchange] = await memory.every(types=["exchange"])
+    assert (exchange.user_text, exchange.assistant_text) == (question, answer)
+
+
 async def test_a_tool_of_memory_answers_the_model(memory: AgentMemory) -> None:
     await memory.remember("Anna lives in Lisbon")
     model = Scripted(("memory_search", '{"query": "Anna"}'), "In Lisbon.")
