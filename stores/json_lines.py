@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from chatbot.stores.errors import DamagedFile, InvalidValue
-from chatbot.stores.files import Folder
+from chatbot.stores.files import LONGEST_ENTRY, Folder
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +24,6 @@ _written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _CHUNK_BYTES = 16 * 1024
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"\}\s*\Z')
 _END_BYTES = 64
-_LONGEST_LINE = 8 << 20
-_MOST_CHUNKS = _LONGEST_LINE // _CHUNK_BYTES
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
@@ -75,7 +73,7 @@ def read_backwards(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
 def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
     """Yield every line of the file, last first; reads no more of it than needed. Yields nothing if there is no file.
 
-    Raises `DamagedFile` for a line of more than 8 MiB.
+    Raises `DamagedFile` for a line of more than 64 MiB: a receipt quotes an entry of a transcript.
     """
     begun: list[bytes] = []  # pieces of a line whose start is not read yet, last first
     for chunk in folder.chunks_backwards(name, _CHUNK_BYTES):
@@ -85,8 +83,8 @@ def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
             yield from reversed(lines)
             begun.clear()
         begun.append(first)
-        if len(begun) > _MOST_CHUNKS:
-            raise DamagedFile(f"{folder.path / name} has a line of more than {_LONGEST_LINE >> 20} MiB")
+        if len(begun) * _CHUNK_BYTES > LONGEST_ENTRY:
+            raise DamagedFile(f"{folder.path / name} has a line of more than {LONGEST_ENTRY >> 20} MiB")
     if begun:
         yield b"".join(reversed(begun))
 

@@ -22,6 +22,7 @@ from chatbot.stores.on_disk.place import FileBackend
 from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing.backend_contract import record
 from chatbot.stores.testing.processes import killed_after, start
+from chatbot.stores.transcript import LONGEST_CONTENT
 
 WISH = Examination(lambda each, made, used: SessionRecord(each, "chat", (), made, used))
 
@@ -227,6 +228,11 @@ def test_a_line_that_ends_near_the_border_of_a_chunk_is_read_whole(tmp_path: Pat
     filler = {"x": "y" * (16 * 1024 - len(json_lines.encode({"x": ""})) - len(json_lines.encode(small)) + off)}
     _append(tmp_path, {"first": 0}, filler, small, filler, small)
     assert _both_ways(tmp_path) == [{"first": 0}, filler, small, filler, small]
+
+
+def test_a_receipt_that_quotes_the_longest_message_is_read(tmp_path: Path) -> None:
+    _append(tmp_path, receipt := {"query": "🦜" * LONGEST_CONTENT}, {"n": 1})
+    assert _both_ways(tmp_path) == [receipt, {"n": 1}]
 
 
 @pytest.mark.parametrize("garbage", [b"{", b"5", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} {"b": 2}'])
