@@ -19,7 +19,7 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from chatbot.memory.inputs import takes
-from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities
+from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities, project_named
 from chatbot.memory.writing import DEFAULT_TYPE, MemoryWrites
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.redaction import redact_all
@@ -79,7 +79,7 @@ class Facts(ScopedOperations):
             agent_id=scope.agent_id,
             session_id=scope.session_id,
             namespace=scope.caller.namespace,
-            project=project or scope.caller.project or "",
+            project=project_named(project) if project else scope.caller.project or "",
             principal=scope.caller.principal,
             visibility=visibility or default_visibility(scope.caller.clearance),
             sensitivity=scope.caller.at_least(sensitivity),

@@ -64,6 +64,8 @@ async def test_a_session_recalls_its_project_and_none_and_keeps_what_is_said_the
     fact = await house.memory.store_fact("boiler", "made by", "Vaillant")
     assert [each.id for each in await house.memory.query_facts()] == [fact.id]
     assert await boat.memory.query_facts() == await none.memory.query_facts() == []
+    shared = await house.memory.store_fact("Sam", "likes", "tea", project="-")
+    assert [each.id for each in await none.memory.query_facts()] == [shared.id]
     fork = await memory.fork_session(house.id)
     assert (fork.record.project, await _found(fork)) == ("House", await _found(house))
 
