@@ -189,7 +189,8 @@ async def test_users_of_a_chat_are_apart() -> None:
 
         async def play(number: int) -> None:
             for text in (said(number), ASKED):
-                session = await runtime.new_session(namespace=user_namespace(LABELS[number]))
+                theirs = runtime.memory.cleared_for(namespace=user_namespace(LABELS[number]))
+                session = await theirs.create_session(runtime.store_types, runtime.agent)
                 await runtime.chat(session).turn(text)
 
         await asyncio.gather(*map(play, range(len(LABELS))))
