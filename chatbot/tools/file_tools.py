@@ -66,23 +66,24 @@ class WorkFolder:
 
     def entries(self, path: str) -> list[tuple[str, int | None]]:
         """Return the paths in a folder, sorted, each with the size of a file, or None for a folder."""
-        return self._entries(_parts(path))
+        parts = _parts(path)
+        with self._opened(parts) as folder:
+            return list(_listed(folder, parts))
 
     def files(self, path: str) -> Iterator[str]:
         """Yield the paths of all files below a folder, at most `MOST_FILES`, and of folders that cannot be opened."""
-        top = _parts(path)
-        waiting, found = [top], 0
+        waiting, found = [path], 0
         while waiting and found < MOST_FILES:
-            parts = waiting.pop(0)
+            folder = waiting.pop(0)
             try:
-                listed = self._entries(parts)
+                listed = self.entries(folder)
             except ToolError:
-                if parts == top:
+                if folder == path:
                     raise
-                listed = [("/".join(parts), 0)]  # to read it as a file fails for the same reason
+                listed = [(folder, 0)]  # to read it as a file fails for the same reason
             for each, size in listed:
-                if size is None and len(parts) < _DEEPEST:
-                    waiting.append(each.split("/"))
+                if size is None:
+                    waiting.append(each)
                 elif found < MOST_FILES:
                     found += 1
                     yield each
@@ -136,12 +137,13 @@ class WorkFolder:
         for path in paths:
             searched += 1
             try:
-                lines = self.read(path).splitlines()
+                said = self.read(path)
             except ToolError:  # it is no text, too large, or not to be opened
                 unread += 1
                 continue
-            hits = [(at, line) for at, line in enumerate(lines, 1) if wanted in line.casefold()]
-            found += [f"{path}:{at}: {redact(line)[0][:_LONGEST_LINE]}" for at, line in hits]
+            if wanted in said.casefold():  # secrets are removed from the whole: some have several lines
+                lines = enumerate(redact(said)[0].splitlines(), 1)
+                found += [f"{path}:{at}: {line[:_LONGEST_LINE]}" for at, line in lines if wanted in line.casefold()]
             if len(found) > _MOST_FOUND:
                 break
         answer = _answer(lines=found[:_MOST_FOUND], **_left_out(len(found) - _MOST_FOUND))
@@ -150,10 +152,6 @@ class WorkFolder:
         if unread:
             answer["not_searched"] = f"{unread:,} files or folders that are no text, too large or cannot be opened"
         return answer
-
-    def _entries(self, parts: list[str]) -> list[tuple[str, int | None]]:
-        with self._opened(parts) as folder:
-            return list(_listed(folder, parts))
 
     def _split(self, path: str) -> tuple[list[str], str]:
         parts = _parts(path)
@@ -181,8 +179,8 @@ class WorkFolder:
 
 def _parts(path: str) -> list[str]:
     """Return the names in a path. Raises `ToolError` for one that leads elsewhere."""
-    parts = [part for part in path.strip().split("/") if part not in {"", "."}]
-    if path.strip().startswith(("/", "~")) or "\\" in path or "\0" in path or ".." in parts:
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if path.startswith(("/", "~")) or "\\" in path or "\0" in path or ".." in parts:
         raise ToolError(f"{path!r:.200} leads out of the folder: give a path within it, such as notes/today.md")
     if any(part.startswith(".") for part in parts):
         raise ToolError(f"{path!r:.200} is hidden: names that begin with a dot are out of reach")

@@ -45,6 +45,10 @@ async def test_files_are_listed_read_searched_and_written(root: Path) -> None:
     text = (await _use(root, "files_read", path="notes/today.md"))["text"]
     assert text.startswith("Buy tea.")
     assert KEY not in text
+    (root / "key.pem").write_text("-----BEGIN PRIVATE KEY-----\nMIIEteaBCDEF\n-----END PRIVATE KEY-----\nA teapot.\n")
+    found = (await _use(root, "files_search", text="tea"))["lines"]
+    assert [line.partition(": ")[2] for line in found] == ["A teapot.", "Buy tea."], "no line of a key is found"
+    (root / "key.pem").unlink()
     (root / "notes" / "today.md").chmod(0o640)
     assert (await _use(root, "files_write", path="notes/today.md", text="Done."))["outcome"] == "replaced"
     assert (await _use(root, "files_write", path="new/deep/a.txt", text="é"))["outcome"] == "created"
