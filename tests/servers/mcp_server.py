@@ -1,7 +1,7 @@
 """A server of tools, to be run as a child: its arguments say how it misbehaves.
 
 python mcp_server.py [--junk] [--no-start] [--die-at-start] [--ignore-term] [--grandchild PIDFILE] [--hostile] [--twins]
-              [--marks] [--described FILE]
+              [--marks] [--endless] [--described FILE]
 
 It speaks the protocol by itself, line by line, for the official package takes a second to import. That our client gets
 along with the official server is tried in `test_mcp_servers.py`, on the web.
@@ -98,7 +98,7 @@ def result_of(method: str, params: Json) -> Json | None:
         case "server/discover":
             return {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
         case "tools/list":
-            return {"tools": tools()}
+            return {"tools": tools(), **({"nextCursor": "more"} if "--endless" in sys.argv else {})}
         case "tools/call":
             text = answer(params["name"], params.get("arguments") or {})
             return {"content": [{"type": "text", "text": text}], "isError": params["name"] == "fail"}

@@ -134,7 +134,7 @@ def _seen(text: str) -> str:
 Judge = Callable[[ToolSpec], str | None]
 """Function that returns what is wrong with a tool's description, if anything."""
 _MOST_TOOLS = 200
-_MOST_PAGES = 20
+_MOST_PAGES = 200
 
 
 class Server(AsyncResource):
@@ -241,8 +241,8 @@ class Server(AsyncResource):
             listed += page.tools
             cursor = page.next_cursor
             if cursor is None:
-                break
-        return listed
+                return listed
+        raise ToolError(f"the tools of {self.name!r} cannot be listed: they have more than {_MOST_PAGES} pages")
 
     def _offered(self, listed: list[Listed]) -> tuple[list[Tool], list[str]]:
         allowed = self._settings.allow
