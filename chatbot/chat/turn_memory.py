@@ -169,7 +169,9 @@ class TurnMemory:
         judged = await self._judged(said[-1]) if said else None
         await self._drop_outdated()
         in_window = await self._shown(since)
-        exclude = {*in_window, *await self._own_summaries(), *self.earlier.whole}
+        own, asked = scope.session_id, SENSITIVITIES  # of this session the window and its summary say more
+        summaries = await self._memory.session_summaries(session_id=own, ask=asked) if own else ()
+        exclude = {*in_window, *(row.id for row in summaries), *self.earlier.whole}
         most, kept = self._settings.recall_rows, self._session
         places = most if choose is None else 2 * most
         need = None if judged is None else judged.scores["needs_memory"]
@@ -400,11 +402,6 @@ class TurnMemory:
             session_id=session_id, after=since, limit=_MOST_SHOWN, ask=SENSITIVITIES
         )
         return {row.id: row.created_at for row in page.rows if row.type == EXCHANGE or row.source == AUTO}
-
-    async def _own_summaries(self) -> Collection[str]:
-        """Return the ids of summaries of this session: its window and its summary say more."""
-        own = self._memory.scope.session_id
-        return [row.id for row in await self._memory.session_summaries(session_id=own)] if own else ()
 
 
 def _record(

@@ -341,6 +341,14 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         assert summary.metadata["open_items"] == []
 
 
+async def test_the_summary_of_a_private_session_is_not_recalled_into_the_session_itself() -> None:
+    async with talking("Here.") as (_, session, chat):
+        await session.mark("private")
+        await session.memory.summarize_session("Learn the cello", "A cello teacher was found")
+        receipt = await chat.turn("Which cello teacher was found?")
+        assert receipt.memory["injected"] == []
+
+
 async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_run() -> None:
     baking = ["How long does the sourdough starter need for bread?", "Does the sourdough starter smell of bread?"]
     network = ["Why does the router drop the network lease?", "Where does the router log the network lease?"]
