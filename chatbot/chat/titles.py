@@ -34,22 +34,18 @@ _QUOTES = "\"'“”„«»‘’`*_# "
 
 
 def title_of(text: str) -> str:
-    """Return a title for a conversation that begins with `text`, on one line, at most 60 characters long.
+    """Return a title for a conversation that begins with `text`: one line of at most 60 characters without secrets.
 
     A text that says little is its own title, until a later one says more. A longer sentence is preferred to a short
     first one, which may be a greeting with a name.
     """
+    text, _ = redact(text)
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
     parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences("\n".join(lines), _SENTENCE)]
     whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
     saying = [part for part in parts if not says_little(part)]
     long = (part for part in saying if asks(part) or len(content(part)) >= _A_TOPIC)
     return _cut(next(long, saying[0] if saying else whole))
-
-
-def title_from(message: str) -> str:
-    """Return the title by rule of a session that begins with this message, without its secrets."""
-    return title_of(redact(message)[0])
 
 
 def says_little(text: str) -> bool:
@@ -99,7 +95,7 @@ class SessionTitle:
     async def set_by_rule(self, message: str) -> None:
         """Title the session with the message."""
         if self.may_be_set(message):
-            await self._set(title_from(message), message)
+            await self._set(title_of(message), message)
 
     async def set_by_model(self, message: str, calls: Calls) -> None:
         """Let the model find a title for the exchange; if it fails, the one made by rule stays."""

@@ -214,17 +214,13 @@ class HookPlan(Struct, frozen=True):
 
 def planned_hooks(tables: Mapping[str, Table], *, beside: Path | None = None) -> list[HookPlan]:
     """Return the built-in and the configured hooks, in the order in which they are called. Raises `ConfigError`."""
-    found = [(name, HOOKS.load(name, beside=beside)) for name in dict.fromkeys([*HOOKS.own, *tables])]
-    plans = (_planned(name, hook, tables.get(name)) for name, hook in found)
+    plans = (plan_hook(name, tables.get(name), beside=beside) for name in dict.fromkeys([*HOOKS.own, *tables]))
     return sorted(plans, key=attrgetter("priority", "name"))
 
 
 def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> HookPlan:
     """Plan the hook of that name by its table in the configuration. Raises `ConfigError`."""
-    return _planned(name, HOOKS.load(name, beside=beside), table)
-
-
-def _planned(name: str, hook: object, table: Table | None) -> HookPlan:
+    hook = HOOKS.load(name, beside=beside)
     if not (inspect.isclass(hook) and issubclass(hook, Hook)):
         raise ConfigError(f"the hook {name!r} is {hook!r:.80}: it should be a class that inherits chatbot.hooks.Hook")
     if not isinstance(getattr(hook, "topics", None), tuple):

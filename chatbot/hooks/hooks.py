@@ -330,13 +330,12 @@ class Hooks(Bus, AsyncResource):
     def _open(self) -> list[tuple[str, str]]:
         """Make the hooks; return the names of those that could not be made, and why."""
         self._hooks, failed = [], list[tuple[str, str]]()
-        for plan in planned_hooks(self._context.config.hooks, beside=self._beside):
+        for plan in filter(attrgetter("enabled"), planned_hooks(self._context.config.hooks, beside=self._beside)):
             try:
-                hook = plan.make(self._context) if plan.enabled else None
+                hook = plan.make(self._context)
             except ConfigError as error:
                 failed.append((plan.name, str(error)))
-                continue
-            if hook is not None:
+            else:
                 self._hooks.append((hook, plan.timeout_s))
                 self.subscribe(
                     Subscription(plan.name, hook.topics, hook.handle, plan.priority, plan.timeout_s, hook.background)

@@ -15,7 +15,7 @@ from msgspec import structs
 from chatbot import operations
 from chatbot.attachments import split
 from chatbot.chat.events import Notice, ToolFinished, ToolStarted, TurnEvent
-from chatbot.chat.titles import title_from
+from chatbot.chat.titles import title_of
 from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
 from chatbot.server import sse
@@ -101,7 +101,7 @@ def _titled(record: SessionRecord, shown: list[Exchange]) -> SessionRecord:
     """Return the record with the title from the first message, if that is not stored yet."""
     if record.title or not (shown and shown[0].turn):
         return record
-    return structs.replace(record, title=title_from(shown[0].question or ""))
+    return structs.replace(record, title=title_of(shown[0].question or ""))
 
 
 @router.get("/c/{session_id}/earlier")
