@@ -61,9 +61,8 @@ class ProviderSettings(Section, frozen=True):
     memory: bool = True
 
 
-AliasName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
-"""Name without a slash, so that no alias can hide a model of a provider."""
-ProviderName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+GivenName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+"""Name of an alias or a provider: without a slash, so that no alias can hide a model of a provider."""
 
 
 class ModelSettings(Section, frozen=True):
@@ -295,9 +294,9 @@ class Config(Section, frozen=True):
     identities: str = "identities"
     """Folder of all identities, relative to the configuration file."""
     model: ModelSettings = ModelSettings()
-    providers: dict[ProviderName, ProviderSettings] = {}
+    providers: dict[GivenName, ProviderSettings] = {}
     """`[providers.<name>]`: keys and addresses by provider."""
-    aliases: dict[AliasName, Text] = {}
+    aliases: dict[GivenName, Text] = {}
     """`[aliases]`: short names of models, for every place that names one."""
     agents: dict[str, AgentSettings] = field(default_factory=lambda: {"chat": AgentSettings()})
     memory: dict[str, Table] = {}

@@ -34,7 +34,6 @@ from chatbot.config_layers import FILE_VARIABLE, Settings, find_file
 from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityError, ModelError
 from chatbot.hooks.extraction.structured import settings_of_model
 from chatbot.hooks.hook import Failures
-from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Message
 from chatbot.models import open_model
@@ -172,9 +171,6 @@ async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Fin
         yield Finding.of(flaw)
 
 
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
-
 async def kept(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     """Check sessions, receipts and bills, and their files."""
 
@@ -210,13 +206,10 @@ def _around(path: Path, mode: int) -> Iterator[Finding]:
     command = f"chmod go= {shell_word(path)}"
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         yield Finding("permissions", "bad", f"{path} is writable by other users", command, close)
-    elif mode & _OTHERS:
+    elif mode & (stat.S_IRWXG | stat.S_IRWXO):
         yield Finding(
             "permissions", "note", f"{path} is readable by other users (it contains no memories)", command, close
         )
-
-
-_REINDEX = "chatbot memory reindex"
 
 
 async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
@@ -264,17 +257,17 @@ def _hooks(failures: Failures) -> Iterator[Finding]:
 
 
 async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
-    command = f"{_REINDEX} --embed"
+    command = "chatbot memory reindex --embed"
 
     async def embed() -> str:
-        async with _open(setup) as memory:
+        async with setup.open_memory(observations=setup.observation_store()) as memory:
             return f"created for {how_many(await memory.memory().embed_memories(), 'memory')}"
 
     mend = embed if setup.config.embedding.model.startswith("local/") else None
     try:
         if open_embedder(setup.config.embedding, setup.config.providers) is None:
             return  # the check of models reports how to get one
-        async with _open(setup) as memory:
+        async with setup.open_memory(observations=setup.observation_store()) as memory:
             stats = await memory.memory().vector_stats(ask=SENSITIVITIES)
     except (UnsupportedOperation, ChatbotError):
         return  # `models` has reported the latter
@@ -288,10 +281,6 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
         yield Finding("vectors", "note", f"{how_many(stats.missing, 'row')} without a vector", command, mend)
     else:
         yield Finding("vectors", "ok", f"{stats.embedded:,}, of {stats.model or 'no model yet'}")
-
-
-def _open(setup: Setup) -> MemorySystem:
-    return setup.open_memory(observations=setup.observation_store())
 
 
 async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
@@ -428,9 +417,6 @@ def _lines(finding: Finding) -> str:
     return f"{line}\n{indent}→ {finding.command}" if finding.command else line
 
 
-_SUBJECT = "telemetry"
-
-
 async def telemetry(settings: TelemetrySettings, edit: str, *, network: bool) -> AsyncIterator[Finding]:
     """Check the exporter. Calls the collector only with `network`; `edit` opens the configuration."""
     if not (settings.endpoint or settings.prometheus):
@@ -438,13 +424,13 @@ async def telemetry(settings: TelemetrySettings, edit: str, *, network: bool) ->
     try:
         refused = await asyncio.to_thread(check_telemetry, settings, network=network)
     except ConfigError as error:
-        yield Finding(_SUBJECT, "bad", str(error), command_in(str(error), edit))
+        yield Finding("telemetry", "bad", str(error), command_in(str(error), edit))
         return
     sent = f"spans and metrics go to {settings.endpoint}{', which accepts them' if network else ''}"
     exports = [sent] if settings.endpoint else []
     if settings.prometheus:
         exports.append("chatbot serve offers /metrics")
     if refused:
-        yield Finding(_SUBJECT, "bad", without_secrets(f"{settings.endpoint} did not accept data: {refused}"), edit)
+        yield Finding("telemetry", "bad", without_secrets(f"{settings.endpoint} did not accept data: {refused}"), edit)
     else:
-        yield Finding(_SUBJECT, "ok", without_secrets("; ".join(exports)))
+        yield Finding("telemetry", "ok", without_secrets("; ".join(exports)))
