@@ -45,12 +45,6 @@ def _config(text: str = "", environ: dict[str, str] | None = None) -> Config:
     return Settings.read(Path("config.toml"), environ=environ or {}).combined()
 
 
-def test_without_any_file_the_defaults_hold() -> None:
-    config = Settings.read(environ={}).combined()
-    assert config.model.name == "local/smollm2-135m"
-    assert config.agents["chat"].memory == ("basic_session", "observations")
-
-
 def test_flags_beat_the_environment_beats_the_identity_beats_the_file() -> None:
     Path("config.toml").write_text('[model]\nname = "file"\nseed = 1\ntop_p = 0.1\nretries = 1', encoding="utf-8")
     identity = {"model": {"name": "identity", "seed": 2, "top_p": 0.2}}

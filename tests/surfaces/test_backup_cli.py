@@ -35,7 +35,6 @@ def ada(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHATBOT_CONFIG", str(tmp_path / "config.toml"))
     project(CONFIG, "ada", "bo")
-    Path("identities/ada/identity.toml").write_text('persona = "You are Ada."\n')
     ok("ask", "--new", "I keep bees in the garden")
     ok("memory", "profile", "set", "city", "Bern")
     Path("place").mkdir()
@@ -46,12 +45,14 @@ def _digest(identity: str = "ada") -> str:
     return str(next(each["message"] for each in findings if each["subject"] == "digest")).partition(":")[0]
 
 
-def test_a_restored_identity_is_identical() -> None:
+@pytest.mark.parametrize("settings", ['persona = "You are Ada."\n', ""])
+def test_a_restored_identity_is_identical(settings: str) -> None:
+    Path("identities/ada/identity.toml").write_text(settings)
     told = ok("backup", "ada.chatbot")
     assert f"digest {_digest()}" in told
     assert f"digest {_digest()}" in ok("restore", "ada.chatbot", "--as", "copy")
     assert _digest("copy") == _digest()
-    assert Path("identities/copy/identity.toml").read_text() == 'persona = "You are Ada."\n'
+    assert Path("identities/copy/identity.toml").read_text() == settings
     for command in (("memory", "profile"), ("sessions", "list"), ("usage", "--json"), ("memory", "list")):
         assert ok(*command, "-i", "copy") == ok(*command, "-i", "ada")
 
@@ -69,13 +70,6 @@ def test_a_restore_that_a_full_disk_broke_off_is_continued() -> None:
     assert "had been written: repeat the command to continue" in told
     assert Path("identities/copy/memory/observations.jsonl").exists()
     assert f"digest {_digest()}" in ok("restore", "ada.chatbot", "--as", "copy")
-
-
-def test_an_identity_without_settings_is_restored_under_any_name() -> None:
-    Path("identities/ada/identity.toml").write_text("")
-    ok("backup", "ada.chatbot")
-    ok("restore", "ada.chatbot", "--as", "copy")
-    assert _digest("copy") == _digest()
 
 
 def test_settings_that_need_trust_are_restored_once_they_are_trusted() -> None:
