@@ -90,7 +90,7 @@ async def test_an_exchange_with_many_calls_of_tools_is_remembered(memory: AgentM
     question, answer = "Where did I leave my blue notebook?", "On the shelf in the cellar."
     await session.add_items([{"role": "user", "content": question}])
     for number in range(30):
-        await session.add_items([{**call, "call_id": f"c{number}"}])
+        await session.add_items([call | {"call_id": f"c{number}"}])
     await session.add_items([{"role": "assistant", "content": answer}])
     [exchange] = await memory.every(types=["exchange"])
     assert (exchange.user_text, exchange.assistant_text) == (question, answer)
