@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import resource
 import socket
@@ -57,6 +58,7 @@ def address_of(host: str, sock: socket.socket) -> str:
 
 def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -> uvicorn.Config:
     """Return uvicorn's configuration; running requests get `farewell_s` seconds at shutdown."""
+    logging.getLogger("uvicorn.error").addFilter(_is_no_farewell)
     return uvicorn.Config(
         app,
         http=_ImpatientProtocol,
@@ -120,6 +122,11 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
         await identities.warm()
         ready(address_of(settings.host, sock))
         await server_of(identities).serve(sockets=[sock])
+
+
+def _is_no_farewell(record: logging.LogRecord) -> bool:
+    """Return False for the traceback of a request that the end of the server cut off; uvicorn counts them in a line."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def _allow_many_files() -> None:

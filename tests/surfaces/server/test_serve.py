@@ -6,18 +6,24 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
 
 from chatbot.chat.dialogue import STOPPED
+from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.identities import Identities
-from chatbot.server.serve import listening, serve
+from chatbot.server.serve import address_of, listening, serve, uvicorn_config
 from tests import command
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import events, server_process
@@ -65,6 +71,22 @@ def test_with_a_token_others_may_reach_it_and_it_stops_in_order_and_keeps_what_w
     marks = [] if len(words) == len(SCRIPT.split()) else [("error", STOPPED)]  # if it did not end in time
     assert {*words} == {"word"}
     assert [(entry["role"], entry["content"]) for entry in said[2:]] == marks
+
+
+async def test_a_reply_that_the_end_cuts_off_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def endless() -> AsyncIterator[str]:
+        yield "once"
+        await asyncio.Event().wait()
+
+    app = Starlette(routes=[Route("/", lambda _: StreamingResponse(endless()))])
+    server = uvicorn.Server(uvicorn_config(app, ServerSettings(), farewell_s=0))
+    with listening("127.0.0.1", 0) as sock:
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        async with httpx.AsyncClient() as client, client.stream("GET", address_of("127.0.0.1", sock)):
+            server.should_exit = True
+            await serving
+    assert "Cancel 1 running task" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_a_token_is_shown_once_and_kept_as_a_hash_that_others_cannot_read() -> None:
