@@ -183,7 +183,8 @@ def _read(folder: Folder) -> dict[str, KeyValue]:
     try:
         return {entry.key: entry for entry in parse_key_values(data)}
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise DamagedFile(f"{folder.path / KEY_VALUES_NAME} is damaged: {_reason(error)}") from error
+        reason = f"missing {error}" if isinstance(error, KeyError) else error
+        raise DamagedFile(f"{folder.path / KEY_VALUES_NAME} is damaged: {reason}") from error
 
 
 def parse_key_values(data: bytes) -> list[KeyValue]:
@@ -192,10 +193,6 @@ def parse_key_values(data: bytes) -> list[KeyValue]:
     if not isinstance(entries, list):
         raise TypeError("the entries should be a list")
     return [KeyValue(entry["key"], entry["value"], parse_time(entry["ts"])) for entry in entries]
-
-
-def _reason(error: Exception) -> str:
-    return f"missing {error}" if isinstance(error, KeyError) else str(error)
 
 
 def render_key_values(cap: int, entries: list[KeyValue]) -> bytes:

@@ -281,15 +281,13 @@ class Meaning(AsyncResource):
                             await self.embed_missing(most=_GAPS)
             known = self._asked_before  # other questions may replace it meanwhile
             new = [text for text in texts if text not in known]
-            made = dict(zip(new, await self._in_batches(new, self._embedded), strict=True))
+            found = self._in_batches(new, lambda some: self._billed(self._embedder.embed_questions(some), len(some)))
+            made = dict(zip(new, await found, strict=True))
             self._asked_before = dict([*(self._asked_before | made).items()][-_MOST_ASKED:])
             vectors = known | made
             return [vectors[text] for text in texts]
         finally:
             self._asking -= 1
-
-    async def _embedded(self, texts: Sequence[str]) -> list[list[Vector]]:
-        return await self._billed(self._embedder.embed_questions(texts), len(texts))
 
     async def _in_batches(self, texts: Sequence[str], work: Callable[[Sequence[str]], Awaitable[list[T]]]) -> list[T]:
         found: list[T] = []

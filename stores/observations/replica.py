@@ -370,7 +370,7 @@ class Replica:
                 self.table.change(before, after)
                 self.search.note(number, after)
                 self._keep_body(number, after)
-            self.table.note_line(number, place)
+            self.table.later.setdefault(number, []).append(place)
 
     def _restate(self, number: int, event: Event) -> None:
         """Set the status of a row. Its text is unchanged and need not be read."""

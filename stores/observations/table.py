@@ -227,10 +227,6 @@ class Table:
         """Return the places of a row's lines, the one that added it first."""
         return [(self.starts[number], self.lengths[number]), *self.later.get(number, ())]
 
-    def note_line(self, number: int, place: LinePlace) -> None:
-        """Add the place of a line about the row."""
-        self.later.setdefault(number, []).append(place)
-
     def counted(self, row: Observation, number: int) -> Observation:
         """Return the row with its uses and strength, which only the table has."""
         uses, strength = self.use_count[number], self.strength[number]
