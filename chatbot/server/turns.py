@@ -125,10 +125,11 @@ class RunningTurn:
 class KeptTurn:
     """A completed turn, reproduced from the stored session."""
 
-    def __init__(self, ended: TurnResult, calls: Sequence[ToolCall] = ()) -> None:
-        self._ended = ended
+    def __init__(self, said: Sequence[str], calls: Sequence[ToolCall], receipt: dict[str, Any]) -> None:
+        self._said = said
         self._calls = calls
-        self.begun_at = parse_time(ended.receipt.get("resumed_at") or ended.receipt["at"])
+        self._receipt = receipt
+        self.begun_at = parse_time(receipt.get("resumed_at") or receipt["at"])
 
     @classmethod
     async def of(cls, session: SessionHandle, turn: str) -> KeptTurn:
@@ -137,23 +138,22 @@ class KeptTurn:
         receipt = next((each for each in reversed(receipts) if each["turn"] == turn), None)
         if receipt is None:
             raise TurnGone(_GONE)
-        reply, calls = await _reply_of(session, receipt)
-        return cls(TurnResult(reply, with_calls(receipt, receipts)), calls)
+        return cls(*await _reply_of(session, receipt), with_calls(receipt, receipts))
 
     async def events(self) -> AsyncIterator[TurnEvent]:
-        """Yield the reply in one piece, then the calls for its client to run."""
-        if self._ended.reply:
-            yield TextDelta(self._ended.reply)
+        """Yield what was said in one piece, a paragraph before and after each use of tools, then the client's calls."""
+        if self._said:
+            yield TextDelta("\n\n".join(self._said))
         for call in self._calls:
             yield ClientCall(call)
 
     async def ended(self) -> TurnResult:
         """Return the result."""
-        return self._ended
+        return TurnResult(self._said[-1] if self._said else "", self._receipt)
 
 
-async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple[str, list[ToolCall]]:
-    """Return the reply of a turn, and the tools that the client was asked to run."""
+async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple[list[str], list[ToolCall]]:
+    """Return what was said in a turn, and the tools that the client was asked to run."""
     asked, begun = parse_time(receipt["at"]), parse_time(receipt.get("resumed_at") or receipt["at"])
     until = begun + timedelta(seconds=receipt["seconds"] + _ROUNDED_S)
     entries = await entries_since(session, asked)
@@ -163,7 +163,7 @@ async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple
     lines = [(each.role, each.content) for each in replies if begun <= each.at <= until]
     if not lines:  # all were written anew when the message was answered again: only their numbers tell them apart
         lines = replies_of(replies)[0].get(receipt.get("reply_number", 1), [])
-    said = next((content for role, content in reversed(lines) if role == ASSISTANT), "")
+    said = [content for role, content in lines if role == ASSISTANT]
     is_unanswered = receipt["finish"] == "tool_calls"
     return said, unanswered([TranscriptEntry(*line, asked) for line in lines]) if is_unanswered else []
 

@@ -298,10 +298,13 @@ def test_what_the_encoder_cannot_do_is_refused_and_what_it_does_is_done_once(enc
 
 
 def test_a_reply_is_found_by_its_id_after_another_one_was_asked_for_and_after_it_was_chosen_again(http: Serve) -> None:
-    served = http(["the first", "the second", "the third"])
+    served = http(
+        [[TextDelta("I look."), ToolCall("c", "memory_search", '{"query": "x"}')], "the first", "the second", "And."]
+    )
     once = {"Idempotency-Key": "once", "X-Chatbot-Memory": "on"}
     with official(served) as client, served.client() as owner:
         first = client.responses.create(model="ada", input="Tell me.", extra_headers=once)
+        assert first.output_text == "I look.\n\nthe first"
         page, entries = f"/i/ada/c/{_session(first)}", f"/v1/sessions/{_session(first)}"
 
         def texts(*responses: str) -> list[str]:
@@ -312,10 +315,10 @@ def test_a_reply_is_found_by_its_id_after_another_one_was_asked_for_and_after_it
         owner.get(f"{entries}/chat").read()
         turn = owner.get(f"{entries}/receipts").json()["data"][0]["turn"]
         second = first.id[:-32] + turn.replace("-", "")
-        assert texts(first.id, second) == ["the first", "the first", "the second"]
+        assert texts(first.id, second) == [first.output_text, first.output_text, "the second"]
         asked = owner.get(f"{entries}/messages").json()["data"][0]
         owner.post(f"{page}/choose", data={"at": asked["at"], "reply": "1"})
-        assert texts(first.id, second) == ["the first", "the first", "the second"]
+        assert texts(first.id, second) == [first.output_text, first.output_text, "the second"]
         assert client.responses.retrieve(first.id).usage == first.usage
         continued = client.responses.create(model="ada", input="And?", previous_response_id=first.id)
         assert _session(continued) == _session(first)
