@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from chatbot.memory.scope import new_id
 from chatbot.messages import Delta, Finished, FinishReason, Message, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
-from chatbot.server.errors import Problem, problem_of
+from chatbot.server.errors import Problem, invalid, problem_of
 from chatbot.server.idempotency import IdempotentWrite
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
@@ -120,9 +120,10 @@ async def answer_to(
     if place.session is None:
         return PendingReply(access, turn, created, None, await _answered(access, ask, place.before))
     writing.may_be_erased = True
-    running = await _begin(access, ask, place, place.session, turn)
-    deltas = _said(running, partial(writing.note, session=place.session.id, created=str(created)))
-    return PendingReply(access, turn, created, place.session, _tidied(access, place, deltas))
+    note = partial(writing.note, session=place.session.id, created=str(created))
+    begin = partial(_begin, access, ask, place, place.session, turn)
+    new = place.session if place.is_new else None
+    return PendingReply(access, turn, created, place.session, _tidied(access, new, begin, note))
 
 
 async def answered_before(access: IdentityAccess, made: Mapping[str, str], writing: IdempotentWrite) -> PendingReply:
@@ -134,15 +135,18 @@ async def answered_before(access: IdentityAccess, made: Mapping[str, str], writi
 
 
 async def _tidied(
-    access: IdentityAccess, place: ReplyPlace, deltas: AsyncGenerator[Delta, None]
+    access: IdentityAccess,
+    new: SessionHandle | None,
+    begin: Callable[[], Awaitable[RunningTurn]],
+    note: Callable[..., None],
 ) -> AsyncGenerator[Delta, None]:
-    """Yield the deltas; delete the session that was created for a failed request, as the client sends it again."""
+    """Begin a turn and yield its reply; delete the new session of a failed request, as the client sends it again."""
     try:
-        async for delta in deltas:
+        async for delta in _said(await begin(), note):
             yield delta
     except Exception:
-        if place.is_new and place.session is not None:
-            await access.forget_new(place.session)
+        if new is not None:
+            await access.forget_new(new)
         raise
 
 
@@ -189,6 +193,8 @@ async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: S
     text = ask.typed
     if ask.answers:
         text = ask.asked.content or await (await access.chat(session.id)).asked_last() or ""
+        if not text:
+            raise invalid("no pending tool call matches these answers: send the whole conversation", "messages")
     return await access.begin_turn(
         session.id,
         text,

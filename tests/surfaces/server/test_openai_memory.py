@@ -248,6 +248,14 @@ def test_a_first_request_that_fails_leaves_no_session(http: Serve) -> None:
     with served.client(served.token("ada", memory="on")) as client:
         body = {"model": "ada", "messages": [_user("hi")]}
         assert client.post("/v1/chat/completions", json=body).status_code == 502
+        broken = {"type": "image_url", "image_url": {"url": "data:image/png;base64,A"}}
+        answers = {"role": "tool", "tool_call_id": "x", "content": "x"}
+        for message, words in (
+            ({"role": "user", "content": [broken]}, "is not valid base64"),
+            (answers, "no pending tool call matches"),
+        ):
+            refused = client.post("/v1/chat/completions", json={"model": "ada", "messages": [message]})
+            assert (refused.status_code, words in refused.text) == (400, True), refused.text
         assert _sessions(client) == []
         answer = _chat(client, _user("hi"))
         assert [each["id"] for each in _sessions(client)] == [answer["session_id"]]
