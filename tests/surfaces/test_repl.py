@@ -380,6 +380,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/recall heating", "no memories match")
     chat.say("/tasks add Call the plumber", "Call the plumber.*completes one")
     chat.say("/tasks done 1", "No open tasks")
+    chat.say("/rename", "usage: /rename TITLE")
     chat.say("/forget", "usage: /forget")
     [session] = Path("identities/ada/memory/sessions").iterdir()
     chat.say(f"/sessions delete {session.name} --yes --with-memory", "deleted .*a new session ·")

@@ -133,7 +133,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
 
     async def do_rename(self, title: str) -> None:
         """Rename this session: /rename TITLE."""
-        await self._session().rename(title)
+        await self._session().rename(needed(title, "/rename TITLE"))
         self._screen.say(f"renamed to {self._session().record.title!r}", "dim")
 
     async def do_project(self, name: str) -> None:
