@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Generic, Literal, get_args
@@ -274,7 +274,7 @@ class Triple(Row):
 
 FIELDS = declared(Observation)
 """All fields of an observation by name."""
-CONTENT = tuple(declared(Content))
+CONTENT = tuple(each.name for each in fields(Content))
 """Fields that a writer gives and may change; all others, except the guard, are set by events."""
 SPOKEN = having(FIELDS, SAID)
 SEARCHED = {each.name: mark.field for each in FIELDS.values() if (mark := each.mark(SearchField))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_f
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError, UnknownObservation
-from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared
+from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth
 from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
 from chatbot.stores.query import EVERY, FactFilter, status_now
 from chatbot.stores.records import check_time, format_time, parse_time
@@ -295,6 +295,6 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, str) else 0
 
 
-_DEFAULTS = {name: each.default for name, each in declared(Draft).items()}
+_DEFAULTS = {each.name: {} if each.default is MISSING else each.default for each in fields(Draft)}
 _values_of = attrgetter(*_DEFAULTS)
 _LISTS = frozenset(name for name, default in _DEFAULTS.items() if default == ())
