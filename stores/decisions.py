@@ -173,8 +173,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         raise ConflictingChange("this would leave the memory empty; use `forget`") from None
     if any(known.observation(each) is None for each in old.derived_from):
         new = replace(new, **strictest([new, old])._asdict())  # the guard of an erased source is unknown
-    if not set(old.derived_from) <= set(new.derived_from):
-        raise InvalidValue("sources of a memory can be added, not removed")
+    _check_sources(old, new, known)
     _check_writable(new, view)
     _check_update(old, new, view)
     if new.assistant_text and not old.assistant_text and (twin := _twin(new, view, known)) is not None:
@@ -191,6 +190,14 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         return [], Outcome("skipped", old.id, "nothing changed")
     update = structs.replace(event, fields=dict(sorted(different.items())))
     return [*_tightening(event, new, known, old), update], Outcome("updated", old.id)
+
+
+def _check_sources(old: Observation, new: Observation, known: PriorState) -> None:
+    if not set(old.derived_from) <= set(new.derived_from):
+        raise InvalidValue("sources of a memory can be added, not removed")
+    added = set(new.derived_from).difference(old.derived_from)
+    if added and not added.isdisjoint([old.id, *row_events.made_from([old.id], known.derived_from)]):
+        raise ConflictingChange(f"{old.id} cannot be derived from itself: it could never be declassified")
 
 
 def _hidden(event: Event, new: Observation, old: Observation, twin: Observation, known: PriorState) -> list[Event]:

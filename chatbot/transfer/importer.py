@@ -21,6 +21,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -40,7 +41,7 @@ from chatbot.memory.writing import AddResult, Draft
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.base import TranscriptStore
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import ConflictingChange, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import CONTENT, STATUSES, Observation, content_hash
 from chatbot.stores.query import EVERY, Progress
@@ -300,9 +301,11 @@ class Importer:
         await self._remember(memories, [MemoryItem(row.id, self._draft_of(row, old, session_id)) for row in rows])
         self._became |= {each: each for each in here}
         for row in rows if not self.dry_run else ():
-            sources = [self._became[each] for each in row.derived_from if each in self._became]
+            own = self._became.get(row.id, "")
+            sources = [new for each in row.derived_from if (new := self._became.get(each, own)) != own]
             if sources and row.id in self._added:
-                await memories.update(self._became[row.id], derived_from=sources)
+                with suppress(ConflictingChange):  # a file may hold a circle
+                    await memories.update(own, derived_from=sources)
         await self._state(memories, item, session_id)
 
     async def _state(self, memories: Memory, item: MemoryExport, session_id: str | None) -> None:

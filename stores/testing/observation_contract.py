@@ -25,7 +25,7 @@ from msgspec import structs
 
 from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, SENSITIVITIES, VISIBILITIES, Sensitivity, View, may_see
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation
+from chatbot.stores.errors import ConflictingChange, InvalidValue, MissingRight, OtherEmbedder, UnknownObservation
 from chatbot.stores.observation import STATUSES, Decay, Observation, RowState, Status, Triple, version_of
 from chatbot.stores.query import FactFilter, Filter, VectorStats
 from chatbot.stores.records import format_time, unit
@@ -443,6 +443,10 @@ class ObservationStoreContract(StoreTests):
         await store.commit(author, [naming])
         [row] = await store.get(author, [IDS[1]])
         assert (row.sensitivity, row.min_clearance) == ("secret", "inner")
+        for source in (IDS[1], IDS[5]):  # which is made from it, and itself
+            circular = Event(kind="update", at=NOW, ids=(IDS[5],), fields={"derived_from": [source]})
+            [outcome] = await store.commit(author, [circular])
+            assert isinstance(outcome.error, ConflictingChange)
         await store.commit(author, adding(observation(9, title="t9", namespace="work")))
         [outcome] = await store.commit(author, stating(fact(20, source=IDS[9])))
         assert "another namespace" in outcome.reason
