@@ -15,7 +15,6 @@ from chatbot import operation as kinds
 from chatbot.cli.grammar import add_action, count, flag, future, option, pair, past, share
 from chatbot.operation import LEFT_OUT, REQUIRED, OperationTable, Parameter
 from chatbot.operations import OPERATIONS, cursor_of
-from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import InvalidValue, did_you_mean
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ def _help(parameter: Parameter) -> str:
     return text + ("; may be repeated" if parameter.is_list and not parameter.is_positional else "")
 
 
-async def given_of(run: VerbRun, parameters: Iterable[Parameter], ask: Iterable[Sensitivity]) -> dict[str, Any]:
+async def given_of(run: VerbRun, parameters: Iterable[Parameter]) -> dict[str, Any]:
     """Return the values on the command line, by the names of the parameters; ids are found by their beginnings.
 
     Raises `InvalidValue` for an unknown word, `UnknownObservation` or `SessionNotFound`.
@@ -222,11 +221,11 @@ async def given_of(run: VerbRun, parameters: Iterable[Parameter], ask: Iterable[
         is_never = value is None and each.item == kinds.Future and hasattr(run.args, each.name)
         if value in (None, []) and not is_never:
             continue
-        given[each.name] = await _value(run, each, value, tuple(ask))
+        given[each.name] = await _value(run, each, value)
     return given
 
 
-async def _value(run: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sensitivity, ...]) -> Any:  # noqa: PLR0911 - one for each kind
+async def _value(run: VerbRun, parameter: Parameter, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
     item = parameter.item
     if item == kinds.Query:
         return " ".join(value)
@@ -241,7 +240,7 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sens
     if item == kinds.RankCursor:
         return str(value)
     if item == kinds.Id:
-        found = await run.ids(value if parameter.is_list else [value], ask, noun=parameter.noun)
+        found = await run.ids(value if parameter.is_list else [value], parameter.noun)
         return list(dict.fromkeys(found)) if parameter.is_list else found[0]
     if len(parameter.choices) > _FEW:
         check_words(f"--{parameter.at('cli')}", value if parameter.is_list else [value], get_args(item))

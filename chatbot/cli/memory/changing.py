@@ -44,7 +44,7 @@ async def remember(run: VerbRun) -> None:
         raise InvalidValue("--narrative and - are both given: use one")
     _read_narrative(run, is_asked=args.stdin == "-")
     operation = OPERATIONS["remember"]
-    given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
+    given = await given_of(run, operation.at("cli").values())
     show(run, operation, await operation.run(run.context, "cli", given), given)
 
 
@@ -54,7 +54,7 @@ async def change_memory(run: VerbRun) -> None:
     _read_narrative(run)
     found = await run.id(run.args.memory_id)
     fields = [each for each in operation.at("cli").values() if each.default is LEFT_OUT]
-    given = await given_of(run, fields, SENSITIVITIES) or await _edited(run, found)
+    given = await given_of(run, fields) or await _edited(run, found)
     given["memory_id"] = found
     show(run, operation, await operation.run(run.context, "cli", given), given)
 
@@ -95,7 +95,7 @@ async def purge_memories(run: VerbRun) -> None:
     args = run.args
     operation = OPERATIONS["purge_memories"]
     session, args.session_id = args.session_id, None
-    given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
+    given = await given_of(run, operation.at("cli").values())
     given |= {} if session is None else {"session_id": await _session_id(run, session)}
     planned: PurgeResult = await operation.run(run.context, "cli", given | {"dry_run": True})
     if not planned.ids:
@@ -119,7 +119,7 @@ async def purge_memories(run: VerbRun) -> None:
 async def retract_fact(run: VerbRun) -> None:
     """Withdraw a fact; permanently only after confirmation."""
     operation = OPERATIONS["retract_fact"]
-    given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
+    given = await given_of(run, operation.at("cli").values())
     is_purge = bool(given.get("purge"))
     if is_purge and not run.args.yes:
         agree("purging", f"delete the fact {given['fact_id']} permanently?", _NOT_PURGED)
@@ -129,7 +129,7 @@ async def retract_fact(run: VerbRun) -> None:
 
 async def forget_profile(run: VerbRun) -> None:
     """Forget a key of the profile, and print the command that restores it."""
-    given = await given_of(run, OPERATIONS["forget_profile"].at("cli").values(), SENSITIVITIES)
+    given = await given_of(run, OPERATIONS["forget_profile"].at("cli").values())
     ids = await run.memories.profile_forget(given["key"])
     run.tell({"forgotten": ids}, f"forgotten {given['key']}; undo: memory restore {' '.join(ids)}")
 
@@ -172,7 +172,7 @@ async def _change(run: VerbRun, ids: Sequence[str]) -> None:
 async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
     """Return the ids on the command line whose status allows `verb`; warn of the others."""
     operation = OPERATIONS[run.args.operation]
-    given: dict[str, Any] = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
+    given: dict[str, Any] = await given_of(run, operation.at("cli").values())
     ids = []
     for each in given["ids"]:
         status = status_now(await run.memories.row(each, ask=SENSITIVITIES), datetime.now(UTC))

@@ -20,7 +20,7 @@ from chatbot.messages import TaskStatus
 from chatbot.operations import OPERATIONS, Context, MemoryFilter
 from chatbot.options import Options, Setup
 from chatbot.redaction import redact_all
-from chatbot.stores.access import SENSITIVITIES, Sensitivity
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.query import EVERY, Progress
@@ -56,9 +56,9 @@ class VerbRun:
 
     async def id(self, text: str) -> str:
         """Return the id that begins with `text`, or of the chosen match for it."""
-        return (await self.ids([text], SENSITIVITIES))[0]
+        return (await self.ids([text]))[0]
 
-    async def ids(self, given: Sequence[str], ask: Sequence[Sensitivity], noun: str = "memory") -> list[str]:
+    async def ids(self, given: Sequence[str], noun: str = "memory") -> list[str]:
         """Return the ids with these beginnings; other texts are searched for, and the user chooses one of the matches.
 
         Whole ids of anything but a memory are left to the operation, which reports missing ones. Raises
@@ -67,13 +67,13 @@ class VerbRun:
         if noun != "memory" and all(map(is_observation_id, given)):
             return list(given)
         try:
-            return [await self.memories.resolve(each, ask=ask) for each in given]
+            return [await self.memories.resolve(each, ask=SENSITIVITIES) for each in given]
         except UnknownObservation:
             if not (text := " ".join(given).strip()):
                 raise InvalidValue(f"name a {noun}, by its id or by words in it") from None
             if all(_ID.fullmatch(each) for each in given):
                 raise
-        hits = await self.memories.search(text, limit=_MATCHES, ask=ask, count_use=False)
+        hits = await self.memories.search(text, limit=_MATCHES, ask=SENSITIVITIES, count_use=False)
         if not hits:
             raise UnknownObservation(f"no memory has the id {text!r}, and none matches it")
         if getattr(self.args, "first", False):
@@ -112,7 +112,7 @@ class VerbRun:
 
     async def wanted(self) -> dict[str, Any]:
         """Return the fields of `Filter` that are asked for."""
-        return await given_of(self, kinds.fields_of(MemoryFilter), SENSITIVITIES)
+        return await given_of(self, kinds.fields_of(MemoryFilter))
 
     def tell(self, value: Any, text: str) -> None:
         """Print the result: a value for programs, a line for people."""
@@ -147,7 +147,7 @@ async def run_operation(run: VerbRun, name: str) -> None:
     from chatbot.cli.memory.results import show
 
     operation = OPERATIONS[name]
-    given = await given_of(run, operation.at("cli").values(), SENSITIVITIES)
+    given = await given_of(run, operation.at("cli").values())
     if any(each.name == "ask" for each in operation.parameters):
         given["ask"] = SENSITIVITIES
     if operation.effect == "adds":
