@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from chatbot import operation as kinds
 from chatbot.cli.grammar import add_action, count, flag, future, option, pair, past, share
-from chatbot.operation import LEFT_OUT, REQUIRED, OperationTable, Parameter
+from chatbot.operation import LEFT_OUT, REQUIRED, Parameter
 from chatbot.operations import OPERATIONS, cursor_of
 from chatbot.stores.errors import InvalidValue, did_you_mean
 
@@ -104,7 +104,7 @@ class Verbs:
         self, parser: argparse.ArgumentParser, group: str, *, dest: str, required: bool = False, only: str | None = None
     ) -> None:
         self._actions = parser.add_subparsers(title="actions", metavar="ACTION", dest=dest, required=required)
-        self._group = group
+        self.group = group
         self._of_none = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
         known = {each.cli.split()[1] for each in OPERATIONS if each.cli.startswith(f"{group} ")}
         known |= {"sessions": OF_SESSIONS, "memory": OF_MEMORY}.get(group, {}).keys()
@@ -118,29 +118,29 @@ class Verbs:
         """Add a verb with the options that all of its group take; examples are given without the name of the group."""
         if self.is_left_out(name):
             return self._of_none
-        shown = (each if "| chatbot " in each else f"{self._group} {each}" for each in examples)
+        shown = (each if "| chatbot " in each else f"{self.group} {each}" for each in examples)
         parser = add_action(self._actions, name, summary, *shown, agent=agent)
-        if self._group == "memory":
+        if self.group == "memory":
             access = parser.add_argument_group("access")
             option(access, "--namespace", "NAME", "namespace to use", default=argparse.SUPPRESS)
             flag(access, "--all-namespaces", "use all namespaces", default=argparse.SUPPRESS)
         return parser
 
 
-def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS) -> dict[str, argparse.ArgumentParser]:
-    """Add the verbs of a group, such as `memory`; return the parsers by the names of their operations."""
+def add_operations(verbs: Verbs) -> dict[str, argparse.ArgumentParser]:
+    """Add the verbs that operations declare for this group; return the parsers by the names of their operations."""
     parsers: dict[str, argparse.ArgumentParser] = {}
     inner: dict[str, Verbs] = {}
     by_verb: dict[str, argparse.ArgumentParser] = {}
-    for operation in table:
+    for operation in OPERATIONS:
         within, *path = operation.cli.split() or [""]
-        if within != group:
+        if within != verbs.group:
             continue
         if verbs.is_left_out(path[0]):
             parsers[operation.name] = verbs.add(path[0], "")
             continue
         if len(path) == 2 and path[0] not in inner:
-            inner[path[0]] = Verbs(by_verb[path[0]], group, dest="deed")
+            inner[path[0]] = Verbs(by_verb[path[0]], verbs.group, dest="deed")
         level = inner[path[0]] if len(path) == 2 else verbs
         summary = f"{operation.summary[:1].lower()}{operation.summary[1:]}"
         has_agent = "agent" in operation.at("cli")  # then `--agent` is this parameter

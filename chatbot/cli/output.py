@@ -310,9 +310,9 @@ def say_hit(hit: SessionHit, command: str) -> None:
     say(f"  {command}\n")
 
 
-def age(moment: datetime, now: datetime | None = None) -> str:
+def age(moment: datetime) -> str:
     """Return an age, such as `3 d ago`."""
-    seconds = ((now or utc_now()) - moment).total_seconds()
+    seconds = (utc_now() - moment).total_seconds()
     for unit, size, least in (("y", 31_557_600, 2), ("d", 86_400, 1), ("h", 3_600, 1), ("min", 60, 1)):
         if seconds >= least * size:
             return f"{int(seconds // size)} {unit} ago"

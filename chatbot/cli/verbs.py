@@ -28,7 +28,7 @@ def add_sessions(sessions: argparse.ArgumentParser, only: str | None = None) -> 
     """Fill in `chatbot sessions`."""
     sessions.set_defaults(namespace=None, all_namespaces=False, ask=[])
     grammar = Verbs(sessions, "sessions", dest="action", required=True, only=only)
-    add_operations(grammar, "sessions")
+    add_operations(grammar)
     _add_moving(grammar)
     _add_erasing(grammar)
 
@@ -37,7 +37,7 @@ def add_projects(projects: argparse.ArgumentParser, only: str | None = None) -> 
     """Fill in `chatbot projects`."""
     projects.set_defaults(namespace=None, all_namespaces=False, ask=[])
     verbs = Verbs(projects, "projects", dest="action", required=True, only=only)
-    parsers = add_operations(verbs, "projects")
+    parsers = add_operations(verbs)
     add_bulk(parsers["erase_project"])
 
 
@@ -45,7 +45,7 @@ def add_memory(memory: argparse.ArgumentParser, only: str | None = None) -> None
     """Fill in `chatbot memory`."""
     memory.set_defaults(namespace=None, all_namespaces=False)
     verbs = Verbs(memory, "memory", dest="action", required=True, only=only)
-    parsers = add_operations(verbs, "memory")
+    parsers = add_operations(verbs)
     words = "read the narrative from standard input"
     parsers["remember"].add_argument("stdin", nargs="?", choices=["-"], metavar="-", help=words)
     flag(parsers["list_tasks"], "--all", "also show completed and cancelled tasks")

@@ -24,7 +24,7 @@ from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperatio
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
 from chatbot.transfer import Importer, ImportReport, export_memories, export_session, open_source
-from chatbot.transfer.exports import SUFFIXES, export_loose, render_memories, render_session
+from chatbot.transfer.exports import SUFFIXES, SessionExport, export_loose, render_memories, render_session
 
 _FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".markdown": "markdown"}
 _SHOWN = 20
@@ -75,8 +75,7 @@ async def import_(run: VerbRun) -> None:
 async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
     if len(records) > 1:
         raise InvalidValue(f"these are {len(records)} sessions: name a folder or a .jsonl file for them with -o")
-    exported = await export_session(memory, records[0].id, memories=args.memories)
-    _warn_redacted(exported.redacted)
+    exported = await _exported(memory, records[0], args)
     _say_export(partial(render_session, exported), form, args)
 
 
@@ -86,8 +85,7 @@ async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: s
     paths = _targets(records, args.output.expanduser(), SUFFIXES[form])
     with reporting(written, lambda: _tell(records, written, form, args)):
         for record, path in zip(records, paths, strict=True):
-            exported = await export_session(memory, record.id, memories=args.memories)
-            _warn_redacted(exported.redacted)
+            exported = await _exported(memory, record, args)
             with new_file(path, force=args.force) as file:
                 file.write(render_session(exported, form).encode())
             written.append(path)
@@ -103,8 +101,7 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
     parts = len(records) + (loose is not None)
     with progress("exporting") as told, new_file(path, force=args.force) as file:
         for done, record in enumerate(records, 1):
-            exported = await export_session(memory, record.id, memories=args.memories)
-            _warn_redacted(exported.redacted)
+            exported = await _exported(memory, record, args)
             file.write(render_session(exported, "jsonl", left=parts - done).encode())
             if told:
                 told(done, len(records))
@@ -179,9 +176,11 @@ def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, ar
         say(f"wrote {path}")
 
 
-def _warn_redacted(kinds: Sequence[str]) -> None:
-    if kinds:
-        warn(f"secrets were removed from the export: {', '.join(kinds)}")
+async def _exported(memory: MemorySystem, record: SessionRecord, args: argparse.Namespace) -> SessionExport:
+    exported = await export_session(memory, record.id, memories=args.memories)
+    if exported.redacted:
+        warn(f"secrets were removed from the export: {', '.join(exported.redacted)}")
+    return exported
 
 
 def _say_report(report: ImportReport) -> None:
