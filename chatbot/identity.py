@@ -123,9 +123,8 @@ def allow_identity(root: Path, name: str) -> tuple[Path, Table]:
 
 
 def _missing(root: Path, name: str) -> IdentityError:
-    return IdentityError(
-        f"{root} has no identity {name!r}{did_you_mean(name, sorted({Config().identity, *list_identities(root)}))}"
-    )
+    known = {Config().identity, *list_identities(root)}
+    return IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, known)}")
 
 
 def _folder(root: Path, name: str) -> Path:
