@@ -59,7 +59,7 @@ def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, An
         found = list({name: receipt for name, receipt in named if name.startswith(turn)}.values())
     if len(found) != 1:
         which = "turn" if turn is None else f"turn {turn}"
-        raise SessionNotFound(f"no {which} to explain: this session has {len(receipts) or 'no'} turns")
+        raise SessionNotFound(f"no {which} to explain: this session has {how_many(len(receipts), 'turn')}")
     return with_calls(found[0], receipts)
 
 
