@@ -119,7 +119,6 @@ def replace_text(path: Path, text: str) -> str:
 
     The file keeps its mode; if it contains a key, from then on only its owner may read it.
     """
-    path = path.resolve() if path.is_symlink() else path
     check_text(text, "the new text")
     trusted = False
     with suppress(ConfigError):  # a file that cannot be read is not trusted, but may be replaced
@@ -144,7 +143,8 @@ def check(path: Path, text: str) -> None:
 
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
-    """Replace a file, or create it with mode 0600, which `is_secret` also sets. Raises `ConfigError`."""
+    """Replace a file, or create it with mode 0600, which `is_secret` also sets; a link stays. Raises `ConfigError`."""
+    path = path.resolve() if path.is_symlink() else path
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         make_folder(path.parent)

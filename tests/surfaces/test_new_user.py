@@ -282,9 +282,12 @@ def test_a_persona_is_chosen_and_own_ones_are_files() -> None:
     own.write_text("Speaks like a pirate.\n\nYou are a pirate.\n\nArr.\n", encoding="utf-8")
     assert ok("personas", "show", "pirate") == "You are a pirate.\n\nArr.\n"
     ok("init", "--name", "sam", "--model", "scripted")
+    file = Path.home() / ".local/share/chatbot/identities/sam/identity.toml"
+    file.symlink_to(file.rename(Path("dotfile.toml").absolute()))
     ok("personas", "use", "pirate")
+    assert file.is_symlink(), "a file that is kept elsewhere stays there"
     assert "You are a pirate.\n\nArr." in ok("prompt", "--dry-run", "hello")
-    assert "Clearance of the user" in (Path.home() / ".local/share/chatbot/identities/sam/identity.toml").read_text()
+    assert "Clearance of the user" in file.read_text()
     fails(3, "did you mean 'pirate'", "personas", "use", "pirat")
     own.write_text("Speaks at length.\n\n" + "Arr. " * 20_000, encoding="utf-8")
     fails(3, "pirate.md cannot be used: it is longer than 100,000 characters", "personas", "use", "pirate")
