@@ -348,11 +348,6 @@ def check_limit(limit: int) -> int:
     return min(limit, EVERY)
 
 
-def page_limit(limit: int) -> int:
-    """Return the maximum number of rows of a `Page`. Raises as `check_limit`."""
-    return min(check_limit(limit), MOST_AT_ONCE)
-
-
 _MOST_DEEP = 20
 MISSING: Any = object()
 _NOT = "$not"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -63,16 +63,8 @@ class SessionTerms:
             new = {session for session, _, _ in rows}
             self._change(lambda session: session not in new, rows)
 
-    def forget(self, sessions: Collection[str]) -> None:
+    def forget(self, is_gone: Callable[[str], bool]) -> None:
         """Erase the terms of sessions; no byte of them is left."""
-        if sessions:
-            self._forget(lambda session: session in sessions)
-
-    def forget_others(self, sessions: Collection[str]) -> None:
-        """Erase the terms of all other sessions, which were deleted by hand or by another process."""
-        self._forget(lambda session: session not in sessions)
-
-    def _forget(self, is_gone: Callable[[str], bool]) -> None:
         if self._cache is not None and stamp(self._cache.folder) is not None:
             self._change(lambda session: not is_gone(session))
 

@@ -191,7 +191,8 @@ class SessionOpening(AsyncResource, Observable):
         """
         self.caller.check("read")
         chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None))
-        await asyncio.to_thread(lambda: self._terms.forget_others({*self._catalog.sessions.ids()}))
+        there = {*await asyncio.to_thread(self._catalog.sessions.ids)}
+        await asyncio.to_thread(self._terms.forget, lambda each: each not in there)  # deleted by hand or elsewhere
         sessions = [
             handle for record in chosen if record.id not in exclude and (handle := self._openable(record)) is not None
         ]

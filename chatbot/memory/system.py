@@ -248,7 +248,7 @@ class MemorySystem(SessionOpening):
             if isinstance(store, SessionStore):
                 await store.forget_session(ref)
         await self._catalog.delete(record)
-        await asyncio.to_thread(self._terms.forget, [record.id])
+        await asyncio.to_thread(self._terms.forget, record.id.__eq__)
         # a hook of its last turn may have remembered something meanwhile
         erased += [await erase(scope, Target(session=record.id)) for scope in scopes]
         return joined(erased, forks=forks, kept=keep_memory)

@@ -119,7 +119,7 @@ class LoggedObservations(ObservationStore):
         limit: int = 20,
         after: str | None = None,
     ) -> query.Page:
-        limit = query.page_limit(limit)
+        limit = min(query.check_limit(limit), query.MOST_AT_ONCE)
         found = self._found(view, wanted, order, limit=limit + 1, ascending=ascending, after=after)
         rows = tuple(self._replica.rows(found[:limit], view))
         return query.Page(rows, rows[-1].id if rows and len(found) > limit else None)

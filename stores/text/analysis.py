@@ -107,16 +107,13 @@ def _pieces(token: str) -> Iterator[str]:
         yield from token
         yield from (a + b for a, b in pairwise(token))
     elif "," in token:
-        yield from [token.replace(",", "")] if re.fullmatch(_NUMBER, token) else _each(token.split(","))
+        parts = [token.replace(",", "")] if re.fullmatch(_NUMBER, token) else token.split(",")
+        yield from parts if len(parts) == 1 else (term for part in parts if part for term in _pieces(part))
     elif len(token) > MAX_TOKEN:
         for part in re.findall(_PARTS, token):
             yield from _word(part[:MAX_TERM].lower())
     else:
         yield from _identifier(_without_apostrophes(token))
-
-
-def _each(tokens: Iterator[str] | list[str]) -> Iterator[str]:
-    return (term for token in filter(None, tokens) for term in _pieces(token))
 
 
 def _without_apostrophes(token: str) -> str:

@@ -82,7 +82,7 @@ class ReferenceStore(ObservationStore):
         limit: int = 20,
         after: str | None = None,
     ) -> query.Page:
-        limit = query.page_limit(limit)
+        limit = min(query.check_limit(limit), query.MOST_AT_ONCE)
         rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
         if after is not None:
             if after not in self._rows or not may_see(self._rows[after], view.asking_all()):
