@@ -398,7 +398,7 @@ def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembe
     chat.say("/identity grace")
     assert "chatbot -r" in chat.see("grace · scripted.*a new session")
     chat.say("/ident", "grace answers; others: ada")
-    chat.say("/model local/nowhere.gguf", "model file not found")
+    chat.say("/model local/nowhere.gguf", r"checking local/nowhere\.gguf….*model file not found")
     chat.say("hello", "You said: hello")
     chat.leave()
 

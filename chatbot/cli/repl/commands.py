@@ -196,6 +196,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         The session continues. Lasts until you quit; set [model] name to keep it.
         """
         if name:
+            self._screen.say(f"checking {name}…", "dim")  # the library of providers takes seconds to load
             await self._runtime.use_model(name)
             self.chat.use(self._runtime.model, self._runtime.tools(self.session))
             self._runtime.model.warm()
