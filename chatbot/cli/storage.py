@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -34,7 +33,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
 from chatbot.stores.plugins import create_tables
-from chatbot.transfer.backups import INTERRUPTIONS, RestoreReport, backup, copy_storage, restore, verified
+from chatbot.transfer.backups import INTERRUPTIONS, backup, copy_storage, restore, verified
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, SyncReport, counted, sealed
 
@@ -54,9 +53,9 @@ async def _copy(args: argparse.Namespace) -> Exit:
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
     with progress("copying") as told:
         done = await copy_storage(source, target, told)
-    value = {"from": str(source), "to": str(target), **asdict(done)}
+    value = {"from": str(source), "to": str(target), **done.as_json()}
     end = f", digest {done.digest}" if done.left_out else f". Both are identical: {done.digest}"
-    tell(args, value, f"copied {_counted(done)}{end}")
+    tell(args, value, f"copied {counted(done.counts)}{end}")
     return _warned(done.left_out)
 
 
@@ -142,8 +141,8 @@ async def run_restore(args: argparse.Namespace) -> Exit:
         name = args.name or found.name
         with _made(args.config, name, found.settings) as setup:
             done = await restore(file, str(path), setup.home, told)
-    value = {"identity": name, "made_at": found.made_at, **asdict(done)}
-    tell(args, value, f"restored {name} as of {found.made_at}: {_counted(done)}, digest {done.digest}")
+    value = {"identity": name, "made_at": found.made_at, **done.as_json()}
+    tell(args, value, f"restored {name} as of {found.made_at}: {counted(done.counts)}, digest {done.digest}")
     return _warned(done.left_out)
 
 
@@ -172,10 +171,6 @@ def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
         elif not has_settings:
             (folder / FILE_NAME).unlink()
         raise
-
-
-def _counted(done: RestoreReport) -> str:
-    return counted({"sessions": done.sessions, "memories": done.memories, "calls": done.calls})
 
 
 async def run_sync(args: argparse.Namespace) -> Exit:

@@ -54,16 +54,18 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """Number of sessions, changes of memory and billed calls that were written, and the digest of everything.
+    """Counts of sessions, changes of memory and billed calls that were written, and the digest of everything.
 
     `left_out` lists what could not be read, and is missing here.
     """
 
-    sessions: int
-    memories: int
-    calls: int
+    counts: dict[str, int]
     digest: str
     left_out: list[str]
+
+    def as_json(self) -> dict[str, object]:
+        """Return the report as JSON values."""
+        return {**self.counts, "digest": self.digest, "left_out": self.left_out}
 
 
 async def backup(
@@ -151,7 +153,8 @@ async def restore(
                 again = ": repeat the command to continue" if isinstance(error, INTERRUPTIONS) else ""
                 error.args = (f"{error}. {counted(taken)} had been written{again}",)
             raise
-    return RestoreReport(taken["sessions"], taken["memories"], taken["calls"], digest, head.left_out)
+    counts = {name: taken[name] for name in ("sessions", "memories", "calls")}
+    return RestoreReport(counts, digest, head.left_out)
 
 
 async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> RestoreReport:

@@ -83,9 +83,9 @@ async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: 
         kept = await memory.memory("chat").remember("Ada keeps bees in the garden")
         await memory.memory("chat").confirm(kept.id)
     first = await copy_storage(tmp_path / "one", parse_address(where))
-    assert (first.sessions, first.memories) == (3, 2)
+    assert (first.counts["sessions"], first.counts["memories"]) == (3, 2)
     again = await copy_storage(tmp_path / "one", parse_address(where))
-    assert (again.sessions, again.memories) == (0, 0)
+    assert (again.counts["sessions"], again.counts["memories"]) == (0, 0)
     back = await copy_storage(parse_address(where), tmp_path / "two")
     assert first.digest == again.digest == back.digest
     async with MemorySystem(where) as there, MemorySystem(tmp_path / "two") as here:
@@ -116,7 +116,7 @@ async def test_a_copy_goes_on_where_it_was_broken_off(name: str, tmp_path: Path,
 
     with pytest.raises(KeyboardInterrupt):
         await copy_storage(tmp_path / "one", target, breaking)
-    assert (await copy_storage(tmp_path / "one", target)).sessions == 1
+    assert (await copy_storage(tmp_path / "one", target)).counts["sessions"] == 1
 
 
 def _with_an_invalid_line(backup: Path, wrong: Path) -> None:

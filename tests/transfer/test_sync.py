@@ -162,7 +162,7 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
         with (tmp_path / "kept").open("w+b") as file:
             await backup(here.home, file, name="ada")
             await restore(file, "kept", copy.home)
-            assert (await restore(file, "kept", here.home)).memories == 0
+            assert (await restore(file, "kept", here.home)).counts["memories"] == 0
     await used(here)
     await used(copy)
     async with copy.opened() as memory:
@@ -631,7 +631,7 @@ async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_
     os.truncate(source / "sessions" / huge.id / "transcript.md", 40 << 30)
     (source / "usage.jsonl").write_text('{"at": "soon"}\n', encoding="utf-8")
     done, again = await copy_storage(source, target), await copy_storage(source, target)
-    assert (done.sessions, again.sessions, again.digest) == (1, 0, done.digest)
+    assert (done.counts["sessions"], again.counts["sessions"], again.digest) == (1, 0, done.digest)
     for what in (names[0], names[1], damaged.id, huge.id, "usage.jsonl", f"receipts of session {session.id}"):
         assert any(what in each for each in done.left_out), what
     async with MemorySystem(target) as memory:
@@ -662,12 +662,7 @@ import os, sys
 from chatbot.transfer.sync_place import FolderPlace, Path
 if os.geteuid() == 0:
     os.setuid(65534)
-place = FolderPlace(Path(sys.argv[1]))
-[unread] = place.names()
-try:
-    place.read(unread)
-except OSError as error:
-    print(unread, error)
+print(*FolderPlace(Path(sys.argv[1])).names())
 """
 
 
@@ -677,8 +672,7 @@ def test_a_machine_s_folder_that_may_not_be_read_is_not_taken_for_an_empty_one()
         for name, mode in (("abcdefabcdef", 0), ("0123456789ab", 0o755), ("lost+found", 0)):
             (Path(place) / name).mkdir(mode)
         told = subprocess.check_output([sys.executable, "-c", OF_ANOTHER_USER, place], text=True)
-    assert told.startswith("abcdefabcdef/*.gz ")
-    assert "Permission denied" in told
+    assert told == "abcdefabcdef/*.gz\n", "which is set aside, as it cannot be read"
 
 
 async def test_a_file_that_was_lost_is_given_again_but_none_on_a_stick_that_is_found_elsewhere(
