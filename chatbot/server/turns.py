@@ -52,11 +52,6 @@ class TurnResult:
     reply: str
     receipt: dict[str, Any]
 
-    @property
-    def turn(self) -> str:
-        """The turn's id."""
-        return str(self.receipt["turn"])
-
 
 @dataclass(frozen=True, slots=True)
 class Saying:

@@ -190,7 +190,7 @@ async def _result(
     turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, writing: IdempotentWrite
 ) -> dict[str, Any]:
     ended = await turn.ended()
-    writing.note(turn=ended.turn)
+    writing.note(turn=str(ended.receipt["turn"]))
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}
 
 

@@ -243,7 +243,7 @@ async def _said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> Asyn
         if (delta := shown.take(event)) is not None:
             yield delta
     ended = await turn.ended()
-    note(turn=ended.turn)
+    note(turn=str(ended.receipt["turn"]))
     finish = ended.receipt["finish"]
     reason: FinishReason = finish if finish in {"length", "content_filter", "tool_calls"} else "stop"
     bill = bill_of(calls_in([ended.receipt]))
