@@ -190,15 +190,16 @@ class Window:
 
     def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
         """Move the window; return which of the last `limit + own` entries it holds; the last `own` are of this turn."""
-        since = self.since
-        if since is not None and entries and entries[0].at > since and len(entries) >= self.limit + own:
-            kept = list(entries[(len(entries) - own) // 2 :])
-        else:
-            kept = [entry for entry in entries if since is None or entry.at >= since]
-        begin = next((at for at, entry in enumerate(kept) if entry.role == USER), 0)
-        kept = kept[begin:]
-        self.since = kept[0].at if kept else None
-        return kept
+        if not entries:
+            self.since = None
+            return []
+        since = self.since or entries[0].at
+        first = next((at for at, entry in enumerate(entries) if entry.at >= since), None)
+        if first is None or (entries[0].at > since and len(entries) >= self.limit + own):
+            first = (len(entries) - own) // 2  # all are older than the window if the clock was set back
+        first = next((at for at, entry in enumerate(entries) if at >= first and entry.role == USER), first)
+        self.since = entries[first].at
+        return list(entries[first:])
 
 
 class Rules(Struct, frozen=True):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Coroutine, Generator
+from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.errors import InvalidValue, StoreBusy, StoreFailed
 from chatbot.tools import Tool, Toolbox
 from chatbot.tools.function import FunctionTool
+from tests.clock import Clock
 from tests.patience import PATIENCE_S
 from tests.talk import PERSONA, chat_of
 
@@ -87,6 +89,15 @@ async def test_only_the_last_entries_are_shown_and_the_window_begins_with_the_us
     assert "message 0" in summary
     assert window == ["message 7", "ok", "message 8", "ok", "message 9"][-len(window) :]
     assert 3 <= len(window) <= 7
+
+
+async def test_a_message_is_answered_although_the_clock_was_set_back(session: SessionHandle, memory_home: Path) -> None:
+    model, clock = ScriptedModel(["ok"]), Clock(step=timedelta(seconds=1))
+    chat = chat_of(model, session, memory_home, clock=clock, settings=AgentSettings(window_entries=6))
+    for number in range(12):
+        await chat.turn(f"message {number}")
+        assert model.prompts[-1][-1].content.endswith(f"message {number}")
+        clock.move(minutes=-20 * (number == 3))
 
 
 async def test_a_user_cannot_forge_an_entry(session: SessionHandle, memory_home: Path) -> None:
