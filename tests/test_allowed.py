@@ -205,7 +205,9 @@ def test_every_bare_name_that_litellm_knows_leads_to_a_usual_provider_or_needs_t
         assert provider in PROVIDERS, name
 
 
-@pytest.mark.parametrize("place", [("model", "name"), ("extraction", "model"), ("embedding", "model")])
+@pytest.mark.parametrize(
+    "place", [("model", "name"), ("extraction", "model"), ("embedding", "model"), ("aliases", "fast")]
+)
 def test_no_name_of_a_model_that_was_found_leads_elsewhere(place: tuple[str, ...]) -> None:
     for name in MODELS_WITH_A_PLACE:
         assert needing_trust(nested(place, name)) == {".".join(place): name}

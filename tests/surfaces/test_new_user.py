@@ -247,6 +247,7 @@ def test_memories_stay_where_they_are_when_the_first_setting_is_set() -> None:
 
 
 def test_a_trusted_file_stays_trusted_when_its_owner_changes_it() -> None:
+    Path("config.toml").symlink_to("dotfile.toml")
     Path("config.toml").write_text('[model]\nname = "scripted"\n[providers.mybox]\nkind = "openai"\n', encoding="utf-8")
     ok("config", "trust")
     ok("config", "set", "providers.mybox.api_base", "http://127.0.0.1:9/v1")
@@ -267,11 +268,6 @@ def test_an_alias_stands_for_a_model_wherever_one_is_named() -> None:
     ok("config", "set", "model.name", "scripted")
     ok("config", "unset", "aliases.test")
     assert run("ask", "-m", "test", "hello").returncode == 5
-
-
-def test_an_untrusted_file_names_no_alias_of_a_model_that_it_may_not_name() -> None:
-    Path("config.toml").write_text('[aliases]\nfast = "huggingface/https://example.org/x"\n', encoding="utf-8")
-    fails(3, "not trusted: it sets aliases.fast", "ask", "-m", "fast", "hello")
 
 
 def test_a_persona_is_chosen_and_own_ones_are_files() -> None:
