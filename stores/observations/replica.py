@@ -129,10 +129,7 @@ class Replica:
             yield self.catch_up(looked)
 
     def catch_up(self, looked: float = 0.0) -> bool:
-        """Read new lines, unless all that were written until `looked` are known. Needs the lock.
-
-        Returns True if there were none.
-        """
+        """Read new lines unless all until `looked` are known; return True if there were none. Needs the lock."""
         if looked and self._is_open and not self._is_closed and self.log.is_known(looked):
             return True
         if self._is_closed:
