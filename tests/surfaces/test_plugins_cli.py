@@ -68,7 +68,7 @@ def test_what_failed_in_one_process_is_shown_in_another() -> None:
 def test_the_tools_of_the_agent_are_listed_with_what_they_do_and_nothing_is_written() -> None:
     shown = ok("tools", "list")
     names = [line.split()[0] for line in shown.splitlines()[1:]]
-    assert (names[0], len(names)) == ("memory_search", 6)
+    assert (names[0], len(names)) == ("memory_search", 5)
     assert "Search memory" in shown
     listed = from_json("tools", "list")
     assert [tool["name"] for tool in listed["tools"]] == names
