@@ -27,7 +27,7 @@ from chatbot.messages import CallOptions, Delta, Message, ToolSpec
 from chatbot.models import open_model
 from chatbot.models.model import Model, estimate_text
 from chatbot.options import IN_MEMORY, Options, Setup
-from chatbot.stores.access import TOOL_RIGHTS
+from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
 from chatbot.stores.span import observed
@@ -149,12 +149,8 @@ class Runtime(AsyncResource):
 
     async def latest_session(self) -> SessionHandle | None:
         """Load the session of the agent that was used last; None if there is none, or the agent has no stores."""
-        if not self.store_types:
-            return None
-        here = self.memory.cleared_for(project=self.setup.project or "")
-        latest = await here.latest_session(self.agent)
-        # loaded by the runtime's own rights, with which it can leave the project
-        return await self.memory.load_session(latest.id, self.agent) if latest else None
+        project = self.setup.project or NO_PROJECT
+        return await self.memory.latest_session(self.agent, project=project) if self.store_types else None
 
     async def find(self, text: str) -> SessionRecord:
         """Return the agent's session with that id, beginning of an id, or title, in the project that was asked for."""

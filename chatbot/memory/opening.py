@@ -198,9 +198,10 @@ class SessionOpening(AsyncResource, Observable):
         ]
         return await search(sessions, text, self._terms, self._observing(), limit=limit, progress=progress)
 
-    async def latest_session(self, agent_id: str) -> SessionHandle | None:
-        """Return the agent's session that was used last; None if it has none."""
-        records = await self.choose_sessions(SessionFilter(agent_id=agent_id, is_archived=False, limit=1))
+    async def latest_session(self, agent_id: str, *, project: str | None = None) -> SessionHandle | None:
+        """Return the agent's session that was used last, in `project` (`-` for none) if given; None if it has none."""
+        chosen = SessionFilter(agent_id=agent_id, project=project, is_archived=False, limit=1)
+        records = await self.choose_sessions(chosen)
         return await self.load_session(records[0].id, agent_id) if records else None
 
     async def find_session(self, text: str, agent_id: str | None = None) -> SessionRecord:
