@@ -51,8 +51,8 @@ def portions(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observ
     size = _HEAD_TOKENS
     for row in sorted(rows, key=lambda each: (each.created_at, each.id)):
         adds = _tokens(row, said)
-        full = len(found[-1]) == MOST_SOURCES or _items([*found[-1], row]) > _MOST_ITEMS
-        if full or size + adds > MOST_TOKENS:
+        is_full = size + adds > MOST_TOKENS or len(found[-1]) == MOST_SOURCES
+        if is_full or _items([*found[-1], row]) > _MOST_ITEMS:
             found.append([])
             said, size = set(), _HEAD_TOKENS
             adds = _tokens(row, said)
