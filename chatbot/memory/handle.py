@@ -119,8 +119,12 @@ class SessionHandle:
         scope = Scope(
             self._keeper(ObservationStore), caller, self._environment, self.agent_id, self.id, self._ancestors
         )
-        looks = {"looked": lambda: self._as_of() or time.monotonic(), "check_there": self._check_there}
-        return replace(scope, answering=lambda: self.turn_order.answering, **looks)
+        return replace(
+            scope,
+            answering=lambda: self.turn_order.answering,
+            looked=lambda: self._as_of() or time.monotonic(),
+            check_there=self._check_there,
+        )
 
     async def _check_there(self) -> None:
         """Raise `MissingFolder` if another process deleted the session; a turn looks when it begins."""
