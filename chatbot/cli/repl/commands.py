@@ -144,8 +144,10 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         session = self._session()
         moved = await session.move(name) if name else 0
         self.chat.use(self.chat.model, self._runtime.tools(session, self.chat.model))
-        told = ", with its memories" if moved else "" if name else "; /project NAME moves it"
-        self._screen.say(f"this session is in {project_words(session.record.project)}{told}", "dim")
+        more = "" if name else "; /project NAME moves it"
+        if moved:
+            more = ", with its memories"
+        self._screen.say(f"this session is in {project_words(session.record.project)}{more}", "dim")
 
     async def do_undo(self, _: str) -> None:
         """Remove the last exchange permanently.
