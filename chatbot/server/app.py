@@ -33,7 +33,7 @@ from chatbot.server.open_runtimes import IdentityUse
 from chatbot.server.openai import completions, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
-from chatbot.server.page.sheets import told
+from chatbot.server.page.sheets import problem_page
 from chatbot.server.request_values import VISIBLE
 from chatbot.stores.errors import StoreError, UnknownOutcome
 
@@ -123,24 +123,25 @@ def _add_error_handlers(app: FastAPI) -> None:
 async def _known(request: Request, error: Any) -> JSONResponse:
     if isinstance(error, UnknownOutcome) and (writing := getattr(request.state, "writing", None)):
         writing.is_unknown = True
-    return problem_of(error, getattr(request.state, "caller", None)).told_at(request.url.path).response()
+    return problem_of(error, getattr(request.state, "caller", None)).for_path(request.url.path).response()
 
 
 async def _invalid(request: Request, error: Any) -> JSONResponse:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         why = f"the body is not valid JSON: {first['ctx']['error'].lower()}, at character {first['loc'][-1]}"
-        return invalid(why).told_at(request.url.path).response()
+        return invalid(why).for_path(request.url.path).response()
     place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
     code = UNSUPPORTED if first["type"] == UNSUPPORTED else "invalid_value"
-    return invalid(_why(first, place), place or None, code).told_at(request.url.path).response()
+    return invalid(_why(first), place or None, code).for_path(request.url.path).response()
 
 
-def _why(error: dict[str, Any], place: str) -> str:
+def _why(error: dict[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         return "unknown field"
     if error["type"] == "string_pattern_mismatch":
-        return "it must not be empty" if error["ctx"]["pattern"] == VISIBLE else f"not a {place} of this server"
+        pattern = error["ctx"]["pattern"]
+        return "it must not be empty" if pattern == VISIBLE else f"it must match {pattern}"
     why = error["msg"].removeprefix("Value error, ")
     return f"{why[:1].lower()}{why[1:]}"
 
@@ -149,33 +150,33 @@ async def _http(request: Request, error: Any) -> Response:
     if error.status_code == 400:
         return invalid("the body is not valid JSON").response()
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
-    route = request.scope.get("route")  # a file has none
+    route = request.scope.get("route")  # static files have none
     if error.status_code == 405 and route and (methods := await methods_of(request.app, route.path)):
         headers["allow"] = ", ".join(methods)  # each route knows only its own method
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     message = str(error.detail).lower()
     if error.status_code == 404 and request.url.path.startswith("/v1/"):
         message = (
-            f"this server has no {request.url.path}: of OpenAI's routes it has {', '.join(OPENAI_PATHS)}; "
+            f"this server has no {request.url.path}: its OpenAI routes are {', '.join(OPENAI_PATHS)}; "
             "GET /openapi.json lists all routes"
         )
     problem = Problem(error.status_code, code, message, headers=headers)
     is_page = shows_page(request.scope) and not request.url.path.startswith("/v1/")
-    return told(request, problem) if is_page else problem.response()
+    return problem_page(request, problem) if is_page else problem.response()
 
 
 class Envelope:
     """ASGI middleware, the outermost: gives every answer an id, and forbids caches to store private content.
 
-    It also answers unexpected errors, treats `HEAD` as `GET`, as uvicorn leaves out the body, and drops a slash at the
-    end of a path.
+    It also answers unexpected errors, treats `HEAD` as `GET` (uvicorn omits the body), and drops a slash at the end of
+    a path.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an ASGI request with these headers."""
+        """Answer an ASGI request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         is_head = scope["method"] == "HEAD"

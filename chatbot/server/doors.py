@@ -107,7 +107,7 @@ class Doors:
         try:
             caller = scope.setdefault("state", {})["caller"] = await self._let_in(scope, Headers(scope=scope))
         except (ChatbotError, StoreError) as error:
-            return await _turn_away(problem_of(error).told_at(scope["path"]), scope, receive, send)
+            return await _turn_away(problem_of(error).for_path(scope["path"]), scope, receive, send)
         if scope["type"] == "http" and caller is not None and caller.token:
             send = self._while_valid(send, caller.token)
         return await self._app(scope, receive, send)

@@ -63,7 +63,7 @@ class Problem(app.ChatbotError):
         """Return the body of the answer."""
         return {"error": {"message": self.message, "type": self.type, "code": self.code, "param": self.param}}
 
-    def told_at(self, path: str) -> Problem:
+    def for_path(self, path: str) -> Problem:
         """Return the problem for clients of that path: for OpenAI's, an invalid value is a 400."""
         if self.status != 422 or not path.startswith(OPENAI_PATHS):
             return self

@@ -225,9 +225,9 @@ class PageRoute(APIRoute):
             try:
                 return await handle(request)
             except (ChatbotError, StoreError, NoSuchPage) as error:
-                return told(request, problem_of(error, getattr(request.state, "caller", None)))
+                return problem_page(request, problem_of(error, getattr(request.state, "caller", None)))
             except RequestValidationError:
-                return told(request, Problem(422, "", "invalid address"))
+                return problem_page(request, Problem(422, "", "invalid address"))
 
         return handle_or_tell
 
@@ -257,7 +257,7 @@ Fields = Annotated[dict[str, str], Depends(_fields)]
 """Fields of a form, each once."""
 
 
-def told(request: Request, problem: Problem) -> Response:
+def problem_page(request: Request, problem: Problem) -> Response:
     """Render an error as a page."""
     access = getattr(request.state, "access", None)
     response = sheet(request, "problem.html", access, status=problem.status, here="", problem=problem)

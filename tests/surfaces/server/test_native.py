@@ -278,8 +278,10 @@ def test_an_attachment_is_kept_and_downloaded_and_never_opened(client: httpx.Cli
     assert got.headers["x-content-type-options"] == "nosniff"
     for name in ("..%2fsession.json", "session.json", "0" * 32, "0" * 32 + ".html"):
         assert client.get(f"{path}/{name}").status_code == 404, name
-    bad = {"text": "x", "stream": False, "attachments": [{"name": "a", "data": "data:image/png;base64,!!"}]}
-    assert client.post(f"/v1/sessions/{session_id}/chat", json=bad).status_code == 422
+    for data, why in (("data:image/png;base64,!!", "a: "), ("https://example.org", "it must match ^data:")):
+        bad = {"text": "x", "stream": False, "attachments": [{"name": "a", "data": data}]}
+        answer = client.post(f"/v1/sessions/{session_id}/chat", json=bad)
+        assert (answer.status_code, why in answer.text) == (422, True), answer.text
 
 
 def test_memories_come_in_pages_and_can_be_narrowed_down(client: httpx.Client) -> None:
