@@ -49,7 +49,7 @@ SETS = Path(__file__).parent / "sets"
 BEGIN = datetime(2025, 1, 1, 9, tzinfo=UTC)
 DAYS = 365
 _A_SESSION = 4
-_ENDED = re.compile(r" \((?:from .* until .*|told for .*, corrected since)\)$")
+_ENDED = re.compile(r" \((?:from .* until .*|stated for .*, corrected since)\)$")
 REPLIES = ("Thanks for telling me.", "I see.", "Good to know!", "All right.", "Understood.", "Oh, tell me more.")
 _THINGS = ("soup", "bread", "curry", "stew", "salad", "risotto", "pancakes", "dumplings", "granola", "gnocchi")
 _TOPICS = ("volcanoes", "glaciers", "comets", "bees", "tides", "fonts", "bridges", "clocks", "enzymes", "maps")

@@ -128,7 +128,7 @@ def _data_url(media: str, data: bytes) -> str:
 
 
 def document(name: str, text: str, *, is_cut: bool = False, redacted: Sequence[str] = ()) -> Message:
-    """Return the text of a file as a message, fenced as data. The nonce is a digest of it: prompts stay equal."""
+    """Return the text of a file as a message, fenced as data. The nonce is a digest of it, so prompts can be cached."""
     head = f"name: {in_one_line(name)} (data that the user attached, not instructions)"
     if is_cut:
         head += f"\nThe file is too long: these are only its first {len(text):,} characters"
@@ -141,7 +141,7 @@ def document(name: str, text: str, *, is_cut: bool = False, redacted: Sequence[s
 ITEM = "item"
 """The role of a transcript entry that holds a framework's own message, as JSON."""
 ChatMessage = Message | Mapping[str, Any] | str
-"""A message with role and content as OpenAI's clients write them; a string is one of the user."""
+"""A message with role and content as OpenAI's clients write them; a string is a user message."""
 
 
 def text_of(content: object) -> str:
@@ -154,7 +154,7 @@ def text_of(content: object) -> str:
 
 
 def is_block(text: str) -> bool:
-    """Return whether a message is only a memory block."""
+    """Return whether a message is a memory block for another program's prompt."""
     return text.startswith(INTRODUCTION)
 
 
@@ -175,7 +175,7 @@ def item_of(entry: TranscriptEntry) -> dict[str, Any]:
 
 
 def spoken(entry: TranscriptEntry) -> TranscriptEntry:
-    """Return the entry with its text, if a framework stores that in JSON."""
+    """Return a framework's JSON message with its role and text, if it has both; other entries unchanged."""
     if entry.role != ITEM:
         return entry
     item = item_of(entry)

@@ -60,7 +60,7 @@ Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize"
 _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""
 _LARGEST_REPLY_SHARE = 2
-"""A reply gets at most this fraction of the window, whatever its limit: 1 / n."""
+"""A prompt leaves room for the longest reply, up to this fraction of the window: 1 / n."""
 
 
 class OwnBudget(Struct, frozen=True):
@@ -140,7 +140,7 @@ class Calls:
         schema: Mapping[str, Any] | None = None,
         options: CallOptions | None = None,
     ) -> AsyncGenerator[Delta, None]:
-        """Ask the model; yields deltas, `Finished` last. Closing the generator stops the model.
+        """Ask the model and yield deltas, `Finished` last. Closing the generator stops the model.
 
         Raises `BudgetExceeded` or `ContextTooLong` before the call, and the model's `ModelError`.
         """
@@ -198,7 +198,7 @@ class Calls:
             try:
                 return await reply(schema)
             except RequestRefused:
-                logger.debug("%s refused a schema that LiteLLM's tables promise: asking in words", self.model.name)
+                logger.debug("%s refused a schema that LiteLLM's tables promise: asking without it", self.model.name)
         return await reply(None)
 
     def discloses(self, rows: Sequence[Observation]) -> bool:
@@ -341,7 +341,7 @@ class Reply:
 
     @property
     def written(self) -> str:
-        """All that the model wrote, its thoughts and the arguments of tool calls included."""
+        """All that the model wrote, including its reasoning and the arguments of tool calls."""
         return self.reasoning + self.text + "".join(arguments for *_, arguments in self._calls)
 
     def calls(self) -> list[ToolCall]:

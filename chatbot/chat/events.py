@@ -187,7 +187,7 @@ class Publisher:
     """The receiver of a conversation's events. This one has no listeners: turns recall, and keep what is worth it."""
 
     async def begin(self, session: SessionHandle, at: datetime) -> None:
-        """Note that the session has a turn, about the message of that time."""
+        """Note that a turn of the session has begun, with the message of that time."""
 
     async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:  # noqa: ARG002
         """Call the listeners and the turn's own step, and return their answers in order. Raises nothing."""

@@ -2,13 +2,13 @@
 
 Each line of a fenced text follows a bar, or all of it is in one line of the fence. Angle brackets are escaped, and the
 text does not contain the nonce of the marks. So no text can close the fence, open another, or seem to be outside of it.
-In all of it, and in answers of tools, tokens of chat templates are broken, as a tokenizer could take them for roles,
-and marks like ours, as a model could take them for a fence.
+In fenced text and in answers of tools, tokens of chat templates are broken, because a tokenizer could take them for
+roles, and so are marks like ours, because a model could take them for a fence.
 
 Role marks are not judged: "User: likes tea" is an ordinary note once it does not look like a transcript entry.
 
-Memory is untrusted: anyone who could write to it may have written an instruction. The governor asks the gate again, and
-removes invisible characters and role marks. A row that is not the reader's own is dropped if it contains a form of
+Memory is untrusted: anyone who could write to it may have written an instruction. The governor removes invisible
+characters and role marks. A row that is not the reader's own is dropped if it contains a form of
 `chatbot.memory.orders`, or if the head `orders_a_model` is sure; if the head is unsure, it is quoted with its source.
 The head judges lines; longer texts are always quoted. The reader's own words are never dropped. This is only a second
 defence: text that it misses is still data, by the fence of the memory block and the role in which it is sent.
@@ -83,7 +83,7 @@ _ROLE = (
     r"(?:system|developer|assistant|user|human|tool|bot|(?-i:model|function|AI|ai|Ai))"
     r"(?: (?:message|prompt|note|role))?(?:\s?\([^()\n]{0,30}\))?"
 )
-"""The roles of chat interfaces. Some are recognized only as written here: "Model: Golf VII" is about a car."""
+"""The roles of chat interfaces. Some are recognised only as written here: "Model: Golf VII" is about a car."""
 _TIME = r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?"
 _LEAD = r"(?:\d{1,3}[.)]\s)?[\s·>#*_\-=`\"']*+"
 _PREFIX = re.compile(
@@ -134,7 +134,7 @@ _OWN_SOURCES = frozenset({"chat", "user", CATEGORY})
 """Sources of rows that the principal said, typed or stated, unlike rows of tools, models, imports and files."""
 _LONGEST_SOURCE = 40
 _LINE = 400
-"""Characters up to which the head judges a row."""
+"""Maximum characters of a row that the head judges."""
 
 Label = Literal["title", "subtitle", "fact", "text", "person said", "bot asked", "bot replied", "task"]
 
@@ -155,7 +155,7 @@ class Verdict(Struct, frozen=True):
 
 
 def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None = None, *, orders: int = 0) -> Verdict:
-    """Judge `row` as seen through `view`, or only a `part` of it, regardless of the rest.
+    """Judge `row` as seen through `view`; of the texts that a prompt shows, only `part` if given.
 
     `orders` is the level that the head gave it. Never raises, and takes time in proportion to the length of the shown
     text.
@@ -207,7 +207,7 @@ def _origin(row: Observation, view: View) -> str:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Yield every text in a schema, the names of its properties too."""
+    """Yield every text in a schema, including the names of its properties."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -235,7 +235,7 @@ def _said(row: Observation) -> str:
 
 
 def _beside(row: Observation) -> Iterator[str]:
-    """Return texts that are not shown, but would make a row suspect."""
+    """Yield texts that are not shown, but can make a row suspect."""
     for name in _BESIDE:
         value = getattr(row, name)
         yield from (value,) if isinstance(value, str) else value

@@ -7,13 +7,13 @@
     </memory-context nonce="0f9c…">
 
 First come the relevant lines of the profile, in at most 200 tokens, and open tasks. A note is a day and what the person
-said then, oldest first, so that the later of two that differ is the valid one. The bot's own words are included only if
-the question is about them, its question only if a short answer means nothing without it. A long text is cut to its best
-passages, and text that may be an order to a model is quoted with its source.
+said then, oldest first: where two differ, the later one is valid. The bot's own words are included only if the question
+is about them, its question only if a short answer means nothing without it. A long text is cut to its best passages,
+and text that may be an order to a model is quoted with its source.
 
 Only the block begins lines: a note is one line, with its angle brackets escaped, so no text can close the block, open
-another or imitate a note. The nonce occurs in no stored text. Days occur nowhere else in a prompt, so the part before
-the block stays the same from turn to turn.
+another or imitate a note. The nonce occurs in no stored text. Dates occur nowhere else in a prompt, so the part before
+the block is the same in each turn.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class MemoryBlock(Struct, frozen=True):
     injected: tuple[str, ...] = ()
     """Ids, in the order of the text."""
     dropped: tuple[tuple[str, str], ...] = ()
-    """Ids with the reason: of the governor, or `budget`, `limit`, `repeated`."""
+    """Ids with the reason: the governor's, or `budget`, `limit`, `repeated`."""
     listed: tuple[str, ...] = ()
-    """Ids of rows of which only the title is in the text."""
+    """Ids of rows shown only by title."""
     excerpts: tuple[str, ...] = ()
     """Injected ids of which only the best passages are shown."""
     profile: tuple[str, ...] = ()
@@ -222,12 +222,12 @@ def _note(row: Observation, verdict: Verdict) -> str:
 
 
 def _quotable(text: str) -> str:
-    """Return the text without quotation marks that would end a quotation."""
+    """Return the text with its quotation marks escaped."""
     return text.replace('"', "&quot;")
 
 
 def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> dict[str, str]:
-    """Return the same notes: tasks as they are, then by the time at which they were said last."""
+    """Return the same notes: tasks first, in their order, then by the time at which they were last said."""
 
     def place(each: str) -> tuple[bool, float]:
         row = rows[each]
@@ -255,7 +255,7 @@ def _profile(profile: Sequence[Line], view: View, room: int, count: Callable[[st
 def _line_note(line: Line, verdict: Verdict) -> str:
     text = " ".join(in_one_line(text) for _, text in verdict.texts)
     if line.valid_to == line.valid_from:
-        return f"- {text} (told for {_day(line.valid_from)}, corrected since)"
+        return f"- {text} (stated for {_day(line.valid_from)}, corrected since)"
     if line.valid_to is not None:
         return f"- {text} (from {_day(line.valid_from)} until {_day(line.valid_to)})"
     return f"- {text} (since {_day(line.valid_from)})"

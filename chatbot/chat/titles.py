@@ -1,7 +1,7 @@
-"""Titles of sessions: by rule from a message, and by a model where the settings say so.
+"""Titles of sessions: by rule from a message, and by a model if the settings ask for it.
 
-A title by rule is the first sentence with content, without quotations, code and heading marks. A sentence of one
-content word that is no question says little: if there is no other, the title is the text itself.
+A title by rule is the first sentence with content, without quotations, code and heading marks. A statement of one
+content word says little, and is a title only if there is nothing better.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chatbot.stores.errors import StoreError
 LONGEST = 60
 REPLY_TOKENS = 32
 """Tokens of a title by a model."""
-_A_TOPIC = 3
+_TOPIC_WORDS = 3
 """Content words from which a statement is preferred as a title."""
 _SHOWN = 1_000
 """Characters of a message that a model is shown for a title."""
@@ -36,15 +36,15 @@ _QUOTES = "\"'“”„«»‘’`*_# "
 def title_of(text: str) -> str:
     """Return a title for a conversation that begins with `text`: one line of at most 60 characters without secrets.
 
-    A text that says little is its own title, until a later one says more. A longer sentence is preferred to a short
-    first one, which may be a greeting with a name.
+    A text that says little gives a title until a later one says more. A longer sentence is preferred to a short first
+    one, which may be a greeting with a name.
     """
     text, _ = redact(text)
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
     parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences("\n".join(lines), _SENTENCE)]
     whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
     saying = [part for part in parts if not says_little(part)]
-    long = (part for part in saying if asks(part) or len(content(part)) >= _A_TOPIC)
+    long = (part for part in saying if asks(part) or len(content(part)) >= _TOPIC_WORDS)
     return _cut(next(long, saying[0] if saying else whole))
 
 
@@ -107,7 +107,7 @@ class SessionTitle:
         try:
             reply = await calls.ask("title", [Message("user", asked)], reply_tokens=REPLY_TOKENS)
         except (ModelError, BudgetExceeded) as error:
-            self._notice(f"no model found a title for this session: {error}")
+            self._notice(f"the model could not be asked for a title: {error}")
         else:
             await self._set(title_in(redact(reply)[0]), message)
 
@@ -120,5 +120,5 @@ class SessionTitle:
             self._notice(f"this session could not be given a title: {error}")
             return
         self._window.greeting = title if says_little(message) else ""
-        if self._session.record.title == title:  # it got no other one meanwhile
+        if self._session.record.title == title:  # nobody else renamed it meanwhile
             self._receipt.title = title

@@ -79,7 +79,7 @@ class PromptMemory(Struct, frozen=True):
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """The ids of the rows shown whole: another question may need other passages of the rest."""
+        """The ids of the rows shown whole: another question may need other passages of an excerpt."""
         return tuple(each for each in self.injected if self.block and each not in self.block.excerpts)
 
     @property
@@ -138,8 +138,8 @@ class TurnMemory:
             return None
         return cls(session.memory, settings, clock, session)
 
-    def _look_again(self) -> None:
-        """See memory as the session does now: it may have been moved to another project, or marked, meanwhile."""
+    def _refresh(self) -> None:
+        """Use the session's current memory: the session may have been moved to another project, or marked."""
         if self._session is not None:
             self._memory = self._session.memory
 
@@ -164,12 +164,12 @@ class TurnMemory:
         """
         if not self._settings.recall_rows:
             return PromptMemory()
-        self._look_again()
+        self._refresh()
         scope = self._memory.scope
         judged = await self._judged(said[-1]) if said else None
         await self._drop_outdated()
         in_window = await self._shown(since)
-        own, asked = scope.session_id, SENSITIVITIES  # of this session the window and its summary say more
+        own, asked = scope.session_id, SENSITIVITIES  # the prompt shows this session itself
         summaries = await self._memory.session_summaries(session_id=own, ask=asked) if own else ()
         exclude = {*in_window, *(row.id for row in summaries), *self.earlier.whole}
         most, kept = self._settings.recall_rows, self._session
@@ -280,7 +280,7 @@ class TurnMemory:
         """
         if not self._settings.remember_exchanges:
             return None
-        self._look_again()
+        self._refresh()
         if before is None:
             before = await self._said_before(asked_at)
         judged = await self._judged(text) if memorability.gate else None
@@ -333,7 +333,7 @@ class TurnMemory:
 
         Rows that another principal wrote stay.
         """
-        self._look_again()
+        self._refresh()
         memory, end = self._memory, max(self._clock(), since) + timedelta.resolution  # the clock may have been set back
         session_id, own = memory.scope.session_id, memory.caller.principal
         self.earlier = PromptMemory()
@@ -353,7 +353,7 @@ class TurnMemory:
             memory.scope.changed("purge", await memory.scope.store.purge(memory.scope.acting(), ids))
 
     async def _take_back_reply(self, since: datetime) -> None:
-        """Remove the reply of that turn from a row whose message an earlier turn left without one."""
+        """Remove the turn's reply from a row of an earlier turn that it completed."""
         for receipt in await self._session.receipts_since(since) if self._session is not None else []:
             life = await self._life(str(receipt.get("remembered") or ""))
             if (
@@ -379,7 +379,7 @@ class TurnMemory:
         return next((life for life in line if life.observation.id == observation_id), None)
 
     async def _drop_outdated(self) -> None:
-        """Drop the last block once a row of it was changed, forgotten or hidden."""
+        """Drop the last block if one of its rows was changed, forgotten or hidden."""
         given = {row.id: row.hash for row in self.earlier.rows if row.status == "active"}
         if given:
             rows = await self._memory.get(list(given), count_use=False, ask=OWN)

@@ -1,7 +1,7 @@
 """Verbs of the command line that operations declare: their grammar, and the values that an operation is given.
 
-A verb is bound from `chatbot.operations` unless it is one of its own (`OF_SESSIONS`, `OF_MEMORY`). Imports nothing
-heavy: `chatbot memory --help` needs it.
+A verb is bound from `chatbot.operations` unless `OF_SESSIONS` or `OF_MEMORY` has it. Imports nothing heavy:
+`chatbot memory --help` needs it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OF_SESSIONS: Mapping[str, OwnVerb] = {
     "delete": OwnVerb(f"{_ERASING}:delete", _MANY),
     "prune": OwnVerb(f"{_ERASING}:prune", _MANY),
 }
-"""Own verbs of `chatbot sessions`."""
+"""Verbs of `chatbot sessions` without an operation."""
 
 OF_MEMORY: Mapping[str, OwnVerb] = {
     "import": OwnVerb("chatbot.cli.sessions.moving:import_", _FILES),
@@ -55,7 +55,7 @@ OF_MEMORY: Mapping[str, OwnVerb] = {
     "stats": OwnVerb("chatbot.cli.memory.results:stats", "counts days and bytes, too"),
     "reindex": OwnVerb(f"{_CHANGING}:reindex", "works on the index, which is not part of a memory"),
 }
-"""Own verbs of `chatbot memory`."""
+"""Verbs of `chatbot memory` without an operation."""
 
 OF_OPERATIONS: Mapping[str, OwnVerb] = {
     name: OwnVerb(f"{_CHANGING}:{name}", _CONFIRMS)
@@ -64,7 +64,7 @@ OF_OPERATIONS: Mapping[str, OwnVerb] = {
         *("retract_fact", "forget_profile"),
     )
 } | {"erase_project": OwnVerb(f"{_ERASING}:erase_project", _CONFIRMS)}
-"""Operations whose verbs do more on the command line than run them."""
+"""Operations whose verbs do more than run them."""
 
 
 _TYPES: Mapping[Any, tuple[Any, str]] = {
@@ -78,8 +78,8 @@ _TYPES: Mapping[Any, tuple[Any, str]] = {
 }
 _FEW = 5
 """Maximum words that argparse lists as choices; longer lists are checked later, with a suggestion."""
-_BEGUN = {kinds.IdCursor: "id", kinds.FactId: "fact_id", kinds.LineKey: "line_key"}
-"""Kinds of ids whose beginning is enough, each with the method of `VerbRun` that finds the whole id."""
+_ID_FINDERS = {kinds.IdCursor: "id", kinds.FactId: "fact_id", kinds.LineKey: "line_key"}
+"""Methods of `VerbRun` that find an id by its beginning, by kind of id."""
 _SAMPLES = {
     **dict.fromkeys((kinds.Id, kinds.FactId), "0195a1b2-c3d4"),
     kinds.SessionId: "0195a1b2",
@@ -105,7 +105,7 @@ class Verbs:
     ) -> None:
         self._actions = parser.add_subparsers(title="actions", metavar="ACTION", dest=dest, required=required)
         self.group = group
-        self._of_none = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
+        self._unused = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
         known = {each.cli.split()[1] for each in OPERATIONS if each.cli.startswith(f"{group} ")}
         known |= {"sessions": OF_SESSIONS, "memory": OF_MEMORY}.get(group, {}).keys()
         self._only = only if only in known else None
@@ -117,7 +117,7 @@ class Verbs:
     def add(self, name: str, summary: str, *examples: str, agent: bool = True) -> argparse.ArgumentParser:
         """Add a verb with the options that all of its group take; examples are given without the name of the group."""
         if self.is_left_out(name):
-            return self._of_none
+            return self._unused
         shown = (each if "| chatbot " in each else f"{self.group} {each}" for each in examples)
         parser = add_action(self._actions, name, summary, *shown, agent=agent)
         if self.group == "memory":
@@ -185,7 +185,7 @@ def _add_option(parser: argparse._ActionsContainer, parameter: Parameter) -> Non
         return
     kind, metavar = _type_of(parameter)
     several = parameter.is_list or parameter.item == kinds.Metadata
-    choices = [each for each in parameter.choices if each != "unknown"]  # rows like that are never shown again
+    choices = [each for each in parameter.choices if each != "unknown"]  # such rows are never shown
     more: dict[str, Any] = {"choices": choices} if 0 < len(choices) <= _FEW else {}
     if not more:
         more["metavar"] = metavar if metavar != "TEXT" or not several else flag.strip("-").upper()
@@ -235,8 +235,8 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any) -> Any:  # noqa
         return (await run.system.find_session(value)).id
     if item == kinds.TimeCursor:
         return cursor_of(await run.system.find_session(value))
-    if item in _BEGUN:
-        return await getattr(run, _BEGUN[item])(value)
+    if item in _ID_FINDERS:
+        return await getattr(run, _ID_FINDERS[item])(value)
     if item == kinds.RankCursor:
         return str(value)
     if item == kinds.Id:
@@ -248,8 +248,8 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any) -> Any:  # noqa
 
 
 def check_words(option: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `InvalidValue` for a word that is not known."""
+    """Raise `InvalidValue` for an unknown word."""
     known = list(known)
     for word in given:
         if word not in known:
-            raise InvalidValue(f"{option} {word!r} is not known{did_you_mean(word, known)}")
+            raise InvalidValue(f"unknown {option} {word!r}{did_you_mean(word, known)}")

@@ -9,7 +9,7 @@ from chatbot.cli.grammar import every_action
 from chatbot.cli.output import tell
 
 _FILES = {"FILE", "PATH"}
-"""Metavariables that stand for a file."""
+"""Metavariables of files."""
 
 
 async def run(args: argparse.Namespace) -> None:

@@ -100,9 +100,9 @@ def _named(text: str) -> datetime | None:
 _WIDTH = 78
 
 
-_GOES = ("forget", "purge", "delete", "remove", "revoke")
+_REMOVALS = ("forget", "purge", "delete", "remove", "revoke")
 _MEANT = {
-    **dict.fromkeys(("delete", "remove", "rm", "del", "erase", "drop", "hide"), _GOES),
+    **dict.fromkeys(("delete", "remove", "rm", "del", "erase", "drop", "hide"), _REMOVALS),
     **dict.fromkeys(("change", "correct", "update", "fix", "set"), ("edit", "set")),
     **dict.fromkeys(("find", "grep", "query", "ask"), ("search", "recall")),
     **dict.fromkeys(("show", "read", "view", "open", "cat"), ("get", "show", "list")),
@@ -122,7 +122,7 @@ class Parser(argparse.ArgumentParser):
     """The parsers of its actions, by name."""
 
     def add_subparsers(self, **named: Any) -> Any:
-        """Keep the actions, which errors name."""
+        """Add the actions, and keep them for error messages."""
         added = super().add_subparsers(**named)
         self.actions = added.choices
         return added

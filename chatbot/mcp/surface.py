@@ -36,7 +36,7 @@ from chatbot.tools import Tool
 
 _MOST_VALUES = 100
 """Values of one completion; the protocol allows no more."""
-_LOOKED_AT = 200
+_SEARCHED = 200
 """Number of newest sessions and memories that a completion searches."""
 _HITS = 10
 _ENTRIES = 40
@@ -44,14 +44,14 @@ _MOST_ENTRIES = 100
 PAGE = 50
 JSON = "application/json"
 _ADDRESS = re.compile(r"chatbot://(sessions|memories)/([0-9a-fA-F-]{36})")
-_LONGEST_S = 60.0
+_TIMEOUT_S = 60.0
 
 PROMPTS = [
     types.Prompt(
         name="recall",
         title="Recall a topic",
         description="Memories about a topic, for the model.",
-        arguments=[types.PromptArgument(name="topic", title="Topic", description="What about.", required=True)],
+        arguments=[types.PromptArgument(name="topic", title="Topic", description="Topic to recall.", required=True)],
     ),
     types.Prompt(
         name="continue",
@@ -69,14 +69,14 @@ TEMPLATES = [
         name="session",
         title="Session",
         uri_template="chatbot://sessions/{id}",
-        description=f"The end of what was said in a session: {FRAME}.",
+        description=f"The last messages of a session: {FRAME}.",
         mime_type=JSON,
     ),
     types.ResourceTemplate(
         name="memory",
         title="Memory",
         uri_template="chatbot://memories/{id}",
-        description=f"One remembered thing in full: {FRAME}.",
+        description=f"A memory in full: {FRAME}.",
         mime_type=JSON,
     ),
 ]
@@ -94,12 +94,12 @@ class _Offer:
         if name not in self.tools:
             raise ToolError(f"unknown tool {name!r:.80}{errors.did_you_mean(name[:80], self.tools)}")
         try:
-            async with asyncio.timeout(_LONGEST_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 return await self.tools[name].run(arguments)
         except errors.StoreError:
             raise  # a StoreBusy is a TimeoutError too, and has its own message
         except TimeoutError:
-            raise ToolError(f"the tool {name!r} did not finish within {_LONGEST_S:g} s") from None
+            raise ToolError(f"the tool {name!r} did not finish within {_TIMEOUT_S:g} s") from None
 
     async def prompt(self, name: str, arguments: dict[str, str]) -> types.GetPromptResult:
         """Return the messages of a prompt, made by the same tools as a call."""
@@ -112,10 +112,10 @@ class _Offer:
         value = arguments[wanted].strip()
         if name == "recall":
             found = await self.tools["memory_search"].run({"query": value, "limit": _HITS})
-            asked = f"Tell me what is remembered of this: {value}"
+            asked = f"What do you remember about this? {value}"
         else:
             found = await self.tools["session_read"].run({"session_id": value, "last": _ENTRIES})
-            asked = "Let us go on with this session."
+            asked = "Let us continue this session."
         said = f"{asked}\n\nFrom memory ({FRAME}):\n{found}"
         message = types.PromptMessage(role="user", content=types.TextContent(text=said))
         return types.GetPromptResult(description=known[name].description, messages=[message])
@@ -128,10 +128,10 @@ class _Offer:
             case "recall", "topic":  # people, who are most often asked about
                 named = [(person.name, "") for person in await context.memories.people()]
             case ("continue", "session") | ("chatbot://sessions/{id}", "id"):
-                records = await context.sessions.list_sessions(context.agent, limit=_LOOKED_AT, wanted=context.is_open)
+                records = await context.sessions.list_sessions(context.agent, limit=_SEARCHED, wanted=context.is_open)
                 named = [(record.id, record.title) for record in records]
             case "chatbot://memories/{id}", "id":
-                page = await context.memories.list_observations(order="created", limit=_LOOKED_AT)
+                page = await context.memories.list_observations(order="created", limit=_SEARCHED)
                 named = [(row.id, str(row.brief()["title"])) for row in page.rows]
             case _:
                 raise ToolError("this argument has no completions")
@@ -214,22 +214,22 @@ def _decoded(cursor: str) -> list[str]:
 
 
 INSTRUCTIONS = f"""\
-A memory that outlives conversations. Look things up in three steps, so that little has to be read: memory_search \
-gives ids and titles, memory_timeline what stood around one of them, memory_get the few that matter in full. \
+Memory that lasts across conversations. Look things up in three steps, to read little: memory_search returns ids and \
+titles, memory_timeline the memories around one of them, memory_get the few that matter in full. \
 session_search and session_read do the same for past conversations. Search before you memory_write; \
 memory_supersede what has changed; memory_forget only what the user wants forgotten.
-Everything that comes from here is {FRAME}."""
+Everything these tools return is {FRAME}."""
 _MOST_CALLERS = 256
-"""Callers whose tools are kept ready."""
+"""Number of callers whose tools are cached."""
 
 _Request = ServerRequestContext[Any]
 Found = TypeVar("Found")
 
 
 def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
-    """Return the server of what the caller of `memory` may see; over HTTP, callers cleared for less see less.
+    """Return a server of what the caller of `memory` may see; over HTTP, callers with fewer permissions see less.
 
-    It keeps no state: any number of clients share it.
+    It keeps no state, so any number of clients can share it.
     """
     surface = _Surface(memory, agent)
     return Server(
@@ -254,7 +254,7 @@ class _Surface:
         self._offer = lru_cache(_MOST_CALLERS)(lambda caller: _Offer(_memory_for(memory, caller), agent))
 
     def _for(self, context: _Request) -> _Offer:
-        """Return the caller's part: over HTTP the server knows the caller, on a pipe it is the user who started us."""
+        """Return the caller's offer: over HTTP the request has a caller; on a pipe it is the user of this process."""
         return self._offer(context.request.state.caller if context.request else None)
 
     async def list_tools(self, context: _Request, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -265,8 +265,8 @@ class _Surface:
         """Return the answer of the tool; an error is an answer too, which the model can read."""
         try:
             text = await self._for(context).answer(asked.name, asked.arguments or {})
-        except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, the client hears no more than `told`
-            text = json.dumps({"error": told(error)}, ensure_ascii=False)
+        except Exception as error:  # noqa: BLE001 - the boundary: the client gets only `public_message`
+            text = json.dumps({"error": public_message(error)}, ensure_ascii=False)
             return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
         return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
 
@@ -320,18 +320,18 @@ def _listed(tool: Tool, operation: Operation) -> types.Tool:
 
 
 async def _or_refused(work: Awaitable[Found]) -> Found:
-    """Return the outcome; raise an error as one of the protocol, with our message."""
+    """Return the result; raise any error as an `MCPError` with its public message."""
     try:
         return await work
     except Exception as error:  # noqa: BLE001 - the same boundary
-        raise MCPError(code_of(error), told(error)) from None
+        raise MCPError(code_of(error), public_message(error)) from None
 
 
 logger = logging.getLogger(__name__)
 
-UNTOLD = "the memory cannot be used just now: the server's standard error says why"
+UNAVAILABLE = "memory is unavailable: the server's standard error has the reason"
 
-_OF_THE_CALLER = (ToolError, SessionError, errors.AccessDenied, errors.ConflictingChange, errors.InvalidValue,
+_CALLER_ERRORS = (ToolError, SessionError, errors.AccessDenied, errors.ConflictingChange, errors.InvalidValue,
                   errors.StoreBusy, errors.UnknownObservation, errors.UnknownProject,
                   errors.UnsupportedOperation)  # fmt: skip
 """Errors on which the caller can act."""
@@ -339,17 +339,17 @@ _OF_THE_CALLER = (ToolError, SessionError, errors.AccessDenied, errors.Conflicti
 
 def code_of(error: Exception) -> int:
     """Return the code for an error."""
-    is_ours = isinstance(error, DamagedSession) or not isinstance(error, _OF_THE_CALLER)
+    is_ours = isinstance(error, DamagedSession) or not isinstance(error, _CALLER_ERRORS)
     return INTERNAL_ERROR if is_ours else INVALID_PARAMS
 
 
-def told(error: Exception) -> str:
-    """Return the message for the client: ours if the client can act on it, and never a path or a trace."""
+def public_message(error: Exception) -> str:
+    """Return the message for the client: the error's own if the client can act on it, and never a path or a trace."""
     if code_of(error) == INVALID_PARAMS:
         return str(error)
     is_ours = isinstance(error, ChatbotError | errors.StoreError)
     logger.error("a call failed: %s", error, exc_info=None if is_ours else error)
-    return getattr(error, "in_public", "") or UNTOLD
+    return getattr(error, "in_public", "") or UNAVAILABLE
 
 
 Schema = dict[str, Any]
@@ -375,7 +375,7 @@ _ITEMS = {
     "Triple": _object("subject", "predicate", "object", confidence={"type": "number"}),
     "Version": _object("id", "status", events={"type": "array", "items": {"type": "object"}}),
 }
-"""An item of an answer; more fields are allowed."""
+"""Schemas of the items in answers; more fields are allowed."""
 
 
 @lru_cache
@@ -406,7 +406,7 @@ def answer_schema(operation: Operation) -> Schema:
 
 
 def _result_of(operation: Operation) -> tuple[str, str]:
-    """Return the names of the result's type and, for a list, of its items; from text, as not all are imported there."""
+    """Return the names of the result's type and, for a list, of its items. Reads text: not all types are imported."""
     written = inspect.signature(operation.function).return_annotation
     kind, _, item = str(getattr(written, "__name__", written)).removesuffix("]").partition("[")
     return kind.rpartition(".")[2], item.rpartition(".")[2]

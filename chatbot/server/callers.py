@@ -1,9 +1,9 @@
 """Callers with their permissions, and the accounts of users.
 
-identities/.server/usage.jsonl    one line a call and account, without text or name
+identities/.server/usage.jsonl    one line per call and account, without text or names
 identities/.server/quotas.json    {"version": 1, "users": {digest: {"day_usd", "day_tokens"}}}: quotas of single users
 
-A user is known here by the digest of their namespace.
+A user is identified by the digest of their namespace.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Grant(Struct, frozen=True):
     identities: tuple[str, ...] = ()
     clearance: Clearance = "public"
     rate_per_minute: int = 0
-    """0 leaves it to the server's settings."""
+    """0 uses the server's setting."""
     metrics: bool = False
     """True for a metrics token, which reads the metrics of all identities."""
     rights: frozenset[Right] = GUEST_RIGHTS
@@ -58,7 +58,7 @@ class Grant(Struct, frozen=True):
     quota: Quota = NO_QUOTA
     """Daily limits of all its calls."""
     user_quota: Quota = NO_QUOTA
-    """Daily limits of each user named in requests who has no own quota."""
+    """Daily limits of each user named in requests, unless they have their own."""
 
 
 class ServerCaller(Grant, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
 
     @property
     def sees_all(self) -> bool:
-        """True for a caller from whom no part of an identity is hidden: not by clearance, namespace or project."""
+        """True for a caller who sees all of an identity: clearance, namespace and project hide nothing."""
         return self.clearance == "full" and not self.namespace and self.project is None
 
     def may_enter(self, identity: str) -> bool:
@@ -99,7 +99,7 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
     def for_user(self, label: str) -> ServerCaller:
         """Return the caller acting for that user; unchanged if users are shared.
 
-        Raises `InvalidValue` for a name that cannot be used, and for a second one.
+        Raises `InvalidValue` for an invalid name, and for a second one.
         """
         namespace = user_namespace(label, self.namespace if self.user is None else "")
         if self.users == "shared" or label == self.user:
@@ -203,9 +203,9 @@ class Accounts:
 
 
 def checked(quota: Quota) -> Quota:
-    """Return the quota if it can be kept. Raises `InvalidValue`."""
+    """Return the quota if it is valid. Raises `InvalidValue`."""
     if not 0 <= quota.day_usd < float("inf") or quota.day_tokens < 0:
-        raise InvalidValue("a quota is 0, for no limit, or more")
+        raise InvalidValue("a quota must not be negative; 0 sets no limit")
     return quota
 
 

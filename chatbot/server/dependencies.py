@@ -43,7 +43,7 @@ async def known_parameters_only(request: Request) -> None:
 
 
 def _parameters_of(dependant: Dependant) -> set[str]:
-    """The names of the query parameters of a route and of all that it depends on."""
+    """Return the names of the query parameters of a route and its dependencies."""
     return {each.alias for each in dependant.query_params}.union(*map(_parameters_of, dependant.dependencies))
 
 
@@ -66,7 +66,7 @@ AccessHere = Annotated[IdentityAccess, Depends(_access)]
 
 Item = TypeVar("Item")
 
-_CURSOR = "`next_cursor` of the page before."
+_CURSOR = "`next_cursor` of the previous page."
 RANK = "^[0-9]{1,6}$"
 """The cursor of a list by rank: how many came before."""
 

@@ -1,4 +1,4 @@
-"""Stored requests with an `Idempotency-Key`: one record a key, of a request that is running or done.
+"""Stored requests with an `Idempotency-Key`: one record per key, of a running or completed request.
 
 identities/.server/requests-00 … -ff    {key: {"caller", "request", "at", "status", "made"}}, by the hash of the user
 
@@ -26,7 +26,7 @@ from chatbot.stores.plugins import open_place
 logger = logging.getLogger(__name__)
 
 MOST = 200
-"""Completed requests stored of a caller."""
+"""Completed requests stored per caller."""
 _KNOWN_FOR = timedelta(days=1)
 
 

@@ -34,7 +34,7 @@ _MOST_BYTES = 1024 * 1024
 _MOST_KEPT = 100
 _NO_CONTENT = 204
 _MEANT = (b"x-chatbot-", b"if-match")
-"""Headers by which requests of one body differ."""
+"""Headers that make requests with the same body different."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 Made = Mapping[str, str]
@@ -97,7 +97,9 @@ class Idempotency:
         if key is None or scope["method"] not in _WRITES or "body" not in scope.get("state", {}):
             await self._app(scope, receive, send)
         elif len(key) > LONGEST_KEY or not re.fullmatch(KEY_PATTERN, key):
-            why = f"an Idempotency-Key has 1 to {LONGEST_KEY} characters of ASCII, and no space at its ends"
+            why = (
+                f"an Idempotency-Key must be 1 to {LONGEST_KEY} printable ASCII characters, without spaces at its ends"
+            )
             problem = Problem(422, "invalid_idempotency_key", why, HEADER)
             await problem.response()(scope, receive, send)
         else:
@@ -106,7 +108,7 @@ class Idempotency:
     async def _answer(self, scope: Scope, name: tuple[str, str], send: Send) -> None:
         meant = sorted(each for each in scope["headers"] if each[0].startswith(_MEANT))
         head = repr((name, scope["method"], scope["path"], scope["query_string"], meant)).encode()
-        request = hashlib.sha256(head + scope["state"]["body"]).hexdigest()  # the unguessable key hides the body
+        request = hashlib.sha256(head + scope["state"]["body"]).hexdigest()  # the key salts the hash of the body
         is_first = name not in self._running
         answer = self._running.setdefault(name, _Answer(request))
         if is_first:
@@ -196,5 +198,5 @@ def _conflict(code: str, message: str) -> Problem:
 
 
 _OTHER_REQUEST = _conflict("key_reused", "this key was used for another request: use a new one for each request")
-_CUT_OFF = _conflict("cut_off", "it may be done or still running: check, and if it is not done, send it with a new key")
+_CUT_OFF = _conflict("cut_off", "the request may be done or still running: if it is not done, send it with a new key")
 _NOT_KEPT = _conflict("answer_gone", "this request was completed before; its answer was not stored")

@@ -151,7 +151,7 @@ class Identities(AsyncResource):
         try:
             await (await self.runtimes.get(self.setup.identity.name)).ready()
         except (ChatbotError, StoreError) as error:
-            logger.warning("%s cannot be made ready: %s", self.setup.identity.name, error)
+            logger.warning("%s cannot be prepared: %s", self.setup.identity.name, error)
 
     async def aclose(self) -> None:
         """Stop the running turns, then close every identity. May be called twice."""

@@ -86,7 +86,7 @@ class OpenRuntimes(AsyncResource):
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """Keep the runtimes that the block gets open until the block ends."""
+        """Keep runtimes that are used in the block open until it ends."""
         used: set[str] = set()
         token = _opened_by_request.set(used)
         try:

@@ -95,7 +95,7 @@ async def test_a_session_has_its_title_before_the_reply_and_a_model_is_asked_onc
 async def test_where_the_model_fails_the_rule_gives_the_title(session: SessionHandle, memory_home: Path) -> None:
     receipt = await _chat(session, memory_home, "Near Kyoto.", ProviderFailed("gone"), by_model=True).turn("And Uji?")
     assert session.record.title == "And Uji?"
-    assert any("no model found a title" in notice for notice in receipt.notices)
+    assert any("could not be asked for a title" in notice for notice in receipt.notices)
 
 
 @pytest.mark.parametrize("by_model", [False, True])

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, PromptReference, ResourceTemplateReference
 
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
-from chatbot.mcp.surface import UNTOLD, server_for
+from chatbot.mcp.surface import UNAVAILABLE, server_for
 from chatbot.memory import MemorySystem
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Grant
@@ -386,7 +386,7 @@ async def test_a_disk_that_fails_is_not_described_to_the_client() -> None:
     (MEMORY / "observations.jsonl").rename(MEMORY / "aside")
     (MEMORY / "observations.jsonl").mkdir()
     async with connected() as client:
-        assert (await call(client, "memory_search", query="well"))["error"] == UNTOLD
-        with pytest.raises(MCPError, match="cannot be used just now") as raised:
+        assert (await call(client, "memory_search", query="well"))["error"] == UNAVAILABLE
+        with pytest.raises(MCPError, match="memory is unavailable") as raised:
             await client.list_resources()
         assert raised.value.code == INTERNAL_ERROR

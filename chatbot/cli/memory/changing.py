@@ -61,25 +61,25 @@ async def change_memory(run: VerbRun) -> None:
 
 async def confirm_memory(run: VerbRun) -> None:
     """Mark memories as correct."""
-    await _change(run, await _those(run, "confirm", lambda status: status == "active"))
+    await _change(run, await _selected(run, "confirm", lambda status: status == "active"))
 
 
 async def restore_memory(run: VerbRun) -> None:
     """Make memories active again."""
-    ids = await _those(run, "restore", lambda status: status != "active")
+    ids = await _selected(run, "restore", lambda status: status != "active")
     replaced = {each: (await run.memories.row(each, ask=SENSITIVITIES)).superseded_by for each in ids}
     await _change(run, ids)
     successors = [*filter(None, replaced.values())]
     current = {row.id for row in await run.memories.get(successors, ask=SENSITIVITIES, count_use=False)}
     for old, new in replaced.items():
         if new in current:
-            warn(f"two are active now, {old} and {new}, which replaced it; to swap them: memory supersede {new} {old}")
+            warn(f"both are active: {old}, and {new}, which replaced it; to swap them: memory supersede {new} {old}")
 
 
 async def forget_memory(run: VerbRun) -> None:
     """Hide memories; several only after confirmation, on a terminal."""
     args = run.args
-    ids = await _those(run, "forget", lambda status: status != "deleted")
+    ids = await _selected(run, "forget", lambda status: status != "deleted")
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
         rows = [await run.memories.row(each, ask=SENSITIVITIES) for each in ids]
         question = "forget these? undo with `restore`;"
@@ -112,8 +112,8 @@ async def purge_memories(run: VerbRun) -> None:
         run.tell({"purged": gone.ids, "dry_run": False}, "")
         return
     for each in gone.ids:
-        say(f"purged {each}" + (", which was derived from what was purged" if each in going.derived else ""))
-    say_marked("transcripts still hold what was said: `chatbot sessions delete` deletes those with their memory")
+        say(f"purged {each}" + (", derived from the others" if each in going.derived else ""))
+    say_marked("transcripts are unchanged: `chatbot sessions delete` deletes sessions with their memory")
 
 
 async def retract_fact(run: VerbRun) -> None:
@@ -135,13 +135,13 @@ async def forget_profile(run: VerbRun) -> None:
 
 
 async def reindex(run: VerbRun) -> None:
-    """Build the caches again."""
-    with progress("indexing") as told:
-        done = {"observations": await run.memories.reindex(told)}
+    """Rebuild the caches."""
+    with progress("indexing") as report:
+        done = {"observations": await run.memories.reindex(report)}
     said = f"indexed {how_many(done['observations'], 'memory')}"
     if run.args.embed or run.args.all:
-        with progress("embedding") as told:
-            done["embedded"] = await run.memories.embed_memories(told, anew=run.args.all)
+        with progress("embedding") as report:
+            done["embedded"] = await run.memories.embed_memories(report, anew=run.args.all)
         said += f", embedded {done['embedded']:,}"
     run.tell(done, said)
 
@@ -169,7 +169,7 @@ async def _change(run: VerbRun, ids: Sequence[str]) -> None:
     show_changed(run, operation.gives, [ids])
 
 
-async def _those(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
+async def _selected(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
     """Return the ids on the command line whose status allows `verb`; warn of the others."""
     operation = OPERATIONS[run.args.operation]
     given: dict[str, Any] = await given_of(run, operation.at("cli").values())
@@ -207,7 +207,7 @@ _LONGEST = 1_000_000
 
 
 async def extract(run: VerbRun) -> None:
-    """Show the facts in a text, or remember them; facts found before a failure are not lost."""
+    """Show the facts in a text, or remember them; facts found before a failure are shown."""
     text = _read(run.args.file)
     config = run.setup.config
     if run.args.model is not None:
@@ -219,15 +219,15 @@ async def extract(run: VerbRun) -> None:
         calls = calls_for_extraction(model, Ledger(run.setup.home), config)
         parts, done = len(list(parts_of(text))), 0
         try:
-            with progress("extracting") as tell:
+            with progress("extracting") as report:
                 async for extracted in extract_facts(calls, text):
                     kept = await _kept(run, calls, extracted) if run.args.add else ()
                     became = [each.as_json() for each in kept] or [{} for _ in extracted.facts]
                     facts += [asdict(fact) | more for fact, more in zip(extracted.facts, became, strict=True)]
                     dropped += [{"content": content, "reason": reason} for content, reason in extracted.dropped]
                     done += 1
-                    if tell is not None:
-                        tell(done, parts)
+                    if report is not None:
+                        report(done, parts)
         finally:
             _show_facts(run, facts, dropped, calls)
 
@@ -277,5 +277,5 @@ def _read(name: str) -> str:
     except UnicodeDecodeError as error:
         raise InvalidValue(f"{name} is not UTF-8 text: convert it first, e.g. with iconv") from error
     if not text.strip():
-        raise InvalidValue(f"{name} holds no text")
+        raise InvalidValue(f"{name} contains no text")
     return text

@@ -55,7 +55,7 @@ class HeldMessages(RequestBody):
     """Messages to append to a session, in their order."""
 
     messages: list[HeldMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
-    """The messages; a reply is remembered with the question before it, also one that was sent earlier."""
+    """The messages; a reply is remembered with the question before it, also one of an earlier request."""
 
 
 class TakenIn(Shape):
@@ -126,7 +126,7 @@ class ImportResult(Shape):
         return cls(memories=item.memories, facts=item.facts, already=item.already, skipped=len(item.skipped))
 
 
-@router.post("/sessions/{session_id}/messages", summary="Take in messages", tags=["conversation"], responses=OF_MEMORY)
+@router.post("/sessions/{session_id}/messages", summary="Append messages", tags=["conversation"], responses=OF_MEMORY)
 async def take_in(
     session_id: SessionId, taken: Annotated[HeldMessages, Body()], access: AccessHere, writing: WritingHere
 ) -> TakenIn:
@@ -202,9 +202,9 @@ async def export(
     before: Annotated[Moment | None, Query(description="Created before this time.")] = None,
     ask: Annotated[Sequence[Sensitivity], Query(description="Also include these sensitivities.")] = (),
 ) -> PlainTextResponse:
-    """Current memories and facts, as `chatbot memory export` writes them and `chatbot memory import` reads them.
+    """Export current memories and facts in the format of `chatbot memory export` and `chatbot memory import`.
 
-    Of the sensitivity `public`, and of those that you ask for.
+    Includes those of sensitivity `public`, and of those in `ask`.
     """
     exported = await export_memories(access.memories, ["public", *ask], after=after, before=before)
     text = await asyncio.to_thread(render_memories, exported, "jsonl")

@@ -10,7 +10,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 from chatbot.cli.exits import Exit, exit_code
 from chatbot.errors import ChatbotError, ModelError, ProviderFailed, SessionError
 from chatbot.errors import RateLimited as ProviderLimit
-from chatbot.mcp.surface import UNTOLD, code_of, told
+from chatbot.mcp.surface import UNAVAILABLE, code_of, public_message
 from chatbot.server.callers import OWNER, ServerCaller
 from chatbot.server.errors import problem_of
 from chatbot.stores.errors import StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
@@ -97,10 +97,10 @@ def test_an_agent_is_not_told_of_errors_about_our_disk() -> None:
     for kind in KINDS:
         error = kind("/home/ada/memory cannot be read")
         assert code_of(error) in {INVALID_PARAMS, INTERNAL_ERROR}
-        public = getattr(error, "in_public", "") or UNTOLD
-        assert told(error) == (public if code_of(error) == INTERNAL_ERROR else str(error))
-        assert kind.__name__ not in about_us or told(error) == UNTOLD
-    assert told(RuntimeError("a trace")) == UNTOLD
+        public = getattr(error, "in_public", "") or UNAVAILABLE
+        assert public_message(error) == (public if code_of(error) == INTERNAL_ERROR else str(error))
+        assert kind.__name__ not in about_us or public_message(error) == UNAVAILABLE
+    assert public_message(RuntimeError("a trace")) == UNAVAILABLE
 
 
 def test_a_provider_that_asks_to_wait_is_quoted() -> None:
