@@ -91,32 +91,34 @@ _WITH_VALUE = frozenset(
 """Options before the command whose value is the next word."""
 _RIGHTS = "read,chat,write"
 _CLEARANCES = ("full", "inner", "familiar", "public")
-_OURS = argparse.SUPPRESS
+_INHERITED = argparse.SUPPRESS
 """Default of an option that is also accepted before the command."""
 
 
 def _conversation(parser: argparse.ArgumentParser) -> None:
     talk = parser.add_argument_group("conversation")
     _model(talk)
-    option(talk, "-s", "--system", "TEXT", "replace the persona with TEXT", dest="persona", default=_OURS)
-    flag(talk, "--ephemeral", "keep nothing of this run", default=_OURS)
-    option(talk, "--budget-usd", "USD", "refuse calls that could exceed this cost", type=usd, default=_OURS)
-    flag(talk, "--no-stream", "print replies only when complete", dest="stream", action="store_false", default=_OURS)
+    option(talk, "-s", "--system", "TEXT", "replace the persona with TEXT", dest="persona", default=_INHERITED)
+    flag(talk, "--ephemeral", "keep nothing of this run", default=_INHERITED)
+    option(talk, "--budget-usd", "USD", "refuse calls that could exceed this cost", type=usd, default=_INHERITED)
+    flag(
+        talk, "--no-stream", "print replies only when complete", dest="stream", action="store_false", default=_INHERITED
+    )
     group = parser.add_argument_group("session")
     _project(group, "work in this project; - for no project")
     which = group.add_mutually_exclusive_group()
-    flag(which, "-c", "--continue", "continue the last session", dest="continue_last", default=_OURS)
-    option(which, "-r", "--resume", "ID|TITLE", "resume a session", nargs="?", const="", default=_OURS)
-    flag(which, "--new", "start a new session", default=_OURS)
-    option(which, "--fork", "ID|TITLE", "start from a copy of a session", default=_OURS)
+    flag(which, "-c", "--continue", "continue the last session", dest="continue_last", default=_INHERITED)
+    option(which, "-r", "--resume", "ID|TITLE", "resume a session", nargs="?", const="", default=_INHERITED)
+    flag(which, "--new", "start a new session", default=_INHERITED)
+    option(which, "--fork", "ID|TITLE", "start from a copy of a session", default=_INHERITED)
 
 
 def _model(parser: argparse._ActionsContainer, words: str = "model to use") -> None:
-    option(parser, "-m", "--model", "NAME", words, default=_OURS)
+    option(parser, "-m", "--model", "NAME", words, default=_INHERITED)
 
 
 def _project(parser: argparse._ActionsContainer, words: str) -> None:
-    option(parser, "--project", "NAME", words, default=_OURS)
+    option(parser, "--project", "NAME", words, default=_INHERITED)
 
 
 def _namespace(parser: argparse.ArgumentParser, words: str = "namespace to use, such as user:alice") -> None:
@@ -196,7 +198,7 @@ def _tools(parser: argparse.ArgumentParser) -> None:
 
 
 def _mcp(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--clearance", choices=_CLEARANCES, help="what clients may see, at most what the identity may")
+    parser.add_argument("--clearance", choices=_CLEARANCES, help="clearance of clients, at most the identity's")
     flag(parser, "--http", "serve streamable HTTP instead of standard input and output")
     _listening(parser, 8808)
     _namespace(parser)
@@ -206,7 +208,7 @@ def _mcp(parser: argparse.ArgumentParser) -> None:
 def _serve(parser: argparse.ArgumentParser) -> None:
     _listening(parser, 8000)
     _model(parser)
-    flag(parser, "--ephemeral", "keep nothing of this run", default=_OURS)
+    flag(parser, "--ephemeral", "keep nothing of this run", default=_INHERITED)
     _namespace(parser)
 
 
@@ -219,8 +221,8 @@ def _users(parser: argparse.ArgumentParser) -> None:
     actions = _actions(parser)
     add_action(actions, "list", "list users and what is stored for each", "users list --json")
     alice = ("users limit alice", "users limit alice --day-usd 0.50", "users limit alice --default")
-    limit = add_action(actions, "limit", "show or change what a user may spend on a day", *alice)
-    export = add_action(actions, "export", "export what is kept of a user as JSON", "users export alice -o alice.json")
+    limit = add_action(actions, "limit", "show or change the daily limits of a user", *alice)
+    export = add_action(actions, "export", "export the data of a user as JSON", "users export alice -o alice.json")
     erase = add_action(actions, "erase", "delete a user's memories and sessions permanently", "users erase alice --yes")
     for each in (limit, export, erase):
         each.add_argument("user", nargs="?", help="user name, as in requests")
@@ -249,7 +251,7 @@ def _token(parser: argparse.ArgumentParser) -> None:
     add.add_argument("label", help="label, such as its owner or purpose")
     option(add, "--for", "NAME", "identity that the token opens; repeat for more", dest="identities", action="append")
     opens = add.add_mutually_exclusive_group(required=True)
-    opens.add_argument("--clearance", choices=_CLEARANCES, help="what its holder may see")
+    opens.add_argument("--clearance", choices=_CLEARANCES, help="clearance of its holder")
     flag(opens, "--metrics", "open only /metrics")
     option(add, "--rights", "RIGHT,…", f"{_RIGHTS} (default), curate, erase, declassify, all", default=_RIGHTS)
     _namespace(add, "restrict the token to this namespace")
@@ -258,7 +260,7 @@ def _token(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--memory", choices=["on", "off"], default="off", help="remember without a session, default: off")
     option(add, "--rate", "N", "requests per minute (default: from [server])", type=count, default=0)
     phone = ("token limit phone --day-usd 0.50", "token limit shop --user-day-tokens 100000")
-    limit = add_action(actions, "limit", "change what a token may spend on a day", *phone)
+    limit = add_action(actions, "limit", "change the daily limits of a token", *phone)
     add_action(actions, "list", "list tokens without their secrets", "token list --json")
     revoke = add_action(actions, "revoke", "revoke a token at once", "token revoke phone")
     for each in (limit, revoke):
@@ -272,7 +274,7 @@ def _storage(parser: argparse.ArgumentParser) -> None:
     actions = _actions(parser)
     create = add_action(actions, "create", "create the tables of [storage] url", "storage create --role server")
     option(create, "--url", "URL", "database, as its owner, or env:VARIABLE (default: [storage] url)")
-    option(create, "--role", "NAME", "role that servers use: let it use the tables", default="")
+    option(create, "--role", "NAME", "role of the servers, which gets access to the tables", default="")
     there = "storage copy identities/ada/memory env:DATABASE_URL"
     back = "storage copy 'postgresql://db.example.org/chatbot#ada' backup/ada"
     copy = add_action(actions, "copy", "copy an identity between files and a database", there, back)
@@ -288,8 +290,8 @@ def _usage(parser: argparse.ArgumentParser) -> None:
 def _config(parser: argparse.ArgumentParser) -> None:
     actions = _actions(parser, required=False)
     parser.set_defaults(action="show")
-    add_action(actions, "show", "show the settings in force; keys are masked", "config show --json")
-    add_action(actions, "path", "show which files are in force", "config path")
+    add_action(actions, "show", "show the current settings; keys are masked", "config show --json")
+    add_action(actions, "path", "show the files and the memory in use", "config path")
     examples = (
         "config set model.name openai/gpt-5-mini",
         "config set terminal.vi true",
@@ -309,7 +311,7 @@ def _init(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--here", "in this folder (default: your configuration folder)")
     option(parser, "--name", "NAME", "name of the identity (default ada)")
     _model(parser)
-    option(parser, "-s", "--persona", "TEXT", "persona of the identity", default=_OURS)
+    option(parser, "-s", "--persona", "TEXT", "persona of the identity", default=_INHERITED)
 
 
 def _completion(parser: argparse.ArgumentParser) -> None:
@@ -410,9 +412,7 @@ COMMANDS = {
         ["storage create --role server", "storage copy identities/ada/memory env:DATABASE_URL"],
         _storage,
     ),
-    "backup": Command(
-        "storage:run_backup", "write everything of an identity to one file", ["backup ada.chatbot"], _backup
-    ),
+    "backup": Command("storage:run_backup", "back up an identity to one file", ["backup ada.chatbot"], _backup),
     "restore": Command(
         "storage:run_restore", "restore an identity from a backup", ["restore ada.chatbot --as ada2"], _restore
     ),

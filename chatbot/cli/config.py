@@ -41,7 +41,7 @@ identities = {identities}
 
 
 def file_in_force(path: Path | None) -> Path:
-    """Return the file in force, or the user's own if there is none yet."""
+    """Return the configuration file in use, or the user's own if there is none yet."""
     return find_file(path, os.environ) or user_config_path("chatbot") / FILE_NAME
 
 
@@ -150,7 +150,7 @@ def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
         make_folder(path.parent)
         mode = path.stat().st_mode & 0o777 if path.exists() else _PRIVATE
         if is_secret and mode & ~_PRIVATE:
-            warn(f"{path} holds a key: from now on only you may read it (its mode was {mode:o}, and is 600)")
+            warn(f"{path} contains a key: now only you may read it (its mode changed from {mode:o} to 600)")
             mode = _PRIVATE
         with opened(path.parent) as folder:
             folder.create(fresh.name, text.encode())
@@ -223,7 +223,7 @@ async def _set(args: argparse.Namespace) -> None:
 async def _unset(args: argparse.Namespace) -> None:
     path = file_in_force(args.config)
     unset(path, args.key)
-    _tell_written(args, path, f"{args.key} has its default again")
+    _tell_written(args, path, f"{args.key} is unset")
 
 
 async def _edit(args: argparse.Namespace) -> None:
@@ -270,8 +270,8 @@ async def _trust(args: argparse.Namespace) -> None:
     file, allowed = _allowed(args)
     names = [f"  {line}" for line in _lines(_without_keys(allowed))]
     text = "\n".join([f"{file} may now set:", *names])
-    told = text if names else f"{file} needs no trust: it sets nothing that requires it"
-    tell(args, {"file": str(file.resolve()), "allowed": _without_keys(allowed)}, told)
+    message = text if names else f"{file} needs no trust: it sets nothing that requires it"
+    tell(args, {"file": str(file.resolve()), "allowed": _without_keys(allowed)}, message)
 
 
 def _allowed(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
@@ -290,12 +290,12 @@ _CHANGES = {"set": _set, "unset": _unset, "edit": _edit, "trust": _trust}
 def _without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str, Any]:
     """Mask keys in the settings; a reference to an environment variable is shown."""
     return {
-        name: _shown_of(value, is_secret=is_secret or not SECRET.isdisjoint(name.split(".")))
+        name: _masked(value, is_secret=is_secret or not SECRET.isdisjoint(name.split(".")))
         for name, value in table.items()
     }
 
 
-def _shown_of(value: Any, *, is_secret: bool) -> Any:
+def _masked(value: Any, *, is_secret: bool) -> Any:
     if isinstance(value, dict):
         return _without_keys(value, is_secret=is_secret)
     if is_secret and value and not str(value).startswith("env:"):

@@ -86,8 +86,8 @@ async def _tell(
     problem = await problem_of(outline.model, outline.providers)
     if args.json:
         kept = [path for path in files if path not in wrote]
-        told: dict[str, Any] = {"wrote": wrote, "kept": kept}
-        texts = {key: [str(path) for path in paths] for key, paths in told.items()}
+        both: dict[str, Any] = {"wrote": wrote, "kept": kept}
+        texts = {key: [str(path) for path in paths] for key, paths in both.items()}
         say_json(texts | {"run": command, "model": outline.model.name, "problem": problem})
         return
     for path in files:
@@ -162,7 +162,7 @@ def _list(known: dict[str, Persona], *, as_json: bool) -> None:
 
 
 def set_persona(identity: Identity, text: str) -> Path:
-    """Write the persona into the identity's `identity.toml`, whose comments and settings stay. Raises `ConfigError`."""
+    """Set the persona in `identity.toml`, keeping its comments and other settings. Raises `ConfigError`."""
     path = identity.folder / IDENTITY_NAME
     try:
         document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()

@@ -17,7 +17,7 @@ from chatbot.stores.plugins import STORES, load, settings_of
 
 
 async def list_stores(args: argparse.Namespace) -> None:
-    """Print every installed plug-in, and those that the configuration names."""
+    """Print the installed store plug-ins, and those that the configuration names."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     used = setup.agent_settings.memory
     described = [_describe_store(name, setup, is_used=name in used) for name in sorted({*STORES.installed(), *used})]
@@ -85,7 +85,7 @@ async def list_hooks(args: argparse.Namespace) -> None:
         [
             hook["name"],
             "on" if hook["enabled"] else "off",
-            topic or "(asked by others)",
+            topic or "(called by others)",
             str(hook["priority"]),
             hook["source"],
             hook["about"],
@@ -97,7 +97,7 @@ async def list_hooks(args: argparse.Namespace) -> None:
     say_table(("hook", "", "topic", "order", "source", "about"), rows)
     for hook in described:
         if failure := hook["last_failure"]:
-            say_marked(f"{hook['name']} failed last at {failure['topic']}, {failure['at']}: {failure['message']}")
+            say_marked(f"{hook['name']} last failed at {failure['topic']}, {failure['at']}: {failure['message']}")
 
 
 def _describe_hook(plan: HookPlan, failure: Failure | None) -> dict[str, Any]:

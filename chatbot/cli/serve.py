@@ -68,14 +68,14 @@ async def run_mcp(args: argparse.Namespace) -> None:
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, project=args.project))
     setup.check()
     end_in_order()
-    with suppress(asyncio.CancelledError):  # a signal: it was asked to end, and everything is closed
+    with suppress(asyncio.CancelledError):  # a signal ended it, and everything is closed
         async with opened(setup, args) as server:
             await _serve(server, setup, args)
 
 
 @asynccontextmanager
 async def opened(setup: Setup, args: argparse.Namespace) -> AsyncIterator[Server[Any]]:
-    """Open the memory that these arguments name, and yield its server, to be run."""
+    """Open the memory that these arguments name, and yield its MCP server."""
     from chatbot.mcp.surface import server_for
 
     observations, clearance = setup.observation_store(), setup.clearance(args.clearance)
@@ -102,7 +102,7 @@ async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) ->
     from chatbot.mcp.stdio import serve_stdio
 
     if sys.stdin.isatty():
-        warn("this speaks MCP to a program on standard input, see docs/mcp.md; Ctrl-D ends it")
+        warn("waiting for an MCP client on standard input, see docs/mcp.md; Ctrl-D ends it")
     await serve_stdio(server)
 
 

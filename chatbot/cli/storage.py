@@ -1,6 +1,6 @@
 """`chatbot storage`: create tables, copy an identity; `chatbot maintain`: decay, merge and archive memories.
 
-`chatbot backup`, `restore` and `sync`: everything of an identity in one file, or on several machines.
+`chatbot backup`, `restore` and `sync`: all of an identity in one file, or on several machines.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ async def run(args: argparse.Namespace) -> Exit:
     if args.action == "copy":
         return await _copy(args)
     is_new = await asyncio.to_thread(create_tables, _address(args), role=args.role)
-    told = ["created the tables" if is_new else "the tables already exist"]
-    told += [f"{args.role} may use them"] if args.role else []
-    tell(args, {"created": is_new, "role": args.role or None}, "\n".join(told))
+    lines = ["created the tables" if is_new else "the tables already exist"]
+    lines += [f"{args.role} may use them"] if args.role else []
+    tell(args, {"created": is_new, "role": args.role or None}, "\n".join(lines))
     return Exit.OK
 
 
 async def _copy(args: argparse.Namespace) -> Exit:
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
-    with progress("copying") as told:
-        done = await copy_storage(source, target, told)
+    with progress("copying") as advance:
+        done = await copy_storage(source, target, advance)
     value = {"from": str(source), "to": str(target), **done.as_json()}
     end = f", digest {done.digest}" if done.left_out else f". Both are identical: {done.digest}"
     tell(args, value, f"copied {counted(done.counts)}{end}")
@@ -60,7 +60,7 @@ async def _copy(args: argparse.Namespace) -> Exit:
 
 
 def _warned(left_out: Sequence[str]) -> Exit:
-    """Warn of what could not be read, and return the exit code."""
+    """Warn about unreadable data, and return the exit code."""
     for each in left_out:
         warn(f"left out, because it cannot be read: {each}; see `chatbot doctor`")
     return Exit.FAILED if left_out else Exit.OK
@@ -92,7 +92,7 @@ _PAST = {
 
 
 async def run_maintain(args: argparse.Namespace) -> None:
-    """Maintain the identity's memory, or report what that would do. Needs no model."""
+    """Maintain the identity's memory, or report what would change. Needs no model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     policy = setup.config.maintenance
     if args.summarize_old is not None:
@@ -115,18 +115,18 @@ def _show(report: MaintenanceReport) -> None:
     ]
     if rows:
         say_table(("would be" if report.dry_run else "was", "rows", "why", "into", "which"), rows)
-    looked = f"{how_many(report.looked_at, 'row')} looked at in {report.seconds:.2f} s"
+    looked = f"{how_many(report.looked_at, 'row')} checked in {report.seconds:.2f} s"
     say(looked if rows else f"nothing to do: {looked}")
 
 
 async def run_backup(args: argparse.Namespace) -> Exit:
-    """Write everything of an identity to a file."""
+    """Back up an identity to a file."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     path = args.file or Path(f"{setup.identity.name}-{utc_now():%Y-%m-%d}.chatbot")
-    with progress("backing up") as told, new_file(path.expanduser(), force=args.force) as file:
-        done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=told)
+    with progress("backing up") as advance, new_file(path.expanduser(), force=args.force) as file:
+        done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=advance)
     value = {"file": str(path), "identity": done.name, "digest": done.digest, "left_out": done.left_out}
-    what = f"what can be read of {done.name}" if done.left_out else f"everything of {done.name}"
+    what = f"the readable part of {done.name}" if done.left_out else f"all of {done.name}"
     tell(args, value, f"wrote {path}: {what}, digest {done.digest}. It is not encrypted")
     return _warned(done.left_out)
 
@@ -136,11 +136,11 @@ async def run_restore(args: argparse.Namespace) -> Exit:
     path = args.file.expanduser()
     if not path.is_file():
         raise InvalidValue(f"backup not found: {path}")
-    with path.open("rb") as file, progress("restoring") as told:
+    with path.open("rb") as file, progress("restoring") as advance:
         found = await asyncio.to_thread(verified, file, str(path))
         name = args.name or found.name
         with _made(args.config, name, found.settings) as setup:
-            done = await restore(file, str(path), setup.home, told)
+            done = await restore(file, str(path), setup.home, advance)
     value = {"identity": name, "made_at": found.made_at, **done.as_json()}
     tell(args, value, f"restored {name} as of {found.made_at}: {counted(done.counts)}, digest {done.digest}")
     return _warned(done.left_out)
@@ -174,7 +174,7 @@ def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
 
 
 async def run_sync(args: argparse.Namespace) -> Exit:
-    """Sync with the place that is named, or with all."""
+    """Sync with the given place, or with all places in `[sync]`."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     places = [args.place] if args.place else _listed(setup)
     if not places:
@@ -185,8 +185,8 @@ async def run_sync(args: argparse.Namespace) -> Exit:
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             for text in places:
                 place = _place(text, setup, memory, asks=args.passphrase)
-                with progress(f"syncing with {text}", waits=True) as told:
-                    reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=told))
+                with progress(f"syncing with {text}", waits=True) as advance:
+                    reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=advance))
     return Exit.FAILED if any(report.aside for report in reports) else Exit.OK
 
 
@@ -206,9 +206,9 @@ def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> Sync
 def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:
     if report.is_new and not is_sealed:
         warn(f"{report.place} can read everything that is synced there: encrypt a new place with --passphrase")
-    for counts, said, would in ((report.taken, "took", "would take"), (report.given, "gave", "would give")):
-        if told := {what: count for what, count in counts.items() if count}:
-            say(f"{would if report.dry_run else said} {counted(told)}")
+    for counts, said, would in ((report.taken, "received", "would receive"), (report.given, "sent", "would send")):
+        if some := {what: count for what, count in counts.items() if count}:
+            say(f"{would if report.dry_run else said} {counted(some)}")
     for session in report.forks:
         say(f"a session was continued on both sides: its other part is {session}")
     for each in report.aside:

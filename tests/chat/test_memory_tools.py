@@ -103,7 +103,7 @@ async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
         ("memory_search", {"sensitivities": ["private"]}, "no argument 'sensitivities'"),
         ("memory_search", {"limit": "ten"}, "limit: input should be a valid integer"),
         ("memory_search", {"limit": -1}, "limit: input should be greater than or equal to 0"),
-        ("memory_search", {"more": ["note"]}, "more: it should be an object"),
+        ("memory_search", {"more": ["note"]}, "more: it must be an object"),
         ("memory_search", {"types": ["nope"]}, "types.0: input should be 'bugfix'"),
         ("memory_search", {"after": "yesterday"}, "after: invalid time 'yesterday'"),
         ("memory_search", {"query": "x" * 1_001}, "query: string should have at most 1000"),

@@ -145,13 +145,13 @@ def test_two_identities_sync_through_the_places_of_the_configuration(monkeypatch
         elsewhere.chdir("identities")
         assert ok("sync", "-i", "bo") == f"{Path('../place').resolve()}: nothing new\n"
     ok("memory", "add", "Bo keeps goats", "-i", "bo")
-    assert ok("sync", "--dry-run", "-i", "bo") == "would give 1 change of memory\n"
+    assert ok("sync", "--dry-run", "-i", "bo") == "would send 1 change of memory\n"
     ok("sync", "-i", "bo")
-    assert ok("sync", "place") == "took 1 change of memory\n"
+    assert ok("sync", "place") == "received 1 change of memory\n"
     ok("memory", "add", "Ada keeps hens")
     Path("config.toml").write_text(CONFIG.replace('["place"]', '["place", "nowhere"]'))
     done = run("sync")
-    assert (done.returncode != 0, done.stdout) == (True, "gave 1 change of memory\n"), "it was done before the failure"
+    assert (done.returncode != 0, done.stdout) == (True, "sent 1 change of memory\n"), "it was done before the failure"
 
 
 def _first_bytes(listener: socket.socket) -> bytes:

@@ -58,7 +58,7 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     session_id = re.search(r"continue with: chatbot -r (\S+)", goodbye)
     assert session_id is not None
     second = start(replies=["welcome back"])
-    second.see("going on · I am Sam.*user: I am Sam")
+    second.see("continued · I am Sam.*user: I am Sam")
     second.say("me again", "welcome back")
     second.leave()
     assert [role for role, _ in _said()] == ["user", "assistant"] * 2
@@ -138,7 +138,7 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said_and_what_is_typed_meanwhil
     chat = start(program="endless.py")
     chat.say("tell me a story", r"so\s+good")
     chat.type("typed ahead")
-    chat.type(CTRL_C, "stopped; what was said so far is kept")
+    chat.type(CTRL_C, "stopped; the text so far is kept")
     chat.say("/search", "searching")
     chat.type(CTRL_C, r"searching\n\^C\nstopped\n")
     chat.say("go on", "and on")
@@ -297,7 +297,7 @@ EVERY_COMMAND = {
     "/project House": "this session is in the project 'House', with its memories",
     "/search heating": "/resume 1",
     "/sessions": "/resume NUMBER",
-    "/resume 1": "going on",
+    "/resume 1": "continued",
     "/copy": "copied",
     "/save out.md": "wrote .*out.md",
     "/export all.md": "wrote .*all.md",
@@ -362,7 +362,7 @@ def test_every_key_is_typed_once_in_one_session(start: Start) -> None:
 
 def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> None:
     chat = remembering("--ephemeral")
-    chat.say("/memory add Tea", "this chat keeps nothing")
+    chat.say("/memory add Tea", "this chat stores nothing")
     chat.say("/remember Coffee")
     chat.say("/recall coffee", "1 .*Coffee")
     chat.leave()

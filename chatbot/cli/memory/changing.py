@@ -136,12 +136,12 @@ async def forget_profile(run: VerbRun) -> None:
 
 async def reindex(run: VerbRun) -> None:
     """Rebuild the caches."""
-    with progress("indexing") as report:
-        done = {"observations": await run.memories.reindex(report)}
+    with progress("indexing") as advance:
+        done = {"observations": await run.memories.reindex(advance)}
     said = f"indexed {how_many(done['observations'], 'memory')}"
     if run.args.embed or run.args.all:
-        with progress("embedding") as report:
-            done["embedded"] = await run.memories.embed_memories(report, anew=run.args.all)
+        with progress("embedding") as advance:
+            done["embedded"] = await run.memories.embed_memories(advance, anew=run.args.all)
         said += f", embedded {done['embedded']:,}"
     run.tell(done, said)
 
@@ -219,15 +219,15 @@ async def extract(run: VerbRun) -> None:
         calls = calls_for_extraction(model, Ledger(run.setup.home), config)
         parts, done = len(list(parts_of(text))), 0
         try:
-            with progress("extracting") as report:
+            with progress("extracting") as advance:
                 async for extracted in extract_facts(calls, text):
                     kept = await _kept(run, calls, extracted) if run.args.add else ()
                     became = [each.as_json() for each in kept] or [{} for _ in extracted.facts]
                     facts += [asdict(fact) | more for fact, more in zip(extracted.facts, became, strict=True)]
                     dropped += [{"content": content, "reason": reason} for content, reason in extracted.dropped]
                     done += 1
-                    if report is not None:
-                        report(done, parts)
+                    if advance is not None:
+                        advance(done, parts)
         finally:
             _show_facts(run, facts, dropped, calls)
 

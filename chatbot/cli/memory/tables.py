@@ -63,14 +63,14 @@ def _unless(usual: str, values: list[str]) -> list[str]:
 
 
 def say_history(line: Sequence[Version]) -> None:
-    """Print each observation of a line of succession with its events, their times and authors."""
+    """Print the versions of a memory with their events, times and authors."""
     for version in line:
         row = version.observation
         say_marked(f"{row.id}  {row.headline} ({status_now(row, datetime.now(UTC))})")
         for event, changed in version.told():
             what = [event.kind, f"by {event.by}" if event.by else ""]
-            told = ": ".join(filter(None, (event.who, event.why)))
-            who = f" ({told})" if told else ""
+            source = ": ".join(filter(None, (event.who, event.why)))
+            who = f" ({source})" if source else ""
             say_marked(f"{format_time(event.at)}  {' '.join(filter(None, what))}{who}", indent="  ")
             for name, (old, new) in changed.items():
                 before = f"{_value(old)} → " if old else ""

@@ -1,6 +1,6 @@
-"""Actions of the chat on a line: attach files, ask for consent, remember, save and take back.
+"""Attachments and consent in the terminal chat, and its commands on memories and replies.
 
-Only what was typed names a file: a pasted text may come from anywhere, and must not make the chat read one.
+Only typed text names a file: pasted text may come from anywhere, and must not make the chat read one.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ async def _answer(question: str) -> Answer:
 
 
 def _shown(call: ToolCall) -> str:
-    """Return the call in words: each argument in part at least, so that a long one hides none after it."""
+    """Return the call as text with at least a part of each argument, so that a long one hides no other."""
     given = _arguments(call.arguments)
     text = printable(f"{call.name} {call.arguments}")
     if len(text) <= _LONGEST_SHOWN or not given:
@@ -153,7 +153,7 @@ def _shown(call: ToolCall) -> str:
 
 
 def _arguments(written: str) -> dict[str, str]:
-    """Return the arguments as JSON, by name; none if they are no object, or too many to show each."""
+    """Return the arguments as JSON, by name; none if they are not an object, or too many to show."""
     try:
         found = json.loads(written)
     except (ValueError, RecursionError):
@@ -188,8 +188,8 @@ class MemorySlash(Slash):
             self._screen.say(f"secrets were removed before storing: {', '.join(became.redacted)}", "ansiyellow")
         if became.warning:
             self._screen.say(became.warning, "ansiyellow")
-        told = "remembered" if became.outcome == "added" else "already remembered"
-        self._screen.say(f"{told} ({became.id[:13]}); /forget {became.id[:13]} hides it again", "dim")
+        done = "remembered" if became.outcome == "added" else "already remembered"
+        self._screen.say(f"{done} ({became.id[:13]}); /forget {became.id[:13]} hides it again", "dim")
 
     async def do_recall(self, text: str) -> None:
         """Search memories: /recall TEXT.
@@ -256,7 +256,7 @@ _MOST_COPIED = 74_000
 """Maximum bytes that terminals accept for the clipboard."""
 
 
-class TakingSlash(Slash):
+class ReplySlash(Slash):
     """Commands that copy and save replies."""
 
     async def do_copy(self, what: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from chatbot.cli.output import SESSION_HEAD, say_hit, say_table, session_rows
-from chatbot.cli.repl.actions import MemorySlash, TakingSlash
+from chatbot.cli.repl.actions import MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edited, named_editor
 from chatbot.cli.repl.input import CommandLineSlash, Next, needed, numbered
 from chatbot.cli.screen import Screen
@@ -25,7 +25,7 @@ _LISTED = 20
 _FOUND = 10
 
 
-class Commands(MemorySlash, TakingSlash, CommandLineSlash):
+class Commands(MemorySlash, ReplySlash, CommandLineSlash):
     """All commands of the chat."""
 
     def __init__(self, runtime: Runtime, screen: Screen, options: Options) -> None:
@@ -95,7 +95,7 @@ class Commands(MemorySlash, TakingSlash, CommandLineSlash):
         if not which:
             return await self.do_sessions("")
         text = numbered(which, self._listed)
-        return await self._enter(await self._runtime.resume(text), "going on")
+        return await self._enter(await self._runtime.resume(text), "continued")
 
     async def do_fork(self, title: str) -> None:
         """Continue in a copy of this session: /fork [title]."""

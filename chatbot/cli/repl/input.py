@@ -88,7 +88,7 @@ def needed(text: str, usage: str) -> str:
     return text
 
 
-_OF_WHAT_IS_KEPT = frozenset({"memory", "sessions", "maintain"})
+_NEED_STORAGE = frozenset({"memory", "sessions", "maintain"})
 
 
 class CommandLineSlash(Slash):
@@ -140,9 +140,9 @@ class CommandLineSlash(Slash):
         return [setup.config, setup.identity.persona]
 
     async def _command(self, name: str, text: str) -> None:
-        if name in _OF_WHAT_IS_KEPT and self._runtime.memory.where is None:
+        if name in _NEED_STORAGE and self._runtime.memory.where is None:
             raise InvalidValue(
-                f"/{name} works on what is kept, and this chat keeps nothing: leave it, then chatbot {name}"
+                f"/{name} needs stored data, and this chat stores nothing: leave it, then run chatbot {name}"
             )
         try:
             words = [name, *self._flags(), *shlex.split(text or ("list" if name == "keys" else ""))]
@@ -270,7 +270,7 @@ class SlashCompleter(Completer):
 
 
 def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return candidates shown with that beginning, then those with it in any part."""
+    """Return candidates whose shown text begins with `typed`, then those that contain it in any part."""
     typed = typed.casefold()
     candidates = list(candidates)
     first = [each for each in candidates if each[1].casefold().startswith(typed)]
@@ -287,7 +287,7 @@ def _typed_path(typed: str) -> str:
 
 
 def _attachable(typed: str, complete_event: CompleteEvent) -> Iterator[Completion]:
-    """Yield the files whose path begins so, in quotes if it has a space."""
+    """Yield the files whose path begins with the typed text, in quotes if it has a space."""
     path = typed.removeprefix('"')
     for each in _files(path, complete_event):
         whole = path + each.text

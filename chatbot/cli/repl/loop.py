@@ -50,11 +50,11 @@ async def run(args: argparse.Namespace) -> None:
     end_in_order()
     options: Options | None = options_of(args)
     while options is not None:
-        options = await _sitting(options, args)
+        options = await _chat_as(options, args)
         args = argparse.Namespace(**{**vars(args), "new": False, "fork": None, "resume": None})
 
 
-async def _sitting(options: Options, args: argparse.Namespace) -> Options | None:
+async def _chat_as(options: Options, args: argparse.Namespace) -> Options | None:
     """Chat with one identity; return the options of the next one, if the user switches."""
     consent = Consent()
     async with Runtime(options, confirm=consent, is_terminal=True) as runtime:
@@ -68,7 +68,7 @@ async def _sitting(options: Options, args: argparse.Namespace) -> Options | None
 
 
 class Repl:
-    """One sitting at the terminal."""
+    """A chat with one identity in the terminal."""
 
     def __init__(self, runtime: Runtime, screen: Screen, options: Options, consent: Consent) -> None:
         self._runtime = runtime
@@ -168,8 +168,8 @@ class Repl:
             receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files, client=client))
         if receipt is None:
             is_kept = again or await self._has_message_since(begun)
-            lost = "before your message was kept: the up arrow brings it back"
-            self._screen.say("stopped; what was said so far is kept" if is_kept else f"stopped {lost}", "ansiyellow")
+            lost = "stopped before your message was stored: the up arrow brings it back"
+            self._screen.say("stopped; the text so far is kept" if is_kept else lost, "ansiyellow")
         elif self._runtime.config.terminal.show_usage:
             self._screen.show_receipt(receipt)
 
@@ -184,7 +184,7 @@ class Repl:
         await self._commands.begin(session)
         is_old = session is not None and session.record.title
         shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
-        await show_session(self._runtime, self._screen, session, "going on" if is_old else "a new session", shown)
+        await show_session(self._runtime, self._screen, session, "continued" if is_old else "a new session", shown)
 
 
 def _history(runtime: Runtime, tell: Callable[[str], None]) -> History:
@@ -206,7 +206,7 @@ class _TypedLines(FileHistory):
             super().store_string(string)
         except (OSError, UnicodeEncodeError) as error:
             if self._tell is not None:
-                self._tell(f"this line and others are not kept for the next chat: {error}")
+                self._tell(f"typed lines are not kept for the next chat: {error}")
             self._tell = None
 
 

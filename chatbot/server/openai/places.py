@@ -1,9 +1,9 @@
-"""Request of an OpenAI client, whatever its route, and its place: the session in which it is answered, if any.
+"""Requests of OpenAI clients, on any route, and their places: the sessions in which they are answered, if any.
 
-A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
-by the history that it sends: a session keeps a digest of each message of the user, and of the reply. A client may send
-a part of the history, and change the words of replies: what counts is the run of the user's own messages. Assistant
-messages that a client sends are never stored. `IdentityAccess` opens sessions: that of another user is missing.
+A request names its session (a header, `session_id` or `conversation`, `previous_response_id`), or is matched by the
+history that it sends: a session keeps a digest of each message of the user, and of the reply. A client may send a part
+of the history, and change the words of replies: what counts is the run of the user's own messages. Assistant messages
+that a client sends are never stored. `IdentityAccess` opens sessions, and finds none of another user.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEMORY_HEADER = "x-chatbot-memory"
 _RESPONSE = "resp_"
 _ID_LENGTH = 32
 _LONGEST_RUN = 64
-"""Number of the user's last messages by which a session is recognized."""
+"""Number of the user's last messages by which a session is recognised."""
 _MOST_COMPARED = 8
 _HEADING = re.compile(r"\s*#+ ")
 NEW = "new"
@@ -135,14 +135,14 @@ class Ask:
 
 
 def text_of(message: Message) -> str:
-    """The text of a message, with a note for each image and file."""
+    """Return the text of a message, with a note for each image and file."""
     notes = [f"[{image.url.partition(':')[2].partition(';')[0]}]" for image in message.images]
     notes += [f"[{named(file.name)}]" for file in message.files]
     return "\n".join([text for text in [message.content, *notes] if text])
 
 
 def kept_text(content: str) -> str:
-    """Return the same text of a message in the transcript, which names images and files by links."""
+    """Return the same for the content of a transcript entry, where links name images and files."""
     text, links = split(content)
     notes = [f"[{link.media}]" if is_image(link.media) else f"[{link.name}]" for link in links]
     return "\n".join([part for part in [text, *notes] if part])
@@ -155,8 +155,8 @@ class ReplyPlace:
     session: SessionHandle | None = None
     """None if nothing is kept."""
     before: tuple[Message, ...] | None = None
-    """Earlier messages, as the client sent them or, where nothing is stored, as the session holds them, with the
-    answers of tools; None: the session's own transcript continues."""
+    """Earlier messages: those that the client sent or, where nothing is stored, the session's, with the answers of
+    tools. None: the session's own transcript continues."""
     is_new: bool = False
     """True if the session was created for this request, unasked."""
 
@@ -183,7 +183,7 @@ def session_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remember
     """Return the session that the headers name, and whether they ask for memory. Raises `Problem`."""
     wanted = headers.get(MEMORY_HEADER)
     if wanted is not None and wanted not in REMEMBERS:
-        raise invalid("it should be on or off", "X-Chatbot-Memory")
+        raise invalid("it must be on or off", "X-Chatbot-Memory")
     return headers.get(SESSION_HEADER), "on" if wanted == "on" else "off" if wanted == "off" else None
 
 
@@ -215,7 +215,7 @@ def place_in(response: str) -> tuple[str, str]:
 
 def unknown_response(response: str) -> Problem:
     """Return the error for a response that is not stored, or that the caller may not know."""
-    why = f"no response {response!r:.100} is kept: send store: true, or use a token that remembers"
+    why = f"no response {response!r:.100} is stored: send store: true, or use a token that remembers"
     return Problem(404, "previous_response_not_found", why, "previous_response_id")
 
 
@@ -243,10 +243,10 @@ async def _followed(response: str, access: IdentityAccess) -> _Continuation:
     except SessionNotFound:
         raise unknown_response(response) from None
     receipts = await session.receipts()
-    told = [at for at, each in enumerate(receipts) if each["turn"] == turn and not each.get("taken_back")]
-    if not told:
+    found = [at for at, each in enumerate(receipts) if each["turn"] == turn and not each.get("taken_back")]
+    if not found:
         raise unknown_response(response)
-    at = told[-1]  # a reply that was chosen again has two receipts
+    at = found[-1]  # a reply that was chosen again has two receipts
     if at == len(receipts) - 1:
         return _Continuation(session)
     later = parse_time(receipts[at + 1].get("resumed_at") or receipts[at + 1]["at"])
@@ -269,7 +269,7 @@ async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tu
 
 
 async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None:
-    """Store digests of the conversation in the session, to find it by them."""
+    """Store digests of the conversation in the session, by which later requests find it."""
     messages = (*ask.said, reply)
     entries, run, known = await session.transcript_count(), _run(messages), _noted(session.record)[1]
     shown = len(_run(ask.history))
@@ -313,8 +313,8 @@ async def _from(
 ) -> SessionHandle | None:
     """Return the session if it ends with the run, or a fork up to the end of the run; None if neither can be.
 
-    If other sessions have the run, too, `answered` is the last reply as the client sent it: then a fork is returned,
-    only of a session with that reply, of which a client may leave out the beginning.
+    If several sessions have the run, `answered` is the last reply as the client sent it, perhaps without its beginning:
+    then a fork is returned, and only of a session with that reply.
     """
     session = await access.session(record.id)
     noted, known = _noted(record)
@@ -389,7 +389,7 @@ def _may_have_replies(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> b
 
 
 def _noted(record: SessionRecord) -> tuple[int, list[_Exchange]]:
-    """Return the number of entries at the end of the conversation that a session holds, and the exchanges in it."""
+    """Return the conversation that `note_history` stored: the number of entries, and the exchanges."""
     entries, _, run = record.history.partition(":")
     if not entries.isdecimal():  # none, or edited by hand: the next reply notes it anew
         return 0, []

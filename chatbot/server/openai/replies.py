@@ -64,12 +64,12 @@ class PendingReply:
 
     async def streamed(
         self,
-        told: Callable[[AsyncGenerator[Delta, None]], AsyncGenerator[bytes, None]],
+        encoded: Callable[[AsyncGenerator[Delta, None]], AsyncGenerator[bytes, None]],
         failed: Callable[[Problem], bytes],
     ) -> sse.EventStream:
-        """Return the reply as events: `told` makes them from its deltas, `failed` from an error midway.
+        """Return the reply as events: `encoded` makes them from its deltas, `failed` from an error midway.
 
-        An error before the first delta is raised, as it has an HTTP status.
+        An error before the first delta is raised, to be answered with its HTTP status.
         """
         first = await anext(self.deltas, None)
 
@@ -81,9 +81,9 @@ class PendingReply:
 
         async def events() -> AsyncGenerator[bytes, None]:
             try:
-                async for event in told(deltas()):
+                async for event in encoded(deltas()):
                     yield event
-            except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
+            except Exception as error:  # noqa: BLE001 - a plug-in's model may raise anything; the client must get an error
                 yield failed(problem_of(error, self.access.caller))
             finally:
                 await self.deltas.aclose()
@@ -100,7 +100,7 @@ async def answer_to(
     *,
     keeps: bool = False,
 ) -> PendingReply:
-    """Begin to answer, or repeat an earlier answer. Raises if that cannot be done.
+    """Begin to answer, or repeat an earlier answer.
 
     With `keeps` the exchange is remembered unless the request says otherwise.
     """
@@ -140,7 +140,7 @@ async def _tidied(
     begin: Callable[[], Awaitable[RunningTurn]],
     note: Callable[..., None],
 ) -> AsyncGenerator[Delta, None]:
-    """Begin a turn and yield its reply; delete the new session of a failed request, as the client sends it again."""
+    """Begin a turn and yield its reply; if it fails, delete the `new` session: the client will ask again."""
     try:
         async for delta in _said(await begin(), note):
             yield delta
@@ -156,7 +156,7 @@ async def _check_options(access: IdentityAccess, ask: Ask) -> None:
     if ask.tools and not model.supports_tools:
         raise unsupported("tools", f"the model of {access.identity} supports no tools")
     if unknown := await model.unknown_options(ask.options):
-        raise unsupported(unknown[0], f"the model of {access.identity} cannot do that")
+        raise unsupported(unknown[0], f"the model of {access.identity} does not support it")
 
 
 async def _answered(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Delta, None]:
@@ -213,7 +213,7 @@ async def _note(session: SessionHandle, ask: Ask, events: Sequence[TurnEvent]) -
 
 
 class _ClientDeltas:
-    """Part of a turn's events for the client: text, thoughts, and calls of its own tools."""
+    """The deltas of a turn's events for the client: text, reasoning, and calls of the client's own tools."""
 
     def __init__(self) -> None:
         self._has_run_tools = self._has_said = False
@@ -237,7 +237,7 @@ class _ClientDeltas:
 
 
 async def _said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> AsyncGenerator[Delta, None]:
-    """Yield the reply of a turn, and note its id. Leaving the iterator does not stop it."""
+    """Yield the reply of a turn, and note its id. Closing the generator does not stop the turn."""
     shown = _ClientDeltas()
     async for event in turn.events():
         if (delta := shown.take(event)) is not None:

@@ -80,12 +80,12 @@ def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
     @router.post(path)
     async def run(request: Request, access: AccessHere, fields: Fields) -> Response:
         chosen = ",".join(name.removeprefix(_CHOSEN) for name in fields if name.startswith(_CHOSEN))
-        told = fields | ({"memory_id": chosen} if chosen else {}) | request.path_params
-        given = {each.name: _value(each, told[name]) for name, each in offered.items() if name in told} | form.given
+        sent = fields | ({"memory_id": chosen} if chosen else {}) | request.path_params
+        given = {each.name: _value(each, sent[name]) for name, each in offered.items() if name in sent} | form.given
         if missing := [
             each.name for each in offered.values() if each.default_at("http") is REQUIRED and each.name not in given
         ]:
-            raise InvalidValue("choose at least one" if missing[0] == "ids" else f"{missing[0]}: nothing is given")
+            raise InvalidValue("choose at least one" if missing[0] == "ids" else f"{missing[0]}: a value is required")
         result = await operation.run(access.context, "http", given)
         if not is_part(request):
             then = form.then.format(**request.path_params, chosen=chosen, outcome=getattr(result, "outcome", ""))

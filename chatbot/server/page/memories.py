@@ -43,7 +43,7 @@ WEIGHED = PART_NAMES.keys() & set(WEIGHTS)
 """Weighted parts between 0 and 1; the others are parts of the match."""
 _TOLD = {
     "added": "Added.",
-    "exact_dup": "This is remembered already, so nothing was added.",
+    "exact_dup": "Already remembered: nothing was added.",
     "erased": "Deleted permanently.",
     "restored": "Restored.",
     "corrected": "Saved. The history keeps the old text.",
@@ -198,7 +198,7 @@ async def show_one(
 ) -> Response:
     """Show the memory in any status; `told` is the last action."""
     line = await _line(access, memory_id)
-    row = _of(line, memory_id)
+    row = _row_in(line, memory_id)
     return sheet(
         request,
         "memory.html",
@@ -215,8 +215,8 @@ async def show_one(
 @router.post("/memory/{memory_id}/correct")
 async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Response:
     """Edit the memory: `how` is `wrong` (correct it) or `changed` (replace it, keeping its history)."""
-    row = _of(await _line(access, memory_id), memory_id)
-    said = _what_is_said(fields)
+    row = _row_in(await _line(access, memory_id), memory_id)
+    said = _texts_in(fields)
     memories = access.memories.expecting(frozenset({fields["version"]}) if "version" in fields else None)
     match fields.get("how"):
         case "wrong":
@@ -233,7 +233,7 @@ async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Re
     return goto(f"{base(access)}/memory/{memory_id}?told={told}")
 
 
-def _what_is_said(fields: Fields) -> dict[str, Any]:
+def _texts_in(fields: Fields) -> dict[str, Any]:
     said: dict[str, Any] = {name: fields[name].strip() for name in _SAID if name in fields}
     if "facts" in fields:
         said["facts"] = [line.strip() for line in fields["facts"].splitlines() if line.strip()]
@@ -246,5 +246,5 @@ async def _line(access: IdentityAccess, memory_id: str) -> list[Version]:
     return await access.memories.history(memory_id, ask=SENSITIVITIES)
 
 
-def _of(line: list[Version], memory_id: str) -> Observation:
+def _row_in(line: list[Version], memory_id: str) -> Observation:
     return next(each.observation for each in line if each.observation.id == memory_id)

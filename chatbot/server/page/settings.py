@@ -170,7 +170,7 @@ class SettingField:
         return table, *rest.rsplit(".", 1)
 
     def value(self, config: Config) -> Any:
-        """Return the value in force."""
+        """Return the current value."""
         found: Any = config
         for key in self.place:
             found = found[key] if isinstance(found, Mapping) else getattr(found, key)
@@ -245,12 +245,12 @@ async def show(request: Request, access: AccessHere, told: str = "") -> Response
 
 @router.post("")
 async def save(access: AccessHere, identities: IdentitiesHere, fields: Fields) -> Response:
-    """Write the settings that differ from those in force, then open the identity again."""
+    """Write the settings that differ from the current ones, then open the identity again."""
     _check_owner(access)
     file = access.runtime.setup.identity.file
     before = await asyncio.to_thread(_read, file)
     seen = _digest((before or "").encode())
-    if fields.get("seen", seen) != seen:  # the form has each setting as it was
+    if fields.get("seen", seen) != seen:  # the form shows outdated settings
         raise _changed(file)
     try:
         document = tomlkit.parse(before or "")

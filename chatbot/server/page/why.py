@@ -52,10 +52,10 @@ async def show(
 
 
 def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
-    """Return the last receipt for the message; one that was answered again has several."""
+    """Return the last receipt for the message; a message that was answered again has several."""
     found = [each for each in receipts if at in {"", each["at"]}]
     if not found:
-        raise SessionNotFound("this message has no receipt: its turn was elsewhere, or did not end")
+        raise SessionNotFound("this message has no receipt: its turn ran elsewhere, or was not completed")
     return with_calls(found[-1], found)
 
 

@@ -143,7 +143,7 @@ def test_a_persona_that_cannot_be_used_is_named_and_hides_no_page(client: httpx.
 def test_memories_are_added_filtered_hidden_together_and_brought_back(client: httpx.Client) -> None:
     for title, tags in (("Tea is at four", "home, tea"), ("The gym opens at six", "sports")):
         assert "Added." in client.post("/i/ada/memory", data={"title": title, "tags": tags, "people": "Sam"}).text
-    assert "remembered already" in client.post("/i/ada/memory", data={"title": "Tea is at four"}).text
+    assert "Already remembered" in client.post("/i/ada/memory", data={"title": "Tea is at four"}).text
     assert titles(client.get("/i/ada/memory", params={"tag": "tea"}).text) == ["Tea is at four"]
     today = datetime.now(UTC).astimezone().date()
     tomorrow = (today + timedelta(days=1)).isoformat()
