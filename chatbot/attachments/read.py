@@ -250,7 +250,9 @@ def upload_of(name: str, url: str) -> Upload:
     """Return the file in a `data:` URL. Raises `InvalidValue` for anything else."""
     found = re.fullmatch(_URL, url)
     if not found:
-        raise InvalidValue(f"{name}: a file must be sent along, as data:…;base64,…: nothing is fetched from elsewhere")
+        raise InvalidValue(
+            f"{name}: a file must be in the request, as data:…;base64,…: nothing is fetched from elsewhere"
+        )
     if not found[2].lower().endswith(";base64"):
         return Upload(name, unquote_to_bytes(found[3]))
     try:

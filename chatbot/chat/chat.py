@@ -99,7 +99,7 @@ class Chat:
         `attachments` are read first, and stored with the session; with them the text may be empty.
         `max_output_tokens` limits only this reply. A `client` may bring results of its tools: then `text` is the
         message before them. Turns of one session run one after another. Cancelling keeps the reply so far. Raises
-        `InvalidValue` for a text that is empty or cannot be kept, `ModelError`, or `BudgetExceeded`.
+        `InvalidValue` for a text that is empty or cannot be stored, `ModelError`, or `BudgetExceeded`.
         """
         session = {} if self.session is None else {"session": self.session.id}
         with observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
@@ -250,7 +250,7 @@ class Chat:
         if receipt is not None:
             await session.receipt_append({**receipt, "calls": [], "remembered": kept})
 
-    async def asked_last(self) -> str | None:
+    async def last_message(self) -> str | None:
         """Return the user's last message; None if the transcript has none."""
         entries = await last_exchange(self.session)
         return entries[0].content if entries else None

@@ -79,12 +79,12 @@ class Bill(Struct):
         """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
-    def take_in(self, other: Bill) -> None:
+    def add(self, other: Bill) -> None:
         """Add another bill."""
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for purpose, part in other.by_purpose.items():
-            self.by_purpose.setdefault(purpose, Bill()).take_in(part)
+            self.by_purpose.setdefault(purpose, Bill()).add(part)
 
     def as_json(self) -> dict[str, Any]:
         """Return the bill as a record, purposes nested."""
@@ -102,7 +102,7 @@ def merged(bills: Iterable[Bill]) -> Bill:
     """Return the sum of these bills."""
     total = Bill()
     for bill in bills:
-        total.take_in(bill)
+        total.add(bill)
     return total
 
 
@@ -112,7 +112,7 @@ def bill_of(calls: Iterable[Call]) -> Bill:
     for each in calls:
         used, cost = each.usage, each.usage.cost_usd
         one = Bill(1, used.input_tokens, used.output_tokens, used.cached_tokens, cost or 0.0, int(cost is None))
-        total.take_in(replace(one, by_purpose={each.purpose: one}))
+        total.add(replace(one, by_purpose={each.purpose: one}))
     return total
 
 
@@ -174,10 +174,10 @@ class Quota(Struct, frozen=True):
     def limits(self, spent: Bill, whose: str, now: datetime) -> list[Limit]:
         """Return the limits that it sets, tokens first; `whose` is for messages."""
         free = next_day(now)
-        remedy = f"it is free again at {free:%Y-%m-%d %H:%M} UTC"
+        remedy = f"it resets at {free:%Y-%m-%d %H:%M} UTC"
         limits = [
-            Limit(f"the limit of {whose} a day", "tokens", self.day_tokens, spent.tokens, remedy, free - now),
-            Limit(f"the limit of {whose} a day", "USD", self.day_usd, spent.cost_usd, remedy, free - now),
+            Limit(f"the daily limit of {whose}", "tokens", self.day_tokens, spent.tokens, remedy, free - now),
+            Limit(f"the daily limit of {whose}", "USD", self.day_usd, spent.cost_usd, remedy, free - now),
         ]
         return [limit for limit in limits if limit.allowed]
 
@@ -327,7 +327,7 @@ class Ledger:
 
         def sums() -> dict[date, Bill]:
             with self._summing:
-                self._take_in()
+                self._read_new()
                 wanted = [first + timedelta(days=n) for n in range(days)]
                 return {day.date(): merged([self._by_day.get(_day(day), Bill())]) for day in wanted}
 
@@ -345,12 +345,12 @@ class Ledger:
 
         def sums() -> dict[str, Bill]:
             with self._summing:
-                self._take_in()
+                self._read_new()
                 return {session: merged([bill]) for session, bill in self._summed.items()}
 
         return await asyncio.to_thread(sums)
 
-    def _take_in(self) -> None:
+    def _read_new(self) -> None:
         """Add new calls to the sums. The caller holds the lock."""
         while True:
             reading = self._lines.since(self._mark)
@@ -360,7 +360,7 @@ class Ledger:
             for call in parse_calls(reading.records):
                 bill = bill_of([call])
                 for bills, key in ((self._summed, call.session), (self._by_day, _day(call.at))):
-                    bills.setdefault(key, Bill()).take_in(bill)
+                    bills.setdefault(key, Bill()).add(bill)
             if not (reading.records and reading.may_go_on):
                 return
 
@@ -370,14 +370,16 @@ class Ledger:
         def add(before: bytes | None) -> bytes:
             now = utc_now()
             waiting = [each for each in _parsed(self._reservations, before) if each.until > now]
-            with self._summing:  # after reading the reservations: a call settled meanwhile counts twice, not never
-                self._take_in()
+            with (
+                self._summing
+            ):  # after reading the reservations: a call settled meanwhile counts twice rather than never
+                self._read_new()
                 day = merged([self._by_day.get(_day(at), Bill())])
                 own = merged([spent or (self._summed.get(session, Bill()) if session else Bill())])
             for each in waiting:
                 part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
                 for bill in [day, own] if session and each.session == session else [day]:
-                    bill.take_in(replace(part, by_purpose={each.purpose: part}))
+                    bill.add(replace(part, by_purpose={each.purpose: part}))
             amount = decide(day, own)
             new = secrets.token_hex(8), session, purpose, now + _LAPSES_AFTER, amount.tokens, amount.cost_usd
             reserved.append(Reservation(*new))

@@ -37,7 +37,7 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 from chatbot.stores.records import TranscriptEntry, format_time, well_formed
 from chatbot.tools import Effect, Tool
-from chatbot.tools.toolbox import meant, shortened, text_of
+from chatbot.tools.toolbox import coerced, shortened, text_of
 
 if TYPE_CHECKING:
     from chatbot.tools.function import Arguments
@@ -119,7 +119,7 @@ class OperationTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> str:
         """Check the arguments, run the operation, and frame its result. Raises `ToolError`."""
-        more = meant(arguments.get(MORE) or {}, "object")
+        more = coerced(arguments.get(MORE) or {}, "object")
         if not isinstance(more, dict):
             raise ToolError(f"{self.spec.name}: {MORE}: it must be an object")
         checked = _arguments_of(self.operation).check(
@@ -195,7 +195,7 @@ class OtherTools(Tool):
     def _named(self, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return the named tool and its arguments, which may be next to its name. Raises `ToolError`."""
         beside = {name: value for name, value in asked.items() if name not in {"tool", "arguments"}}
-        name, given = asked.get("tool"), meant(asked.get("arguments") or {}, "object")
+        name, given = asked.get("tool"), coerced(asked.get("arguments") or {}, "object")
         if not isinstance(name, str) or name not in self._tools:
             raise ToolError(f"{MORE_TOOLS} has no tool {name!r:.80}{did_you_mean(str(name), self._tools)}")
         if not isinstance(given, dict):

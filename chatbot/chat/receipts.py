@@ -79,9 +79,9 @@ class Receipt(Struct):
         recalled: PromptMemory,
         before: PromptMemory,
     ) -> None:
-        """Record the prompt as it was sent; of several prompts in a turn the last one counts.
+        """Record the prompt as it was sent; if a turn sends several, the last one counts.
 
-        `before` is the memory block of the message before. `since` is when the conversation in the prompt begins;
+        `before` is the memory block of the previous message. `since` is when the conversation in the prompt begins;
         recalled rows that it shows are `in_window`.
         """
         self.tokens = {**prompt.parts, "reply_reserve": prompt.reply_tokens}

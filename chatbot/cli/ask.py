@@ -20,7 +20,7 @@ from chatbot.stores.errors import InvalidValue
 async def run(args: argparse.Namespace) -> Exit | None:
     """Ask, and print the reply or, with `--json`, the receipt."""
     if args.resume == "":
-        raise InvalidValue("ask cannot let you pick: name the session after -r")
+        raise InvalidValue("name a session after -r: ask offers no list to choose from")
     text = question(args.text)
     if not (text.strip() or args.attach):
         raise InvalidValue("no question: pass it as an argument or on standard input")

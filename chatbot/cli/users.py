@@ -62,7 +62,7 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
         rights = ",".join(rights_of(token)) or "none"
         opens = f"{' '.join(names)}{scope}, clearance {token.clearance}, rights {rights}"
         if token.memory == "on":
-            opens = f"{opens}; clients of OpenAI are remembered with it, also without a session"
+            opens = f"{opens}; calls of OpenAI clients are remembered, also without a session"
         opens = "/metrics" if token.metrics else opens
         warn(f"{token.id} is shown only once; it opens {opens}")
 
@@ -126,8 +126,8 @@ def changed_quota(quota: Quota, day_usd: float | None, day_tokens: int | None) -
 def today(account: Account) -> str:
     """Return today's spending and its limit: `$0.12, 3,400 tokens of $0.50`."""
     spent = account.spent
-    told = f"{cost_text(spent.cost_usd, is_known=not spent.calls_of_unknown_cost)}, {spent.tokens:,} tokens"
-    return told if account.quota == NO_QUOTA else f"{told} of {_limits(account.quota)}"
+    used = f"{cost_text(spent.cost_usd, is_known=not spent.calls_of_unknown_cost)}, {spent.tokens:,} tokens"
+    return used if account.quota == NO_QUOTA else f"{used} of {_limits(account.quota)}"
 
 
 def _limits(quota: Quota) -> str:
@@ -137,7 +137,7 @@ def _limits(quota: Quota) -> str:
 
 def _rights(text: str) -> frozenset[Right]:
     """Parse `--rights`: `read,chat`, or `all`."""
-    named: Any = filter(None, map(str.strip, text.split(",")))  # checked there
+    named: Any = filter(None, map(str.strip, text.split(",")))  # `Tokens.add` checks them
     return frozenset(RIGHTS if text == "all" else named)
 
 
@@ -180,13 +180,13 @@ async def _list(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> Non
 
 async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     with waiting("exporting"):
-        told = await export_user(await _known(memory, args))
+        exported = await export_user(await _known(memory, args))
     if args.output is None:
-        say_json(told)
+        say_json(exported)
         return
     with new_file(args.output.expanduser(), force=args.force) as file:
-        file.write(json.dumps(told, ensure_ascii=False, indent=1).encode() + b"\n")
-    memories, sessions = len(told["memories"]), len(told["sessions"])
+        file.write(json.dumps(exported, ensure_ascii=False, indent=1).encode() + b"\n")
+    memories, sessions = len(exported["memories"]), len(exported["sessions"])
     counted = f"{how_many(memories, 'memory')} and {how_many(sessions, 'session')}"
     value = {"file": str(args.output), "memories": memories, "sessions": sessions}
     tell(args, value, f"wrote {args.output}: {counted}")
@@ -195,20 +195,20 @@ async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> N
 async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     theirs = await _known(memory, args)
     [user] = [each for each in await users_in(memory) if each.namespace == theirs.caller.namespace]
-    told = (
+    what = (
         f"{how_many(user.memories, 'memory')} and {how_many(user.sessions, 'session')} of {user.user or user.namespace}"
     )
     if args.dry_run:
-        tell(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {told}")
+        tell(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {what}")
         return
     if not args.yes:
-        raise InvalidValue(f"this would delete permanently: {told}: add --yes to confirm")
+        raise InvalidValue(f"this would delete permanently: {what}: add --yes to confirm")
     with waiting("erasing"):
         erased = await erase_user(theirs)
     await asyncio.to_thread(Accounts.of(setup.server_home).set_quota, theirs.caller.namespace, None)
     requests = await asyncio.to_thread(Requests.of(setup.server_home).forget, theirs.caller.namespace)
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
-    tell(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {told}")
+    tell(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {what}")
 
 
 async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> None:
@@ -219,13 +219,13 @@ async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> Non
         before = (await asyncio.to_thread(accounts.of_user, name)).quota
         await asyncio.to_thread(accounts.set_quota, name, changed_quota(before, args.day_usd, args.day_tokens))
     account = await accounts.account(await asyncio.to_thread(accounts.of_user, name), utc_now())
-    told = {"namespace": name, **structs.asdict(account.quota), "spent": account.spent.as_json()}
+    value = {"namespace": name, **structs.asdict(account.quota), "spent": account.spent.as_json()}
     own = account.quota if account.quota != NO_QUOTA else None
-    tell(args, told, f"{args.user or name}: {today(account)}{'' if own else ' (or the limit of their token)'}")
+    tell(args, value, f"{args.user or name}: {today(account)}{'' if own else ' (or the limit of their token)'}")
 
 
 def _named(args: argparse.Namespace) -> str:
-    """Return the namespace that the arguments name. Raises `InvalidValue` for none."""
+    """Return the namespace that the arguments name. Raises `InvalidValue` if they name none."""
     if not (args.user or args.namespace):
         raise InvalidValue("name a user, or a namespace with --namespace: see `chatbot users list`")
     outer = check_namespace(args.namespace)

@@ -35,7 +35,7 @@ async def serve_http(
 ) -> None:
     """Serve until the task is cancelled; `announce` gets the URL once it can be called. Raises `ConfigError`.
 
-    `home` is that of the server's tokens.
+    `home` has the server's tokens.
     """
     tokens = Tokens.of(home)
     check_doors(settings.host, tokens)

@@ -1,6 +1,6 @@
 """Limits on request bodies: JSON for the API and MCP, forms for the page, bounded in size and time.
 
-The app gets a body when it is complete.
+The app gets a body only when it is complete.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*
 """A `data:` URL in JSON or in a form; text that only begins like one counts as text."""
 _READ_ON = 4
 """Multiple of the bound up to which a request that is too large is read to its end."""
-_A_WHILE = 1 << 20
-"""Bytes that extend the time to send a request by one more time limit."""
+_PER_TIMEOUT = 1 << 20
+"""Bytes for which a request gets its time limit once more."""
 
 
 class Bodies:
@@ -64,7 +64,7 @@ class Bodies:
                 await self._read_on(receive)
             return self._too_large(takes_files=takes_files)
         body = bytearray()
-        timeout_s = self._timeout_s * (1 + int(length) // _A_WHILE)
+        timeout_s = self._timeout_s * (1 + int(length) // _PER_TIMEOUT)
         try:
             async with asyncio.timeout(timeout_s):
                 while (message := await receive())["type"] == "http.request":
@@ -98,7 +98,7 @@ class Bodies:
 
 
 def _last(status: int, code: str, message: str) -> Problem:
-    """A refusal with the rest of the request unread: the connection cannot be used again."""
+    """Return a refusal that closes the connection, as the rest of the request is unread."""
     return Problem(status, code, message, headers={"connection": "close"})
 
 

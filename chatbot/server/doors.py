@@ -144,7 +144,7 @@ class Doors:
         values = headers.getlist("host")
         name = _host_name(values[0]) if len(values) == 1 else None
         if name is None or not (name in self._hosts or (self._takes_addresses and _is_address(name))):
-            raise Problem(421, "host_not_allowed", "that is not a name of this server: see allowed_hosts")
+            raise Problem(421, "host_not_allowed", "Host does not name this server: see [server] allowed_hosts")
 
     def _check_site(self, scope: Scope, headers: Headers) -> None:
         """Refuse requests of other sites' pages, except following a link to this server."""
@@ -167,14 +167,14 @@ class Doors:
         token = await asyncio.to_thread(self._tokens.find, token_in(headers))
         if token is None or not (self._identity is None or token.caller().may_enter(self._identity)):
             self._check_rate(f"failed {address}", _FAILURES_PER_MINUTE)
-            why = "a valid token is needed: `Authorization: Bearer …`; `chatbot token add` makes one"
+            why = "a valid token is required: `Authorization: Bearer …`; `chatbot token add` creates one"
             raise Problem(401, "invalid_token", why, headers={"www-authenticate": "Bearer"})
         return token.caller()
 
     def _check_rate(self, key: str, per_minute: int) -> None:
         wait = math.ceil(self._rates.take(key, per_minute))
         if wait:
-            why = f"at most {per_minute} requests a minute: try again in {wait} s"
+            why = f"at most {per_minute} requests per minute: try again in {wait} s"
             raise Problem(429, "too_many_requests", why, headers={"retry-after": str(wait)})
 
     def _is_open(self, path: str) -> bool:
@@ -189,7 +189,7 @@ def _check_size(scope: Scope) -> None:
 
 
 def token_in(headers: Mapping[str, str]) -> str:
-    """The token that a request carries, as bearer or in the page's cookie; empty if it has neither."""
+    """Return the token of a request, as bearer or in the page's cookie; empty if it has neither."""
     scheme, _, text = headers.get("authorization", "").partition(" ")
     if scheme:
         return text.strip() if scheme.lower() == "bearer" else ""
@@ -204,7 +204,7 @@ def _host_name(host: str) -> str | None:
     """Return the name in a Host header without the port; None if it is invalid."""
     try:
         parts = urlsplit(f"//{host}")
-        parts.port  # noqa: B018 - raises if it is no number
+        parts.port  # noqa: B018 - raises if it is not a number
     except ValueError:
         return None
     is_plain = not ("@" in host or parts.path or parts.query or parts.fragment)
@@ -220,7 +220,7 @@ def _is_address(name: str) -> bool:
 
 
 def shows_page(scope: Scope) -> bool:
-    """Return True for a browser on the page, which can be asked for a token."""
+    """Return True for a browser that opens a page."""
     return scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
 
 

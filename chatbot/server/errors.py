@@ -140,7 +140,7 @@ _KINDS: dict[type[Exception], tuple[int, str]] = {
     kept.StoreFailed: (500, "storage_failed"),
     kept.StoreError: (500, "storage_failed"),
 }
-_TELLS_OF_FILES = (app.ConfigError, app.DamagedSession, kept.StoreError)
+_MAY_NAME_FILES = (app.ConfigError, app.DamagedSession, kept.StoreError)
 _HARMLESS = (
     kept.InvalidValue,
     kept.UnsupportedOperation,
@@ -160,7 +160,7 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
     if isinstance(error, Problem):
         return error
     if isinstance(error, NoSuchPage):
-        why = f"no page begins at the cursor {error.args[0]!r:.80}: begin with the first one again"
+        why = f"no page begins at the cursor {error.args[0]!r:.80}: start again with the first page"
         return Problem(404, "page_not_found", why, "cursor")
     if not isinstance(error, app.ChatbotError | kept.StoreError):
         logger.error("a request failed", exc_info=error)
@@ -170,7 +170,7 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
 
 
 def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
-    hides = isinstance(error, _TELLS_OF_FILES) and not isinstance(error, _HARMLESS)
+    hides = isinstance(error, _MAY_NAME_FILES) and not isinstance(error, _HARMLESS)
     if caller is not None and caller.is_owner:
         return str(error)
     if not hides:
@@ -180,7 +180,7 @@ def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
     logger.error("%s", error)
     if isinstance(error, kept.StoreError) and error.in_public:
         return error.in_public
-    return f"the server cannot do that ({code.replace('_', ' ')}); see the server's log"
+    return f"the server failed ({code.replace('_', ' ')}): see its log"
 
 
 def _retry(error: Exception, status: int) -> dict[str, str]:
@@ -212,7 +212,7 @@ class ErrorDetail(BaseModel):
 
 
 class Error(BaseModel):
-    """The one shape of all errors."""
+    """The answer to a failed request."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -232,7 +232,7 @@ _MEANINGS = {
     413: "The body is too large.",
     415: "The body is not JSON.",
     421: "The name in Host is not one of this server's.",
-    422: "A value cannot be used.",
+    422: "A value is invalid.",
     429: "Too many requests: wait for `Retry-After`.",
     500: "The server failed.",
     502: "The model failed.",

@@ -52,12 +52,12 @@ def router_for(telemetry: Telemetry) -> APIRouter:
         "/metrics",
         summary="Metrics in the format of Prometheus",
         response_class=Response,
-        responses={200: {"content": {"text/plain": {}}, "description": "All of them."}},
+        responses={200: {"content": {"text/plain": {}}, "description": "The metrics."}},
     )
     async def metrics(request: Request, identities: IdentitiesHere, caller: CallerHere) -> Response:
         """Return the metrics to a metrics token, or one that opens every identity with full clearance."""
         if not identities.may_read_metrics(caller):
-            why = "this token does not open the metrics: `chatbot token add LABEL --metrics` makes one that does"
+            why = "this token does not open the metrics: `chatbot token add LABEL --metrics` creates one that does"
             raise Problem(403, "metrics_not_allowed", why)
         body, media_type = await asyncio.to_thread(telemetry.read, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})

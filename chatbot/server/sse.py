@@ -76,7 +76,7 @@ class EventStream(Response):
             raise error
 
     async def _send_all(self, send: Send) -> None:
-        waiting = _Waiting()
+        waiting = _Buffer()
         reading = asyncio.create_task(waiting.read(self._events))
         try:
             while data := await waiting.take():
@@ -89,7 +89,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class _Waiting:
+class _Buffer:
     """Events that were read and not sent yet; beyond `_MOST_WAITING` bytes no more are read."""
 
     def __init__(self) -> None:

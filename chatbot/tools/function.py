@@ -16,7 +16,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
 from chatbot.stores.errors import did_you_mean
-from chatbot.tools.toolbox import Effect, Tool, meant, text_of
+from chatbot.tools.toolbox import Effect, Tool, coerced, text_of
 
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+)")
@@ -66,7 +66,7 @@ class Arguments:
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments. Raises `ToolError`."""
         schemas = self.spec.parameters["properties"]
-        given = {name: meant(value, schemas[name].get("type")) for name, value in self._known(arguments).items()}
+        given = {name: coerced(value, schemas[name].get("type")) for name, value in self._known(arguments).items()}
         try:
             checked: dict[str, Any] = self._checked.validate_json(json.dumps(given))
         except ValidationError as error:
@@ -74,7 +74,7 @@ class Arguments:
         return checked
 
     def _known(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Drop arguments that are null, which means not given."""
+        """Drop arguments that are null, which means not given. Raises `ToolError` for an unknown one."""
         for name in arguments:
             if name not in self._parameters:
                 raise ToolError(f"{self._name} has no argument {name!r}{did_you_mean(name, self._parameters)}")

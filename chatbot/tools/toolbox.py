@@ -71,7 +71,7 @@ class Tool(ABC):
 
 
 Answer = Literal["once", "session", "denied"]
-"""A call is allowed once, allowed with all calls of that tool in this session, or denied."""
+"""A call is allowed once, allowed with similar calls for this session, or denied."""
 
 
 class ToolResult(Struct, frozen=True):
@@ -140,7 +140,7 @@ class Toolbox:
         return tuple(tool.spec for tool in self._tools.values() if tool.is_offered)
 
     def unwrapped(self, call: ToolCall) -> ToolCall:
-        """Return the inner call of a tool that calls other tools; any other call as it is."""
+        """Return the inner call of a tool that calls other tools; any other call unchanged."""
         return self._tools[call.name].unwrapped(call) if call.name in self._tools else call
 
     async def run(self, calls: Sequence[ToolCall], ended: list[ToolResult] | None = None) -> list[ToolResult]:
@@ -168,7 +168,7 @@ class Toolbox:
             return result
 
     async def _result_of(self, call: ToolCall) -> ToolResult:
-        """Run a call that the user allows, if it asks first; a failure becomes a result with the user's answer, too."""
+        """Run a call, with the user's consent if the tool asks first; a failure becomes a result, too."""
         answer: Answer | None = None
         refusal = ""
         try:
@@ -190,7 +190,7 @@ class Toolbox:
             why = str(error)
         except StoreError as error:
             why = without_folders(str(error))
-        except (Exception, SystemExit) as error:  # a plug-in's tool may raise anything; the model must be told
+        except (Exception, SystemExit) as error:  # a plug-in's tool may raise anything; the model must get an answer
             logger.exception("the tool %s failed", call.name)
             why = f"the tool {call.name!r} failed: {without_folders(str(error))}"
         content = json.dumps({"error": well_formed(why)}, ensure_ascii=False)
@@ -229,15 +229,15 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ToolError(f"the arguments of {call.name!r} are not valid JSON: {error}") from error
     if not isinstance(arguments, dict):
-        raise ToolError(f"the arguments of {call.name!r} should be an object")
+        raise ToolError(f"the arguments of {call.name!r} must be an object")
     return arguments
 
 
 _KINDS: dict[object, Any] = {"integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict}
 
 
-def meant(value: Any, kind: object) -> Any:
-    """Return a text parsed to the JSON type `kind`, if it can be; any other text becomes the only item of an array."""
+def coerced(value: Any, kind: object) -> Any:
+    """Return a text parsed as JSON if it is of the type `kind`, or as the only item of an array; else the value."""
     if not isinstance(value, str) or kind not in _KINDS:
         return value
     try:
@@ -255,7 +255,7 @@ def text_of(answer: Any) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return the text; if it is too long, cut with a note."""
+    """Return the text; a longer one is cut, with a note."""
     left = len(text) - limit
     return text if left <= 0 else f"{text[:limit]}… [cut: {left:,} characters more]"
 
@@ -277,7 +277,7 @@ def load(name: str, *, beside: Path | None = None) -> Any:
     found = TOOLS.load(name, beside=beside)
     if not (isinstance(found, Tool) or callable(found)):
         raise ConfigError(
-            f"the tools {name!r} are {found!r:.80}: they should be an async function, or one of a context"
+            f"the tools {name!r} are {found!r:.80}: they must be an async function, or a function of a context"
         )
     return found
 
@@ -292,7 +292,7 @@ def _made(name: str, found: Any, context: object) -> list[Tool]:
         made = found if _is_one(found) else found(context)
         several = [made] if _is_one(made) else made
         if isinstance(several, str) or not isinstance(several, Iterable):
-            raise TypeError(f"{several!r:.80} was returned, and not tools: is an `async` missing?")
+            raise TypeError(f"{several!r:.80} was returned instead of tools: is `async` missing?")
         return [_tool(each) for each in several]
     except (ChatbotError, StoreError) as error:
         raise ConfigError(f"the tools {name!r} cannot be made: {error}") from error

@@ -285,7 +285,7 @@ async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
     [
         (("add", "{not json"), "not valid JSON"),
         (("add", "[" * 5_000), "not valid JSON"),
-        (("add", "[1, 2]"), "should be an object"),
+        (("add", "[1, 2]"), "must be an object"),
         (("ad", "{}"), "did you mean 'add'"),
         (("hang", "{}"), "did not finish within"),
         (ToolError("not today"), '"not today"'),

@@ -93,7 +93,7 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["ask", "--agent", "chatt", "hi"], 3, "did you mean 'chat'"),
         (["ask", "--config", "nowhere.toml", "hi"], 3, "nowhere.toml"),
         (["ask", "-m", "local/nowhere.gguf", "hi"], 5, "nowhere.gguf"),
-        (["ask", "-r", "--", "hi"], 2, "name the session"),
+        (["ask", "-r", "--", "hi"], 2, "name a session"),
         (["ask"], 2, "no question"),
         (["ask", "-m", "scr\udcff", "hi"], 2, "the model is not valid Unicode"),
         (["config", "set", "model.name", "scr\udcff"], 2, "the new text is not valid Unicode"),

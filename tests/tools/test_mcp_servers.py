@@ -231,7 +231,9 @@ async def test_a_call_that_hangs_fails_in_time_and_the_server_goes_on(tmp_path: 
 async def test_a_server_that_died_is_started_again_once_until_it_does_well(tmp_path: Path) -> None:
     async with offered(tmp_path, one=settings()) as (toolbox, _):
         first = int(content(await call(toolbox, "one__pid")))
-        assert "ended during 'die': it may or may not have been done" in error(await call(toolbox, "one__die"))
+        assert "ended during 'die': the call may or may not have been completed" in error(
+            await call(toolbox, "one__die")
+        )
         second = int(content(await call(toolbox, "one__pid")))
         assert second != first
         os.kill(second, signal.SIGKILL)
@@ -529,13 +531,13 @@ async def test_without_the_package_the_chat_says_how_to_get_it_and_goes_on(
     async with offered(tmp_path, one=settings()) as (toolbox, complaints):
         assert toolbox.specs == ()
         assert complaints == [
-            "no server of tools can be used: the package mcp is not installed: pip install 'chatbot-runtime[mcp]'"
+            "no MCP server can be used: the package mcp is not installed: pip install 'chatbot-runtime[mcp]'"
         ]
     (tmp_path / "mcp.py").write_text("raise ImportError('half is missing')", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mcp")
     async with offered(tmp_path, one=settings()) as (_, complaints):
-        assert complaints == ["no server of tools can be used: the package mcp cannot be imported: half is missing"]
+        assert complaints == ["no MCP server can be used: the package mcp cannot be imported: half is missing"]
 
 
 @pytest.mark.nightly

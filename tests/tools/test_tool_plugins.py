@@ -111,7 +111,7 @@ async def test_a_function_of_the_context_makes_tools_for_a_session(own: str, tmp
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("forgot_async", "'sunny' was returned, and not tools: is an `async` missing?"),
+        ("forgot_async", "'sunny' was returned instead of tools: is `async` missing?"),
         ("raises", "KeyError: 'no key'"),
         ("leaves", "SystemExit: 3"),
         ("no_tools", "7 is neither a tool nor an async function"),
@@ -119,7 +119,7 @@ async def test_a_function_of_the_context_makes_tools_for_a_session(own: str, tmp
         ("untyped", "the argument 'city' of untyped has no annotation"),
         ("nowhere", "name 'Nowhere' is not defined"),
         ("unfit", "cannot be made a schema"),
-        ("number", "are 7: they should be"),
+        ("number", "are 7: they must be"),
         ("missing", "no attribute 'missing'"),
     ],
 )

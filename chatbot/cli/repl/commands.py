@@ -167,7 +167,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
 
         The transcript keeps the earlier reply, which no model is shown.
         """
-        asked = await self.chat.asked_last()
+        asked = await self.chat.last_message()
         if asked is None:
             self._screen.say("no question to ask again", "dim")
             return Next()
@@ -179,7 +179,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         The text from $VISUAL or $EDITOR replaces the last exchange; an unchanged text changes nothing.
         Without an editor, the question is edited at the prompt.
         """
-        asked = await self.chat.asked_last()
+        asked = await self.chat.last_message()
         if asked is None:
             self._screen.say("no question to edit yet", "dim")
             return Next()
@@ -244,7 +244,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         """
         from chatbot.cli.reply import context_picture
 
-        asked = text or await self.chat.asked_last() or "hello"
+        asked = text or await self.chat.last_message() or "hello"
         bundle, _ = await self.chat.dry_run(asked)
         self._screen.draw(context_picture(bundle, asked))
 

@@ -21,7 +21,7 @@ from chatbot.stores.fields import how_many
 
 
 async def archive(run: VerbRun) -> None:
-    """Archive sessions, or restore them. Nothing is lost, so it asks only for many sessions."""
+    """Archive sessions, or restore them. Nothing is lost, so it asks only about several sessions."""
     memory, args = run.system, run.args
     if args.undo and not args.with_archived:
         args.archived = True
@@ -30,7 +30,7 @@ async def archive(run: VerbRun) -> None:
     if len(records) > 1:
         _agree(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")
     done: list[SessionRecord] = []
-    with reporting(done, lambda: _tell("restored" if args.undo else "archived", done, args)):
+    with reporting(done, lambda: _report("restored" if args.undo else "archived", done, args)):
         for record in records:
             with _unless_deleted(record):
                 if not args.dry_run:
@@ -40,7 +40,7 @@ async def archive(run: VerbRun) -> None:
 
 @contextmanager
 def _unless_deleted(record: SessionRecord) -> Iterator[None]:
-    """Report that another process deleted the session meanwhile; the work goes on with the next."""
+    """Report that another process deleted the session meanwhile; the work continues with the next."""
     try:
         yield
     except SessionNotFound:
@@ -54,7 +54,7 @@ async def prune(run: VerbRun) -> None:
     if not args.dry_run:
         gone = set(await memory.expire_sessions(keep_memory=run.setup.config.sessions.ttl_keeps_memory))
         expired = [record for record in expired if record.id in gone]
-    _tell("deleted", expired, args)
+    _report("deleted", expired, args)
 
 
 async def erase_project(run: VerbRun) -> None:
@@ -62,8 +62,8 @@ async def erase_project(run: VerbRun) -> None:
     args, name = run.args, run.args.project
     going = await operations.erase_project(run.context, name, dry_run=True)
     if not (args.yes or args.dry_run):
-        told = _content(going, name)
-        agree(f"deleting {told}", f"delete {told} permanently?", "nothing was deleted")
+        what = _content(going, name)
+        agree(f"deleting {what}", f"delete {what} permanently?", "nothing was deleted")
     if not args.dry_run:
         going = await operations.erase_project(run.context, name)
     done = "would be deleted permanently" if args.dry_run else "deleted permanently"
@@ -100,7 +100,7 @@ def _tell_deleted(
 ) -> None:
     """Report the deleted sessions, what happened to their memories, and what remains elsewhere."""
     memories, facts, forks = _counted(erased, keep_memory=keep_memory)
-    _tell("deleted", gone, args, memories=memories, facts=facts, keep_memory=keep_memory, forks=forks)
+    _report("deleted", gone, args, memories=memories, facts=facts, keep_memory=keep_memory, forks=forks)
     if args.json or not gone:
         return
     would = "would be " if args.dry_run else ""
@@ -149,7 +149,7 @@ def _agree(records: Sequence[SessionRecord], args: argparse.Namespace, doing: st
         agree(what, question, "nothing was changed", lambda: say_table(SESSION_HEAD, shown, aside=True))
 
 
-def _tell(what: str, records: Sequence[SessionRecord], args: argparse.Namespace, **more: object) -> None:
+def _report(what: str, records: Sequence[SessionRecord], args: argparse.Namespace, **more: object) -> None:
     if args.json:
         say_json({what: [record.id for record in records], "dry_run": args.dry_run, **more})
         return

@@ -41,11 +41,11 @@ async def export(run: VerbRun) -> None:
     if not records:
         raise InvalidValue("no sessions match: nothing was written")
     if args.dry_run:
-        _tell(records, [], form, args)
+        _report(records, [], form, args)
     elif args.output is None:
         await _print(memory, records, form, args)
     elif form == "jsonl" and args.output.suffix.lower() in _FORMS and not args.output.is_dir():
-        _tell(records, [await _bundle(memory, records, args)], form, args)
+        _report(records, [await _bundle(memory, records, args)], form, args)
     else:
         await _write(memory, records, form, args)
 
@@ -56,7 +56,7 @@ async def import_(run: VerbRun) -> None:
     reports: list[ImportReport] = []
     with reporting(reports, lambda: tell_each(args, reports, _say_report)):
         for path in args.paths:
-            with progress(f"importing {path.name}") as told:
+            with progress(f"importing {path.name}") as advance:
                 importer = Importer(
                     run.system,
                     agent=setup.agent,
@@ -67,7 +67,7 @@ async def import_(run: VerbRun) -> None:
                     remembers=setup.observations is not None,
                     gate=exchange_gate(setup.config, setup.agent, beside=beside) if args.exchanges else None,
                     dry_run=args.dry_run,
-                    progress=told,
+                    progress=advance,
                 )
                 reports.append(await importer.run(open_source(path.expanduser())))
 
@@ -83,7 +83,7 @@ async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: s
     """Write a file for each session: the named file, or files in the named folder."""
     written: list[Path] = []
     paths = _targets(records, args.output.expanduser(), SUFFIXES[form])
-    with reporting(written, lambda: _tell(records, written, form, args)):
+    with reporting(written, lambda: _report(records, written, form, args)):
         for record, path in zip(records, paths, strict=True):
             exported = await _exported(memory, record, args)
             with new_file(path, force=args.force) as file:
@@ -99,12 +99,12 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
         with suppress(UnsupportedOperation):
             loose = await export_loose(memory, args.project)
     parts = len(records) + (loose is not None)
-    with progress("exporting") as told, new_file(path, force=args.force) as file:
+    with progress("exporting") as advance, new_file(path, force=args.force) as file:
         for done, record in enumerate(records, 1):
             exported = await _exported(memory, record, args)
             file.write(render_session(exported, "jsonl", left=parts - done).encode())
-            if told:
-                told(done, len(records))
+            if advance:
+                advance(done, len(records))
         if loose is not None:
             file.write(render_memories(loose, "jsonl").encode())
     return path
@@ -141,7 +141,7 @@ def _targets(records: Sequence[SessionRecord], output: Path, suffix: str) -> lis
     try:
         output.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreFailed(f"{output} cannot be made a folder: {error.strerror}") from error
+        raise StoreFailed(f"the folder {output} cannot be created: {error.strerror}") from error
     return [output / _name(record, suffix) for record in records]
 
 
@@ -159,7 +159,7 @@ def _say_export(render: Callable[[str], str], form: str, args: argparse.Namespac
         (say if sys.stdout.isatty() else say_as_it_is)(render(form).removesuffix("\n"))
 
 
-def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
+def _report(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
     if args.json:
         say_json(
             {
@@ -171,7 +171,7 @@ def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, ar
         )
         return
     for record in records if args.dry_run else ():
-        say(f"would be exported {record.id} {record.title}".rstrip())
+        say(f"would export {record.id} {record.title}".rstrip())
     for path in paths:
         say(f"wrote {path}")
 
@@ -220,6 +220,6 @@ async def export_memory(run: VerbRun) -> None:
     if path and not args.dry_run:
         with new_file(path, force=args.force) as file:
             file.write(render_memories(remembered, form).encode())
-    told = f"{how_many(counts['observations'], 'memory')} and {how_many(counts['facts'], 'fact')}"
-    done = f"would be exported: {told}" if args.dry_run else f"wrote {path}: {told}"
+    what = f"{how_many(counts['observations'], 'memory')} and {how_many(counts['facts'], 'fact')}"
+    done = f"would be exported: {what}" if args.dry_run else f"wrote {path}: {what}"
     run.tell(counts | {"format": form, "file": str(path or ""), "dry_run": args.dry_run}, done)

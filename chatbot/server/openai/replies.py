@@ -192,7 +192,7 @@ async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: S
     )
     text = ask.typed
     if ask.answers:
-        text = ask.asked.content or await (await access.chat(session.id)).asked_last() or ""
+        text = ask.asked.content or await (await access.chat(session.id)).last_message() or ""
         if not text:
             raise invalid("no pending tool call matches these answers: send the whole conversation", "messages")
     return await access.begin_turn(

@@ -83,7 +83,7 @@ def _of_form(pattern: str, otherwise: str, code: str = UNSUPPORTED) -> AfterVali
 
 
 _IMAGE = r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/=\s]+"
-_ALONG = "must be sent along, as data:{}…;base64,…: nothing is fetched from other addresses"
+_ALONG = "must be in the request, as data:{}…;base64,…: nothing is fetched from other addresses"
 ImageAddress = Annotated[str, _of_form(_IMAGE, f"an image {_ALONG.format('image/')}")]
 FileAddress = Annotated[str, _of_form("data:.*", f"a file {_ALONG.format('')}")]
 FunctionName = Annotated[
@@ -195,7 +195,7 @@ class AskedMessage(Lenient):
         return self
 
     def as_message(self) -> Message:
-        """The message as models take it."""
+        """Return the message in the form for models."""
         calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in self.tool_calls or ())
         role = "system" if self.role == "developer" else self.role
         parts = tuple(map(_part, self.content)) if isinstance(self.content, list) else (self.content or "",)
@@ -224,7 +224,7 @@ class FunctionSpec(Lenient):
     """True if arguments must fit the schema, if the model supports that."""
 
     def as_spec(self) -> ToolSpec:
-        """The tool as models take it."""
+        """Return the tool in the form for models."""
         parameters = self.parameters or {"type": "object", "properties": {}}
         return ToolSpec(self.name, self.description or "", parameters, strict=self.strict)
 
@@ -274,7 +274,7 @@ class ResponseFormat(Lenient):
 
     type: Annotated[
         Literal["text", "json_object", "json_schema"],
-        only("text", "json_object", "json_schema", otherwise="it should be text, json_object or json_schema"),
+        only("text", "json_object", "json_schema", otherwise="it must be text, json_object or json_schema"),
     ]
     json_schema: JsonSchema | None = None
     """The schema, for `json_schema`."""
@@ -286,7 +286,7 @@ class ResponseFormat(Lenient):
         return self
 
     def as_openai(self) -> dict[str, Any] | None:
-        """Return the format as models take it; None for plain text."""
+        """Return the format in the form for models; None for plain text."""
         if self.type == "text":
             return None
         return self.model_dump(exclude_none=True, by_alias=True)
@@ -336,7 +336,7 @@ class Asking(IdentityRequest):
                 close = get_close_matches(name, [each for each in _OURS if each in cls.model_fields], 1, _SLIP)
                 if close:
                     raise PydanticCustomError(
-                        "slip", "no field is called {name}: did you mean {close}?", {"name": name, "close": close[0]}
+                        "slip", "unknown field {name}: did you mean {close}?", {"name": name, "close": close[0]}
                     )
         return data
 
@@ -396,7 +396,7 @@ class ReplyRequest(Asking):
         return self
 
     def chosen(self) -> tuple[tuple[ToolSpec, ...], str | dict[str, Any] | None]:
-        """Return the allowed tools, and the choice as models take it. Raises for a name that no tool has."""
+        """Return the allowed tools, and the choice in the form for models. Raises for a name that no tool has."""
         tools = tuple(tool.function.as_spec() for tool in self.tools or ())
         choice = self.tool_choice
         allowed = choice.allowed_tools.tools if isinstance(choice, AllowedChoice) else []
@@ -412,7 +412,7 @@ class ReplyRequest(Asking):
         return (() if choice == "none" else tools), choice
 
     def as_ask(self, session: str | None, memory: Remembers | None) -> Ask:
-        """The request, with its header values."""
+        """Return the request with its header values."""
         tools, choice = self.chosen()
         options = CallOptions(
             **{name: getattr(self, name) for name in CallOptions.HARMLESS},

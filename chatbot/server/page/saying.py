@@ -80,7 +80,7 @@ async def retry(access: AccessHere, session_id: SessionId, fields: Fields) -> Re
     if any(entry.role == "user" for entry in entries[at + 1 :]):
         return await _said(access, await _fork(access, session_id, fields, keep_message=False), entries[at].content)
     await _stop_last(access, session_id)
-    asked = await (await access.chat(session_id)).asked_last()
+    asked = await (await access.chat(session_id)).last_message()
     if asked is None:
         raise ConflictingChange("no message to answer again")
     client = replace(await request_of(access, session_id), again=True)

@@ -1,4 +1,4 @@
-"""An MCP server of the configuration, and its tools."""
+"""MCP servers of the configuration, and their tools."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class RemoteTool(Tool):
 
 
 def _described(schema: Any, clean: Clean) -> Any:
-    """Return the schema with all of its texts cleaned, names and values too."""
+    """Return the schema with all of its texts cleaned, including names and values."""
     if isinstance(schema, list):
         return [_described(each, clean) for each in schema]
     if isinstance(schema, str):
@@ -178,7 +178,7 @@ class Server(AsyncResource):
         if tool in self._changed:
             raise ToolError(
                 f"{tool!r} of {self.name!r} has another description since its server was restarted: "
-                "begin a new chat, which offers it again and asks"
+                "begin a new chat to use it"
             )
         try:
             async with asyncio.timeout(self._settings.timeout_s):
@@ -217,7 +217,7 @@ class Server(AsyncResource):
                 client = await self._connection.open()
                 try:
                     again = await self._listed(client) if self._known else []
-                except BaseException:  # a server whose tools are not known again is not called
+                except BaseException:  # a server whose tools cannot be listed again is not called
                     self._connection.broken.set()
                     await self._connection.aclose()
                     raise
@@ -228,7 +228,7 @@ class Server(AsyncResource):
     def _died(self, connection: Connection | None, tool: str) -> ToolError:
         if connection is not None:
             connection.broken.set()
-        return ToolError(f"the server {self.name!r} ended during {tool!r}: it may or may not have been done")
+        return ToolError(f"the server {self.name!r} ended during {tool!r}: the call may or may not have been completed")
 
     async def _listed(self, client: Client) -> list[Listed]:
         listed: list[Listed] = []
@@ -287,7 +287,7 @@ class McpServers(AsyncResource):
         self._starting: asyncio.Task[tuple[list[Tool], list[str]]] | None = None
 
     def begin(self) -> None:
-        """Start the servers in the background, unless that was done."""
+        """Start the servers in the background, unless they were started."""
         if self._starting is None:
             self._starting = asyncio.create_task(self._start(), name="MCP servers")
 
@@ -295,8 +295,8 @@ class McpServers(AsyncResource):
         """Return the tools of all started servers, in the order of the configuration, and problems, each once."""
         self.begin()
         tools, problems = await asyncio.shield(self._starting) if self._starting else ([], [])
-        told, problems[:] = problems[:], []
-        return tools, told
+        new, problems[:] = problems[:], []
+        return tools, new
 
     async def aclose(self) -> None:
         """End all servers, and everything that they started. May be called twice."""
@@ -317,7 +317,7 @@ class McpServers(AsyncResource):
             await asyncio.to_thread(__import__, "mcp")  # takes half a second, in which someone may be typing
         except ImportError as error:
             why = HOW_TO_INSTALL if find_spec("mcp") is None else f"the package mcp cannot be imported: {error}"
-            return [], [f"no server of tools can be used: {why}"]
+            return [], [f"no MCP server can be used: {why}"]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(server.tools()) for server in self._servers]
         offers = [task.result() for task in tasks]

@@ -208,8 +208,8 @@ def test_a_token_beyond_its_quota_is_told_when_it_is_free_again(served: Served) 
         assert [answers[0].status_code, answers[-1].status_code] == [200, 429]
         error = answers[-1].json()["error"]
         assert (error["type"], error["code"]) == ("rate_limit_error", "quota_exceeded")
-        assert "of this token a day = 200 tokens" in error["message"]
-        assert "free again at" in error["message"]
+        assert "daily limit of this token = 200 tokens" in error["message"]
+        assert "it resets at" in error["message"]
         assert 0 < int(answers[-1].headers["retry-after"]) <= 24 * 3600
         usage = client.get("/v1/usage").json()
         assert usage["user"] is None
@@ -218,7 +218,7 @@ def test_a_token_beyond_its_quota_is_told_when_it_is_free_again(served: Served) 
         assert usage["token"]["calls_of_unknown_cost"] == 0
     asked: Any = [{"role": "user", "content": "Which star is that? " * 50}]
     official = openai.OpenAI(base_url=f"{served.url}/v1", api_key=text)
-    with official, pytest.raises(openai.RateLimitError, match="free again at"):
+    with official, pytest.raises(openai.RateLimitError, match="it resets at"):
         official.chat.completions.create(model="ada", messages=asked)
     served.identities.tokens.limit("shop", lambda token: replace(token, quota=Quota()))
     with served.client(text) as client:
@@ -229,7 +229,7 @@ def test_each_user_has_a_quota_and_one_of_their_own_beats_it(served: Served) -> 
     with served.client(_token(served, user_quota=Quota(day_tokens=150))) as client:
         while _ask(client, "alice").status_code == 200:
             pass
-        assert "of this user a day = 150 tokens" in _ask(client, "alice").json()["error"]["message"]
+        assert "daily limit of this user = 150 tokens" in _ask(client, "alice").json()["error"]["message"]
         assert _ask(client, "bob").status_code == 200
         assert _ask(client).status_code == 200
         given = client.put("/v1/users/quota?user=alice", json={"day_tokens": 5000}).json()
