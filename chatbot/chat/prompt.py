@@ -32,7 +32,7 @@ from chatbot.operations import OPERATIONS
 from chatbot.stores.text.analysis import terms
 
 _LEFT_OUT = "…"
-_LOOKED_AT = 200_000
+_MOST_READ = 200_000
 """Characters of a row that are read."""
 _LONGEST = 200
 """Characters at which a passage ends with its sentence; one without an end is cut at twice as many."""
@@ -54,7 +54,7 @@ class Passage(Struct, frozen=True):
 def question_words(asked: Sequence[str]) -> frozenset[str]:
     """Return the terms by which passages are chosen: of the last message that has any."""
     for text in reversed(asked):
-        if found := {*terms(text[:_LOOKED_AT])}:
+        if found := {*terms(text[:_MOST_READ])}:
             return frozenset(found)
     return frozenset()
 
@@ -69,7 +69,7 @@ def excerpt(
     kept = [each for each in texts[:1] if each[0] == "title" and len(each[1]) <= _LONGEST_TITLE]
     rest = texts[len(kept) :]
     room = most_tokens - sum(count(f"{label} | {text}\n") for label, text in kept)
-    passages = [each for number, (_, text) in enumerate(rest) for each in _split(number, text[:_LOOKED_AT])]
+    passages = [each for number, (_, text) in enumerate(rest) for each in _split(number, text[:_MOST_READ])]
     chosen: list[Passage] = []
     for passage in _by_worth(passages, rest, words):
         cost = count(rest[passage.text][1][passage.begin : passage.end]) + 4
@@ -178,7 +178,7 @@ async def fit(
 
 
 def _question(exchange: Sequence[Message]) -> str:
-    """Return what the user typed, without what was pasted into it."""
+    """Return the user's message; of a long one the ends, as its middle is likely pasted."""
     text = next((each.content for each in exchange if each.role == "user" and not each.source), "")
     return text if len(text) <= 2 * _ENDS else f"{text[:_ENDS]}\n{text[-_ENDS:]}"
 
@@ -268,7 +268,7 @@ class PromptBundle(Struct, frozen=True):
     dropped: tuple[str, ...] = ()
     """Parts that were left out because the window is full."""
     earlier_block: bool = False
-    """True if the block of the message before is in its place."""
+    """True if the block of the previous message is shown with it."""
     cut: tuple[Cut, ...] = ()
     """Documents, answers of tools and long messages that were cut to fit."""
 
@@ -291,7 +291,7 @@ async def build_prompt(
 ) -> PromptBundle:
     """Build the prompt for the next reply; `dialogue` ends with the message to be answered.
 
-    `block` is the memory block for that message, `earlier_block` that of the message before. Empty texts are left out.
+    `block` is the memory block for that message, `earlier_block` that of the previous one. Empty texts are left out.
 
     Long texts are cut to their best passages, then whole exchanges are left out, oldest first, until prompt and reply
     fit the model's window. If the last exchange needs the room, the summary and then the memory are left out. Raises
@@ -328,9 +328,9 @@ async def build_prompt(
         earlier[-1] = _with_block(earlier[-1], texts["earlier memory"])
     else:
         beside["earlier memory"] = 0
-    told = [Message("user", texts["summary"])] if texts["summary"] else []
+    before = [Message("user", texts["summary"])] if texts["summary"] else []
     return PromptBundle(
-        messages=(system, *told, *chain.from_iterable(earlier), *last),
+        messages=(system, *before, *chain.from_iterable(earlier), *last),
         parts={
             "persona": persona_tokens - tool_tokens,
             "tools": tool_tokens,
@@ -410,7 +410,7 @@ def is_memory_tool(name: str) -> bool:
 
 
 def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
-    """Return the tools of memory whose answers a provider may not be sent, and which its models are not offered.
+    """Return the memory tools whose answers may not be sent to a provider, and which its models are not offered.
 
     Even tools that write return memories; those of sessions return parts of transcripts, which have no sensitivity.
     """
@@ -423,10 +423,8 @@ def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
 async def fitting_tools(model: Model, specs: Sequence[ToolSpec], *, keeps: bool) -> tuple[tuple[ToolSpec, ...], str]:
     """Return the tools that do not take too much of the model's window, in their order, and a notice of the others.
 
-    Without `keeps`, the tools of memory are left out.
-
-    The largest tools of others are left out first, as a server may have any number of them; then the tools of memory,
-    from the last: searching and reading come first.
+    Without `keeps`, the tools of memory are left out. The largest other tools are left out first, as a server may have
+    any number of them; then the tools of memory, from the last: searching and reading come first.
     """
     window = await model.context_window()
     room = window // _LARGEST_TOOLS_SHARE
@@ -441,7 +439,7 @@ async def fitting_tools(model: Model, specs: Sequence[ToolSpec], *, keeps: bool)
     names = [spec.name for spec in specs if spec not in kept]
     more = f" and {len(names) - _TOOLS_NAMED} more" if len(names) > _TOOLS_NAMED else ""
     notice = (
-        f"the tools do not all fit a window of {window} tokens, so the model goes without {len(names)} of "
-        f"{len(specs)}: {', '.join(names[:_TOOLS_NAMED])}{more}"
+        f"the tools do not all fit a window of {window} tokens: {len(names)} of {len(specs)} are left out, "
+        f"{', '.join(names[:_TOOLS_NAMED])}{more}"
     )
     return tuple(spec for spec in specs if spec in kept), notice

@@ -46,7 +46,7 @@ _WRITABLE = [each for each in TYPES if each not in {"exchange", "task", "session
 
 def _id(value: object) -> object:
     if isinstance(value, str) and not is_observation_id(value.strip().lower()):
-        raise ValueError(f"{value!r:.80} is not an id: use one exactly as another tool gave it")
+        raise ValueError(f"{value!r:.80} is not an id: use one exactly as another tool returned it")
     return value.strip().lower() if isinstance(value, str) else value
 
 

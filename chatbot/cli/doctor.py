@@ -135,7 +135,7 @@ def _places(setup: Setup) -> Iterator[Finding]:
     if isinstance(problem, StoreFailed | StoreBusy):
         yield Finding(STORAGE, "bad", str(problem))
     elif problem:
-        what = f"{home} is not writable ({problem.strerror}): nothing new is kept"
+        what = f"{home} is not writable ({problem.strerror}): nothing new is stored"
         yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"ls -ld {shell_word(home)}")
     caches = setup.config.memory.get(_OBSERVATIONS, {}).get("cache")
     cache = Path(caches) if caches else user_cache_path("chatbot")
@@ -173,7 +173,7 @@ async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Fin
         yield Finding.of(flaw)
 
 
-async def kept(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
+async def sessions(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     """Check sessions, receipts and bills, and their files."""
 
     def new_record(session_id: str, created_at: datetime, used_at: datetime) -> SessionRecord:
@@ -188,13 +188,13 @@ async def kept(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
         yield Finding.of(reserved)
 
 
-async def above(setup: Setup) -> AsyncIterator[Finding]:
+async def permissions(setup: Setup) -> AsyncIterator[Finding]:
     """Check permissions around an identity's memory: keys, tokens, persona, other identities."""
     identity, server = setup.identity, open_place(setup.server_home)
     secret = [setup.settings.path] if setup.settings.path and setup.settings.holds_key else []
     for flaw in (*exposed(secret), *server.exposed()):
         yield Finding.of(flaw)
-    # Write access changes what the bot says; read access shows a persona, as in any checkout.
+    # Write access could change what the bot says; read access shows only a persona.
     for path in (setup.identities, identity.folder, identity.file):
         if path.exists():
             for finding in _around(path, path.stat().st_mode):
@@ -253,8 +253,8 @@ def _hooks(failures: Failures) -> Iterator[Finding]:
     if not last:
         yield Finding("hooks", "ok", "none failed")
     else:
-        told = "; ".join(f"{each.hook} failed at {each.topic}, {each.at}: {each.message}" for each in last.values())
-        what = f"{told}. Fix them or set enabled = false in [hooks], then delete the report"
+        errors = "; ".join(f"{each.hook} failed at {each.topic}, {each.at}: {each.message}" for each in last.values())
+        what = f"{errors}. Fix them or set enabled = false in [hooks], then delete the report"
         yield Finding("hooks", "bad", what, FIX, acknowledge)
 
 
@@ -297,8 +297,8 @@ async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
             try:
                 await model.check()
                 is_asked = network and subject == "model"
-                told = f", answered: {await _answers(setup, model)}" if is_asked else ""
-                yield Finding(subject, "ok", f"{model.name}{told}")
+                answer = f", answered: {await _answers(setup, model)}" if is_asked else ""
+                yield Finding(subject, "ok", f"{model.name}{answer}")
             except (ModelError, BudgetExceeded) as error:
                 yield Finding(subject, "bad", str(error), command_in(str(error), _editing(setup, subject, place)))
     if (finding := await _embedder(setup)) is not None:
@@ -365,17 +365,17 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
     edit = _editing(setup, "telemetry")
     async for finding in telemetry(setup.config.telemetry, edit, network=network):
         yield finding
-    told: set[str] = set()
+    seen: set[str] = set()
     for part in (
-        kept(setup, verify=verify),
-        above(setup),
+        sessions(setup, verify=verify),
+        permissions(setup),
         stores(setup, verify=verify),
         memories(setup, verify=verify),
     ):
         async for finding in _storage_first(part):
-            if finding.state != "bad" or finding.message not in told:  # an unavailable storage is found by each part
+            if finding.state != "bad" or finding.message not in seen:  # an unavailable storage is found by each part
                 yield finding
-            told.add(finding.message)
+            seen.add(finding.message)
 
 
 async def _storage_first(part: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
@@ -409,7 +409,7 @@ def _mending(error: ChatbotError, options: Options) -> str:
 
 
 def _lines(finding: Finding) -> str:
-    message = finding.message.replace("\n", " ")  # a name of a file must not seem to be a finding
+    message = finding.message.replace("\n", " ")  # a file's name must not look like a finding
     line = f"{_SIGNS[finding.state]} {finding.subject:14} {message}"
     indent = " " * 17
     if sys.stdout.isatty():

@@ -48,7 +48,7 @@ class LiveReply:
         self._live = Live(
             console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND, get_renderable=self._picture
         )
-        self._live._live_render = _Drawn(console)  # noqa: SLF001 - rich has no public way to get its height
+        self._live._live_render = _LiveBlock(console)  # noqa: SLF001 - rich has no public way to get its height
 
     def __enter__(self) -> Self:
         self._begin()
@@ -64,20 +64,20 @@ class LiveReply:
         """Show an event of the turn."""
         if isinstance(event, TextDelta):
             self._pending += event.text
-            self._status.tell("")
+            self._status.show("")
             self._settle()
         elif isinstance(event, Phase):
-            self._status.tell(event.text)
+            self._status.show(event.text)
         elif isinstance(event, ToolStarted):
             self._flush()
             self._running.append(event.call.name)
-            self._tell_running()
+            self._show_running()
         elif isinstance(event, ToolFinished):
             mark = "failed" if event.result.is_error else "done"
             self._console.print(Text(printable(f"{event.result.call.name}: {mark}"), style="dim"))
             if event.result.call.name in self._running:
                 self._running.remove(event.result.call.name)
-            self._tell_running()
+            self._show_running()
         elif isinstance(event, Notice):
             self._console.print(Text(printable(event.text), style="yellow"))
 
@@ -100,8 +100,8 @@ class LiveReply:
         self._live.stop()
         self._echo.close()
 
-    def _tell_running(self) -> None:
-        self._status.tell(f"running {', '.join(self._running)}" if self._running else "thinking")
+    def _show_running(self) -> None:
+        self._status.show(f"running {', '.join(self._running)}" if self._running else "thinking")
 
     def _settle(self) -> None:
         """Print the blocks that no later text can change."""
@@ -134,7 +134,7 @@ class LiveReply:
         return _Block(Markdown(text, hyperlinks=False))  # shows where each link leads
 
 
-class _Drawn(LiveRender):
+class _LiveBlock(LiveRender):
     """The redrawn block, with its height after the terminal was made narrower and has wrapped its lines again.
 
     Nearly all terminals wrap; xterm and a few others cut lines instead, and are recognised by environment variables.
@@ -173,7 +173,7 @@ class _Status:
         self._text = "thinking"
         self._since = time.monotonic()
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         if text != self._text:
             self._text, self._since = printable(text), time.monotonic()
 
@@ -243,5 +243,5 @@ def context_picture(bundle: PromptBundle, asked: str) -> RenderableType:
         notes.append(Text(f"{bundle.left_out} earlier messages do not fit and are left out", "dim"))
     if bundle.dropped:
         notes.append(Text(f"left out, as the window is full: {', '.join(bundle.dropped)}", "yellow"))
-    head = Text(f"the prompt, if you now said: {said}", "dim", no_wrap=True, overflow="ellipsis")
+    head = Text(f"the prompt for: {said}", "dim", no_wrap=True, overflow="ellipsis")
     return Constrain(Group(head, table, *notes), _WIDEST)

@@ -1,4 +1,4 @@
-"""Verbs of `chatbot memory`, `sessions` and `projects`: operations, and own ones; and the choice of sessions.
+"""Verbs of `chatbot memory`, `sessions` and `projects`, with or without an operation; and the selection of sessions.
 
 Imports nothing heavy.
 """
@@ -64,7 +64,7 @@ def _add_extract(verbs: Verbs) -> None:
     keeping = extract.add_mutually_exclusive_group()
     flag(keeping, "--dry-run", "show the facts and keep none (default)")
     flag(keeping, "--add", "add them to memory, by the rules of [extraction]")
-    option(extract, "-m", "--model", "NAME", "the model to use (default: of [extraction])", default=argparse.SUPPRESS)
+    option(extract, "-m", "--model", "NAME", "model to use (default: from [extraction])", default=argparse.SUPPRESS)
 
 
 def _add_files(verbs: Verbs) -> None:
@@ -76,11 +76,11 @@ def _add_files(verbs: Verbs) -> None:
     option(export, "-o", "--output", "PATH", "file (default -: standard output)", type=Path)
     export.add_argument("--format", choices=("jsonl", "markdown"), help="default: by the file's extension, or jsonl")
     flag(export, "--force", "overwrite an existing file")
-    flag(export, "--dry-run", "report how many, write nothing")
+    flag(export, "--dry-run", "report the counts, write nothing")
 
 
 def _add_upkeep(verbs: Verbs) -> None:
-    verbs.add("stats", "show how much is remembered, and its size", "stats")
+    verbs.add("stats", "show counts of memories, and their size", "stats")
     reindex = verbs.add("reindex", "rebuild the search index", "reindex")
     flag(reindex, "--embed", "also embed memories that have no vector yet")
     flag(reindex, "--all", "also embed all memories again")

@@ -1,4 +1,4 @@
-"""`chatbot why`: the memories of a turn and why; `prompt`: the prompt of the next turn; `usage`: the cost of all."""
+"""`chatbot why`: the memories of a turn and why; `prompt`: the prompt of the next turn; `usage`: costs."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     rows: list[tuple[str, ...]] = []
     for each, outcome in found.items():
         row, looked_at = known.get(each), scores.get(each)
-        told = row.headline if row else f"({each[:13]}… is gone, hidden or in another project)"
+        text = row.headline if row else f"({each[:13]}… is gone, hidden or in another project)"
         figures = (
             [f"{looked_at['score']:.2f}", *(f"{looked_at['parts'].get(name, 0):.1f}" for name in _PARTS)]
             if looked_at
             else [""] * 4
         )
-        rows.append((*figures, outcome, " ".join(told.split())))
+        rows.append((*figures, outcome, " ".join(text.split())))
     return rows
 
 
@@ -139,7 +139,7 @@ async def run_prompt(args: argparse.Namespace) -> None:
             bundle, receipt = await runtime.chat(session).dry_run(" ".join(args.text))
         finally:
             if session is not None and is_new:
-                await runtime.memory.delete_session(session.id)  # it was made only for this
+                await runtime.memory.delete_session(session.id)  # it was created only for this
         if args.json:
             say_json(
                 {
@@ -192,7 +192,7 @@ async def run_usage(args: argparse.Namespace) -> None:
         show_bill(bill)
         if attached:
             files, size, tokens = (how_many(attached[f"{each}s"], each) for each in ("file", "byte", "token"))
-            say(f"attachments: {files}, {size} kept, {tokens} of prompts")
+            say(f"attachments: {files}, {size} kept, {tokens} in prompts")
 
 
 def _attached(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) -> dict[str, int]:

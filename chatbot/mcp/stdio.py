@@ -49,7 +49,7 @@ async def _reading(file: IO[bytes]) -> AsyncIterator[asyncio.StreamReader]:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), file
         )
-    except (ValueError, OSError):  # a file, or /dev/null: there is an end to it
+    except (ValueError, OSError):  # a file, or /dev/null: it ends
         reader.feed_data(file.read())
         reader.feed_eof()
         yield reader

@@ -51,7 +51,7 @@ class Token(Grant, frozen=True, kw_only=True):
         checked(self.user_quota)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the token as the file holds it."""
+        """Return the token as it is stored."""
         lists = {"identities": list(self.identities), "rights": [each for each in RIGHTS if each in self.rights]}
         held: dict[str, Any] = msgspec.to_builtins(self)
         return held | lists | {"created_at": format_time(self.created_at)}
@@ -94,7 +94,7 @@ class Tokens:
         return found if _FORM.fullmatch(text) else None
 
     def add(self, label: str, grant: Grant) -> tuple[str, Token]:
-        """Make a token; its text is not stored. Raises `InvalidValue`, also for a label that is taken.
+        """Make a token; its text is not stored. Raises `InvalidValue`, also for a label in use.
 
         Durable on return. A token for metrics need not open an identity.
         """

@@ -38,13 +38,13 @@ class IfMatch:
     versions: frozenset[str] | None
     response: Response
     made: dict[str, str] = field(default_factory=dict)
-    """The versions that the request made, by the ids of their memories."""
+    """The versions that the request created, by the ids of their memories."""
 
     def within(self, context: Context) -> Context:
         """Return the context in which only these versions can be changed."""
         return replace(context, memories_of=lambda: context.memories.expecting(self.versions, self.made))
 
-    def tell(self, version: str | None) -> None:
+    def send(self, version: str | None) -> None:
         """Send the version as `ETag`, if there is one."""
         if version:
             self.response.headers["etag"] = f'"{version}"'
@@ -111,7 +111,7 @@ def body_of(operation: Operation) -> type[RequestBody]:
     name = re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
     given = {name: each for name, each in operation.at("http").items() if f"{{{name}}}" not in operation.http}
     fields: dict[str, Any] = {name: _field(operation, each) for name, each in given.items()}
-    return create_model(name, __base__=_MadeBody, __doc__=_sentence(operation.summary), **fields)
+    return create_model(name, __base__=_OperationBody, __doc__=_sentence(operation.summary), **fields)
 
 
 def given_in(operation: Operation, body: RequestBody) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _responses(operation: Operation) -> Responses:
 
 
 def _expects(operation: Operation) -> bool:
-    """True if the operation changes one memory, of which the caller may expect a version."""
+    """Return True if the operation changes one memory, whose version the caller may expect."""
     method, path = operation.http.split()
     return method != "GET" and path.startswith(("/v1/memories/{memory_id}", "/v1/memories/by-key/"))
 
@@ -229,7 +229,7 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
             writing.note(**made)
         if expected is not None:
             changed = expected.made.get(answer.id if isinstance(answer, AddResult) else asked["memory_id"])
-            expected.tell(version_of(result[0]) if isinstance(answer, MemoryRecord) else changed)
+            expected.send(version_of(result[0]) if isinstance(answer, MemoryRecord) else changed)
         return answer
 
     parameters = [_parameter("access", AccessHere), *([_parameter("writing", WritingHere)] if writes else [])]
@@ -272,7 +272,7 @@ def _in_query(name: str, parameter: Parameter) -> inspect.Parameter:
     return _parameter(name, Annotated[kind | None if default is None else kind, described], default)
 
 
-class _MadeBody(RequestBody):
+class _OperationBody(RequestBody):
     """A body made from an operation: it has no source in which pydantic could look for docstrings."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)

@@ -22,8 +22,8 @@ _WRITES = frozenset({"post", "put", "patch", "delete"})
 _KEY = "IdempotencyKey"
 _TAGS = {
     "openai": "Endpoints for OpenAI clients.",
-    "sessions": "Conversations: to begin, find, rename, fork and erase.",
-    "conversation": "Messages of a session, and chatting.",
+    "sessions": "Conversations: begin, find, rename, fork and erase them.",
+    "conversation": "Messages of a session.",
     "users": "End users that requests name: list, export and delete.",
     "memory": "Memories, people, tasks and facts.",
     "machines": "Backup, and sync with other machines.",
@@ -32,7 +32,7 @@ _TAGS = {
 _WORDS = {
     "agent_id": "The agent that it belongs to.",
     "at": "When it happened.",
-    "confidence": "How sure it is, from 0 to 1.",
+    "confidence": "From 0 to 1.",
     "created_at": "When it was created.",
     "due": "When it is due, as text; ISO dates sort.",
     "expires_at": "When it expires; null for never.",
@@ -44,9 +44,9 @@ _WORDS = {
     "sessions": "Number of sessions.",
     "sources": "The ids of the memories that it was taken from.",
     "surface": "`startup` brings it up whenever a session begins; empty does not.",
-    "user": "The user's name, as requests give it; null if it is not a user's.",
+    "user": "The user's name, as in requests; null if it is not a user's.",
     "valid_from": "When it became true.",
-    "valid_to": "When it ceased to be true; null while it is.",
+    "valid_to": "When it stopped being true; null if it still is.",
 }
 """Descriptions of fields without one of their own; fields not listed are described by their name."""
 _NAMED = {
@@ -71,7 +71,7 @@ class DocumentedApi(FastAPI):
         self._making = threading.Lock()
 
     def openapi(self) -> dict[str, Any]:
-        """Return the document. The first call builds it, which takes a good part of a second."""
+        """Return the document. The first call builds it, which takes most of a second."""
         with self._making:
             if self.openapi_schema is None:
                 self.openapi_schema = _completed(super().openapi())

@@ -140,7 +140,7 @@ class IdentityAccess(Struct, frozen=True):
             self.memory,
             self.runtime.agent,
             store_types=self.runtime.store_types,
-            leave=self._left,
+            leave=self._leave,
         )
 
     async def bills(self) -> Mapping[str, Bill]:
@@ -163,7 +163,7 @@ class IdentityAccess(Struct, frozen=True):
         return data
 
     async def new_session(self) -> SessionHandle:
-        """Begin a session, which stays closed to callers of less clearance."""
+        """Begin a session, which stays closed to callers with less clearance."""
         runtime = self.runtime
         if not runtime.store_types:
             raise UnsupportedOperation(f"the agent {runtime.agent!r} keeps no sessions: it has no stores")
@@ -181,7 +181,7 @@ class IdentityAccess(Struct, frozen=True):
         check_erases(memory.caller)
         for record in await memory.sessions_anywhere():
             if record.namespace == memory.caller.namespace:
-                await self._left(record.id)
+                await self._leave(record.id)
         return await erase_user(memory)
 
     async def chat(self, session_id: str) -> Chat:
@@ -226,18 +226,18 @@ class IdentityAccess(Struct, frozen=True):
         (await self.session(session_id)).check("read")
         return self.turns.under_way((self.identity, session_id))
 
-    async def turns_lately(self, session_id: str) -> list[RunningTurn]:
+    async def latest_turns(self, session_id: str) -> list[RunningTurn]:
         """Return the latest turns of a session here, ended ones too. Raises like `session`."""
         (await self.session(session_id)).check("read")
         return self.turns.lately((self.identity, session_id))
 
-    def is_answered(self, session_id: str) -> bool:
+    def is_answering(self, session_id: str) -> bool:
         """Return whether a turn of a session runs in this server."""
         return bool(self.turns.under_way((self.identity, session_id)))
 
-    async def is_answered_elsewhere(self, session_id: str) -> bool:
+    async def is_answering_elsewhere(self, session_id: str) -> bool:
         """Return whether another server or program runs a turn of a session."""
-        return not self.is_answered(session_id) and await self._elsewhere.is_running(session_id)
+        return not self.is_answering(session_id) and await self._elsewhere.is_running(session_id)
 
     async def listen(self, session_id: str) -> RunningTurn | RemoteTurn | None:
         """Return the running turn of a session, here or in another server; None without one. Raises like `session`."""
@@ -254,14 +254,14 @@ class IdentityAccess(Struct, frozen=True):
         The text so far is kept.
         """
         (await self.session(session_id)).check("chat")
-        return await self._stopped(session_id)
+        return await self._stop_turns(session_id)
 
-    async def _left(self, session_id: str) -> None:
+    async def _leave(self, session_id: str) -> None:
         """Stop the turns of a session, and wait for what they still do in the background: then it can be deleted."""
-        await self._stopped(session_id)
+        await self._stop_turns(session_id)
         await self.chats.leave(self.runtime, session_id)
 
-    async def _stopped(self, session_id: str) -> int:
+    async def _stop_turns(self, session_id: str) -> int:
         return await self.turns.stop((self.identity, session_id)) or await self._elsewhere.ask_to_stop(session_id)
 
     @property

@@ -36,7 +36,7 @@ def check_doors(host: str, tokens: Tokens) -> None:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there. Raises `ConfigError`."""
+    """Return a socket that listens on that address. Raises `ConfigError`."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
@@ -46,7 +46,7 @@ def listening(host: str, port: int) -> socket.socket:
         ) from error
     # Head and body are sent separately: without this, the body would wait 40 ms for an acknowledgement.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setblocking(False)  # noqa: FBT003 - that is its name
+    sock.setblocking(False)  # noqa: FBT003 - its only argument
     return sock
 
 
@@ -125,7 +125,7 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
 
 
 def _is_no_farewell(record: logging.LogRecord) -> bool:
-    """Return False for the traceback of a request that the end of the server cut off; uvicorn counts them in a line."""
+    """Return False for the traceback of a request that shutdown cut off; uvicorn counts them in a line."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 

@@ -496,15 +496,15 @@ async def test_of_tools_that_would_fill_a_small_window_those_of_memory_go_last(
         told.append((receipt.notices, [spec.name for spec in model.tools[-1]]))
     assert told == [
         (
-            ["the tools do not all fit a window of 2048 tokens, so the model goes without 1 of 3: big__one"],
+            ["the tools do not all fit a window of 2048 tokens: 1 of 3 are left out, big__one"],
             ["memory_search", "small__one"],
         ),
         (
-            ["the tools do not all fit a window of 900 tokens, so the model goes without 2 of 3: big__one, small__one"],
+            ["the tools do not all fit a window of 900 tokens: 2 of 3 are left out, big__one, small__one"],
             ["memory_search"],
         ),
         (
-            [f"the tools do not all fit a window of 256 tokens, so the model goes without 3 of 3: {', '.join(names)}"],
+            [f"the tools do not all fit a window of 256 tokens: 3 of 3 are left out, {', '.join(names)}"],
             [],
         ),
         ([], names),

@@ -91,7 +91,7 @@ def test_zsh_completes_at_the_first_tab_what_bash_does(zsh: Terminal) -> None:
         zsh.type("\x15")
         zsh.see(r"READY>\Z")
     zsh.type("chatbot memory \t")
-    zsh.see("stats +-- show how much is remembered")
+    zsh.see("stats +-- show counts of memories")
     assert "compinit" not in zsh.text
     assert "_chatbot:" not in zsh.text  # what zsh says of errors in a function
 

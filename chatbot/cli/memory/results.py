@@ -210,7 +210,7 @@ def _say_facts(found: Sequence[Triple]) -> None:
     """Print a table of facts."""
     columns: Columns[Triple] = {
         "id": shortener(found),
-        "sure": lambda fact: f"{fact.confidence:.0%}",
+        "confidence": lambda fact: f"{fact.confidence:.0%}",
         "fact": lambda fact: (
             f"{fact.subject} · {fact.predicate} · {fact.object}"
             + (f" (stated {fact.count} times)" if fact.count > 1 else "")

@@ -184,7 +184,7 @@ async def get_by_key(
     rows = await access.memories.every(metadata={"key": key})
     if not rows:
         raise UnknownObservation(f"no memory has the key {key!r:.80}")
-    version.tell(version_of(rows[0]))
+    version.send(version_of(rows[0]))
     record: Shape = MemoryRecord.of(rows[0])
     return record
 

@@ -49,7 +49,7 @@ async def list_models(identities: IdentitiesHere, caller: CallerHere) -> Models:
     )
 
 
-@router.get("/models/{name}", summary="One of them", responses={404: OF_IDENTITY[404]})
+@router.get("/models/{name}", summary="Get an identity", responses={404: OF_IDENTITY[404]})
 async def get_model(
     name: Annotated[str, Path(description="An identity's name.")], identities: IdentitiesHere, caller: CallerHere
 ) -> ModelEntry:
@@ -65,7 +65,7 @@ def unknown_model(name: str) -> Problem:
 
 
 async def access_of(identities: Identities, caller: ServerCaller, asked: IdentityRequest) -> IdentityAccess:
-    """Return the identity that is asked: `identity`, else `model`, which is the name of an identity too."""
+    """Return the identity that a request names in `identity`, else in `model`."""
     caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
     name = asked.model if asked.identity is None else asked.identity
     if asked.identity is not None or identities.knows(caller, name):
@@ -81,19 +81,19 @@ def unsupported(param: str, why: str) -> Problem:
 
 
 def _texts(value: object) -> object:
-    """Accept only texts: token numbers are those of another tokenizer than ours."""
+    """Accept only texts: token numbers are those of another tokenizer."""
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list) or not all(isinstance(each, str) and each for each in given):
         raise PydanticCustomError(
             UNSUPPORTED,
-            "it should be a text or a list of texts, none of them empty; if your client sends token numbers, turn that "
+            "it must be a text or a list of texts, none of them empty; if your client sends token numbers, turn that "
             "off, for example with check_embedding_ctx_length=False",
         )
     return given
 
 
 class AskedEmbeddings(IdentityRequest):
-    """Texts to be turned into vectors, by the encoder of the identity's memory."""
+    """Texts to embed with the encoder of the identity's memory."""
 
     input: Annotated[list[str], BeforeValidator(_texts), Field(min_length=1, max_length=_MOST_TEXTS)]
     """One text, or several."""
@@ -114,13 +114,11 @@ class Embeddings(Lenient):
     """Tokens that the encoder counted; of `local/auto` only those of English texts."""
 
 
-@router.post(
-    "/embeddings", summary="Turn texts into vectors", responses={**OF_IDENTITY, **OF_MODELS, 409: OF_MEMORY[409]}
-)
+@router.post("/embeddings", summary="Create embeddings", responses={**OF_IDENTITY, **OF_MODELS, 409: OF_MEMORY[409]})
 async def embed(
     asked: Annotated[AskedEmbeddings, Body()], identities: IdentitiesHere, caller: CallerHere
 ) -> Embeddings:
-    """Compatible with OpenAI's. Nothing is kept but the cost."""
+    """Compatible with OpenAI's. Only the cost is stored."""
     access = await access_of(identities, caller, asked)
     access.check_chat()
     name, found = await access.runtime.embed(asked.input, payers=await access.payers())

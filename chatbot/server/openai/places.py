@@ -319,7 +319,7 @@ async def _from(
     session = await access.session(record.id)
     noted, known = _noted(record)
     entries, end = await session.transcript_read_all(), _end_of(run, known)
-    is_whole = end == len(known) and noted == len(entries) and not access.is_answered(session.id)
+    is_whole = end == len(known) and noted == len(entries) and not access.is_answering(session.id)
     if answered is None and is_whole:
         return session
     kept = list(_kept(entries[:noted]))  # it may have continued elsewhere

@@ -147,7 +147,7 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "", wri
 @router.get("/c/{session_id}/stream")
 async def listen(access: AccessHere, session_id: SessionId, turn: Time = "") -> Response:
     """Stream the running reply from its beginning in pieces of HTML; the last is the stored exchange."""
-    turns = await access.turns_lately(session_id)
+    turns = await access.latest_turns(session_id)
     running: RunningTurn | RemoteTurn | None = next((each for each in turns if talk.name_of(each) == turn), None)
     if turn == talk.ELSEWHERE:
         running = await access.listen(session_id)
@@ -247,7 +247,7 @@ async def _result(access: IdentityAccess, turn: RunningTurn | RemoteTurn) -> tup
     """Return the error of the turn, which the transcript may not contain, and the time of its message if it ended."""
     try:
         return "", str((await turn.ended()).receipt["at"])
-    except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the reader must be shown
+    except Exception as error:  # noqa: BLE001 - a plug-in's model may raise anything; the page shows it
         return problem_of(error, access.caller).message, ""
 
 

@@ -37,7 +37,7 @@ async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -
     """Set the cookie if the token is valid."""
     wait = identities.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE)
     if wait:
-        return sheet(request, "login.html", status=429, wrong=f"Too many tries: wait {wait:.0f} seconds.")
+        return sheet(request, "login.html", status=429, wrong=f"Too many attempts: wait {wait:.0f} seconds.")
     text = fields.get("token", "").strip()
     if await asyncio.to_thread(identities.tokens.find, text) is None:
         return sheet(request, "login.html", status=401, wrong="Invalid token.")
@@ -56,8 +56,8 @@ def came_safely(request: Request) -> bool:
 
 def _came_over_tls(request: Request) -> bool:
     """Return True if the browser or a proxy reports TLS; a wrong report affects only its own cookie."""
-    told = request.headers.get("x-forwarded-proto", "").split(",")[0].strip().lower()
-    return "https" in {request.url.scheme, told, request.headers.get("origin", "").partition(":")[0].lower()}
+    forwarded = request.headers.get("x-forwarded-proto", "").split(",")[0].strip().lower()
+    return "https" in {request.url.scheme, forwarded, request.headers.get("origin", "").partition(":")[0].lower()}
 
 
 @router.post("/logout")

@@ -52,8 +52,7 @@ async def say(
     turn = await _begun(access, session_id, text, files)
     writing.note()
     waiting = len(await access.turns_under_way(session_id)) > 1
-    told = [talk.waiting(turn)]
-    shown: dict[str, Any] = {"session_id": session_id, "exchanges": told, "waiting": waiting}
+    shown: dict[str, Any] = {"session_id": session_id, "exchanges": [talk.waiting(turn)], "waiting": waiting}
     if is_changed:
         shown |= await menu_of(access, session)
     return fragment("said.html", access, **shown)
@@ -112,7 +111,7 @@ async def edit(access: AccessHere, session_id: SessionId, fields: Fields) -> Res
         fork = await _fork(access, session_id, fields, keep_message=False)
         return await _said(access, fork, text)
     await _stop_last(access, session_id)
-    client = await request_of(access, session_id)  # it raises, so before the message is taken back
+    client = await request_of(access, session_id)  # before the message is taken back, as it may raise
     await (await access.chat(session_id)).take_back(to_ask_again=True)
     await access.begin_turn(session_id, text, client=client)
     return _to(access, session_id)
@@ -126,7 +125,7 @@ async def fork(access: AccessHere, session_id: SessionId, fields: Fields) -> Res
 
 @router.post("/c/{session_id}/archive")
 async def archive(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
-    """Take the session out of the list, or put it back; a search finds it either way."""
+    """Archive the session, or restore it; a search finds it either way."""
     await access.session(session_id)  # raises if it is hidden from the caller
     await access.memory.archive_session(session_id, undo=fields.get("archived") == "no")
     return goto(f"{base(access)}{fields.get('back') or f'/c/{session_id}'}")
@@ -159,7 +158,7 @@ async def _begun(access: IdentityAccess, session_id: str, text: str, files: Sequ
 async def _stop_last(access: IdentityAccess, session_id: str) -> None:
     """Stop the running reply. Raises `ConflictingChange` while messages wait for it, which would be lost."""
     if len(await access.turns_under_way(session_id)) > 1:
-        raise ConflictingChange("messages wait for the reply: let it end, or take them back")
+        raise ConflictingChange("messages are waiting for the reply: let it end, or remove them")
     await access.stop(session_id)
 
 
@@ -195,7 +194,7 @@ async def show_file(access: AccessHere, session_id: SessionId, name: Annotated[s
 
 
 def files_in(fields: Mapping[str, str]) -> list[Upload]:
-    """Return the files of a form. Raises `InvalidValue` for a field that is no `data:` URL."""
+    """Return the files of a form. Raises `InvalidValue` for a field that is not a `data:` URL."""
     return [
         upload_of(name.removeprefix(FILE_FIELD).partition(":")[2] or "file", value)
         for name, value in fields.items()

@@ -205,7 +205,7 @@ async def under_way(access: IdentityAccess, session_id: str, shown: list[Exchang
             continue
         shown.append(waiting(turn))
     is_open = bool(shown) and not turns and (shown[-1].receipt is None or not shown[-1].answers)
-    if is_open and await access.is_answered_elsewhere(session_id):
+    if is_open and await access.is_answering_elsewhere(session_id):
         shown[-1].turn = ELSEWHERE
 
 
