@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from chatbot.chat.governor import TOO_LONG, Label, Verdict, fenced, in_one_line, judge, said_by
 from chatbot.chat.prompt import excerpt, question_words
 from chatbot.memory.episode import EXCHANGE
-from chatbot.memory.profile_lines import Line
+from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
 from chatbot.stores.access import View
@@ -89,7 +89,7 @@ def build_block(
     count: Callable[[str], int],
     asked: Sequence[str] = (),
     asks_the_bot: bool = False,
-    profile: Sequence[Line] = (),
+    profile: Sequence[ProfileLine] = (),
     standing: Sequence[Observation] = (),
     orders: Mapping[str, int] | None = None,
     note: str = "",
@@ -237,7 +237,7 @@ def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> 
     return {each: notes[each] for each in sorted(notes, key=place)}
 
 
-def _profile(profile: Sequence[Line], view: View, room: int, count: Callable[[str], int]) -> dict[str, str]:
+def _profile(profile: Sequence[ProfileLine], view: View, room: int, count: Callable[[str], int]) -> dict[str, str]:
     """Return the lines of the profile that the governor passes: pinned ones, and others while they fit."""
     notes: dict[str, str] = {}
     left = PROFILE_TOKENS
@@ -252,7 +252,7 @@ def _profile(profile: Sequence[Line], view: View, room: int, count: Callable[[st
     return notes
 
 
-def _line_note(line: Line, verdict: Verdict) -> str:
+def _line_note(line: ProfileLine, verdict: Verdict) -> str:
     text = " ".join(in_one_line(text) for _, text in verdict.texts)
     if line.valid_to == line.valid_from:
         return f"- {text} (stated for {_day(line.valid_from)}, corrected since)"

@@ -22,7 +22,7 @@ from chatbot.chat.prompt import MORE_TOOLS
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.people import Person, Task
-from chatbot.memory.profile_lines import Line as ProfileLine
+from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.reading import Hit
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.standing import Profile

@@ -24,7 +24,7 @@ from chatbot.memory.profile_lines import (
     CATEGORY,
     OWN,
     PINNED,
-    Line,
+    ProfileLine,
     all_lines,
     held_by,
     is_proposal,
@@ -68,7 +68,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
         ask: Sequence[Sensitivity] = OWN,
-    ) -> list[Line]:
+    ) -> list[ProfileLine]:
         """Return the caller's lines, pinned first: those valid now, or at `as_of`, by what was known at `known_at`.
 
         `as_of` defaults to `known_at`. Raises `InvalidValue` for a time in the future.
@@ -78,7 +78,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         rows = await line_rows(scope, ask)
         return lines_at(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
 
-    async def profile_for(self, asked: str, shown: Iterable[str] = ()) -> list[Line]:
+    async def profile_for(self, asked: str, shown: Iterable[str] = ()) -> list[ProfileLine]:
         """Return the lines for a message: pinned ones, and those it asks for, with earlier values.
 
         `shown` are recalled rows: lines of the profile, and sources of lines.
@@ -157,7 +157,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         await self.forget(*(row.id for row in rows))
         return [row.id for row in rows]
 
-    async def profile_history(self, key: str) -> list[Line]:
+    async def profile_history(self, key: str) -> list[ProfileLine]:
         """Return all values that a key had, oldest first, each with its dates. Raises `UnknownObservation`."""
         return sorted(all_lines(await self._rows_of(key)), key=lambda line: (line.valid_from, line.known_at))
 
@@ -349,7 +349,11 @@ async def _kept(scope: Scope, draft: Draft) -> AddResult:
 
 
 async def _again(
-    scope: Scope, line: Line, stated: ProfileValue | None, since: datetime | None, sensitivity: Sensitivity | None
+    scope: Scope,
+    line: ProfileLine,
+    stated: ProfileValue | None,
+    since: datetime | None,
+    sensitivity: Sensitivity | None,
 ) -> AddResult:
     """Count a value that was stated again; if the person `stated` it, correct its spelling, start and sensitivity."""
     at, who = scope.clock(), scope.agent_id

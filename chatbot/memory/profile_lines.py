@@ -36,7 +36,7 @@ SENTENCE = "standing answer"
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class ProfileLine(Struct, frozen=True, kw_only=True):
     """One value of a key; `valid_to` is None while it is valid."""
 
     id: str
@@ -98,19 +98,19 @@ def lines_at(
     key: str | None = None,
     as_of: datetime | None = None,
     known_at: datetime | None = None,
-) -> list[Line]:
+) -> list[ProfileLine]:
     """Return the lines valid at a time, as known at another: pinned first, then by key, then the newest. Pure.
 
     A key has one value and those added to it. Values dated in the future are not valid yet.
     """
     known = check_time(known_at) if known_at else now
     at = check_time(as_of) if as_of else known
-    by_key: defaultdict[str, list[Line]] = defaultdict(list)
+    by_key: defaultdict[str, list[ProfileLine]] = defaultdict(list)
     for line in all_lines([row for row in rows if _known_at(row) <= known], known):
         is_over = line.valid_to is not None and line.valid_to <= at
         if line.valid_from <= at and not is_over and key in (None, line.key):
             by_key[line.key].append(line)
-    found: list[Line] = []
+    found: list[ProfileLine] = []
     for lines in by_key.values():
         newest = sorted(lines, key=_standing, reverse=True)
         only = next((line for line in newest if not _is_beside(line)), None)
@@ -118,16 +118,16 @@ def lines_at(
     return sorted(found, key=lambda line: (not line.pinned, line.key))
 
 
-def _is_beside(line: Line) -> bool:
+def _is_beside(line: ProfileLine) -> bool:
     return held_by(line.row).get(ALSO) is True
 
 
-def _standing(line: Line) -> tuple[int, datetime, datetime, str]:
+def _standing(line: ProfileLine) -> tuple[int, datetime, datetime, str]:
     """Return the sort key of several values, greatest first: the most private ones, then the newest."""
     return -VISIBILITIES.index(line.row.visibility), line.valid_from, line.known_at, line.id
 
 
-def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], now: datetime) -> list[Line]:
+def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], now: datetime) -> list[ProfileLine]:
     """Return the lines for a prompt: current values, those at the time asked about, and former ones. Pure.
 
     Pinned lines are in every prompt. Others are if they or their source are `shown`, or if they or an earlier value of
@@ -147,9 +147,9 @@ def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], 
     return list({line.id: line for line in (*pinned, *past, *about, *near, *before)}.values())
 
 
-def _before(every: Sequence[Line], found: Sequence[Line]) -> list[Line]:
+def _before(every: Sequence[ProfileLine], found: Sequence[ProfileLine]) -> list[ProfileLine]:
     """Return the last former value of each of these keys."""
-    lines: list[Line] = []
+    lines: list[ProfileLine] = []
     former = sorted((each for each in every if each.valid_to), key=lambda each: each.valid_from)
     for line in found:
         lines += [each for each in former if each.key == line.key and fold(each.value) != fold(line.value)][-1:]
@@ -182,15 +182,15 @@ def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     return None
 
 
-def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> list[Line]:
+def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> list[ProfileLine]:
     """Return the lines in these rows, as they were `known` at a time."""
     by_id = {row.id: row for row in rows}
     return [_line(row, _valid_to(row, by_id, known)) for row in rows]
 
 
-def _line(row: Observation, valid_to: datetime | None) -> Line:
+def _line(row: Observation, valid_to: datetime | None) -> ProfileLine:
     held, key = held_by(row), str(row.metadata[LINE])
-    return Line(
+    return ProfileLine(
         id=row.id,
         key=key,
         value=row.title.removeprefix(f"{key}: "),  # the title may have been edited
@@ -237,7 +237,7 @@ def _time(written: object) -> datetime | None:
         return None
 
 
-def _each_value(newest: Sequence[Line]) -> list[Line]:
+def _each_value(newest: Sequence[ProfileLine]) -> list[ProfileLine]:
     """Return for each value the line that stated it last."""
     return list({fold(line.value): line for line in reversed(newest)}.values())[::-1]
 

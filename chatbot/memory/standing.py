@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.memory.profile import Profiles
-from chatbot.memory.profile_lines import CATEGORY, SENTENCE, Line, is_sentence
+from chatbot.memory.profile_lines import CATEGORY, SENTENCE, ProfileLine, is_sentence
 from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.writing import AddResult
@@ -65,7 +65,7 @@ class StandingAnswer(Struct, frozen=True):
 class Profile(Struct, frozen=True):
     """The lines of a person's profile, the answers to the standing questions, and the proposed values."""
 
-    lines: Sequence[Line]
+    lines: Sequence[ProfileLine]
     standing: Sequence[StandingAnswer] = ()
     proposals: Sequence[Observation] = ()
     """Values that tools proposed, newest first."""

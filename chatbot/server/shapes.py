@@ -178,7 +178,7 @@ _derived(projects.Project, "Project", "name memories sessions used_at")
 User: Any = _derived(users.User, "User", "namespace user memories sessions used_at")
 _derived(projects.ProjectContent, "ProjectContent", "memories sessions")
 _derived(
-    profile_lines.Line,
+    profile_lines.ProfileLine,
     "Line",
     "id key value title valid_from valid_to said_at pinned by sources sensitivity",
 )

@@ -70,8 +70,8 @@ class Tool(ABC):
         """Run the tool and return the text for the model. A `ToolError` is passed to it as `{"error": …}`."""
 
 
-Answer = Literal["once", "session", "denied"]
-"""A call is allowed once, allowed with similar calls for this session, or denied."""
+Permission = Literal["once", "session", "denied"]
+"""The call is allowed once, allowed with similar calls for this session, or denied."""
 
 
 class ToolResult(Struct, frozen=True):
@@ -80,7 +80,7 @@ class ToolResult(Struct, frozen=True):
     call: ToolCall
     content: str
     is_error: bool = False
-    asked: Answer | None = None
+    asked: Permission | None = None
     """The user's answer, if the tool asks first."""
     refusal: str = ""
     """How the user could allow the call, if nobody could be asked."""
@@ -90,7 +90,7 @@ class ToolResult(Struct, frozen=True):
 
 ToolSource = Callable[[], Awaitable[tuple[Sequence[Tool], Sequence[str]]]]
 """Waits for tools that take time to start, such as another process; returns them with the problems to report."""
-Confirm = Callable[[ToolCall], Awaitable["bool | Answer"]]
+Confirm = Callable[[ToolCall], Awaitable["bool | Permission"]]
 """Asks the user whether a call may be made; True is "once", False "denied"."""
 
 
@@ -169,7 +169,7 @@ class Toolbox:
 
     async def _result_of(self, call: ToolCall) -> ToolResult:
         """Run a call, with the user's consent if the tool asks first; a failure becomes a result, too."""
-        answer: Answer | None = None
+        answer: Permission | None = None
         refusal = ""
         try:
             tool = self._tools.get(call.name)
@@ -212,7 +212,7 @@ class Toolbox:
             why = "cancelled itself"
         raise ToolError(f"the tool {tool.spec.name!r} {why}")
 
-    async def _ask(self, call: ToolCall) -> Answer:
+    async def _ask(self, call: ToolCall) -> Permission:
         """Return the user's answer. Raises `ToolError` if nobody can be asked."""
         if self._confirm is None:
             raise ToolError(

@@ -11,7 +11,7 @@ import pytest
 from chatbot.config import StandingSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.profile_lines import Line, past_asked
+from chatbot.memory.profile_lines import ProfileLine, past_asked
 from chatbot.memory.scope import SystemOptions
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import Draft
@@ -60,7 +60,7 @@ async def state(memories: Memory, clock: Clock, day: float, key: str, value: str
     return said
 
 
-def told(lines: list[Line]) -> dict[str, str]:
+def told(lines: list[ProfileLine]) -> dict[str, str]:
     return {line.key: line.value for line in lines}
 
 

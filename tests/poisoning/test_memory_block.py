@@ -14,7 +14,7 @@ from chatbot.chat.governor import EMPTY, HIDDEN, ORDERS, without_tokens
 from chatbot.chat.memory_block import BUDGET, LIMIT, NOTE_TOKENS, REPEATED, MemoryBlock, build_block, system_notice
 from chatbot.chat.prompt import build_prompt
 from chatbot.memory.episode import QUESTION
-from chatbot.memory.profile_lines import Line
+from chatbot.memory.profile_lines import ProfileLine
 from chatbot.messages import Message, ToolCall
 from chatbot.models.scripted import ScriptedModel
 from chatbot.stores.basic_session import BasicSessionStore
@@ -166,7 +166,7 @@ def test_no_passage_of_a_long_text_leaves_the_block(text: str) -> None:
 @given(HOSTILE, HOSTILE)
 async def test_no_line_of_a_profile_begins_another_line(key: str, value: str) -> None:
     row = row_with(("title",), (f"{key}: {value}",))
-    line = Line(id=row.id, key=key, value=value, title=row.title, valid_from=NOW, valid_to=None, said_at=NOW,
+    line = ProfileLine(id=row.id, key=key, value=value, title=row.title, valid_from=NOW, valid_to=None, said_at=NOW,
                 known_at=NOW, pinned=True, by="user", sources=(), sensitivity="public", row=row)  # fmt: skip
     block = build_block([(BEFORE, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens, profile=[line])
     first, *rest = block.text.split("\n")[1:-1]

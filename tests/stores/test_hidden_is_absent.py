@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
-from chatbot.memory.profile_lines import CATEGORY, Line
+from chatbot.memory.profile_lines import CATEGORY, ProfileLine
 from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.memory.standing import StandingAnswer
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, Sensitivity, View, may_see
@@ -166,7 +166,7 @@ def reads(ask: Sequence[Sensitivity]) -> dict[str, Operation]:
     }
 
 
-async def _profile(memories: Memory, ask: Sequence[Sensitivity]) -> list[list[Line]]:
+async def _profile(memories: Memory, ask: Sequence[Sensitivity]) -> list[list[ProfileLine]]:
     asked: list[dict[str, Any]] = [{}, {"key": "home"}, {"as_of": NOW}, {"known_at": NOW}]
     return [await memories.profile(ask=ask, **each) for each in asked]
 

@@ -13,7 +13,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.tools import Toolbox
 from chatbot.tools.file_tools import LARGEST, WorkFolder, file_tools
-from chatbot.tools.toolbox import Answer
+from chatbot.tools.toolbox import Permission
 
 KEY = "AKIAIOSFODNN7EXAMQLE"
 
@@ -28,8 +28,8 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-async def _use(root: Path, name: str, answer: Answer = "once", **arguments: Any) -> dict[str, Any]:
-    async def confirm(_: ToolCall) -> Answer:
+async def _use(root: Path, name: str, answer: Permission = "once", **arguments: Any) -> dict[str, Any]:
+    async def confirm(_: ToolCall) -> Permission:
         return answer
 
     toolbox = Toolbox(file_tools(root), confirm=confirm)
@@ -157,7 +157,7 @@ async def test_a_folder_inside_the_identities_is_refused(monkeypatch: pytest.Mon
     Path("config.toml").touch()
     monkeypatch.setenv("CHATBOT_FILES__FOLDER", str(Path(inside).absolute()))
 
-    async def confirm(_: ToolCall) -> Answer:
+    async def confirm(_: ToolCall) -> Permission:
         return "once"
 
     with pytest.raises(ConfigError, match="inside the identities"):
@@ -173,7 +173,7 @@ async def test_they_are_offered_in_a_terminal_alone_and_the_receipt_tells_what_r
 ) -> None:
     monkeypatch.setenv("CHATBOT_FILES__FOLDER", str(root))
 
-    async def confirm(_: ToolCall) -> Answer:
+    async def confirm(_: ToolCall) -> Permission:
         return "session"
 
     model = ScriptedModel([ToolCall("c", "files_read", '{"path": "notes/today.md"}'), "Buy tea."])

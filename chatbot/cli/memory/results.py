@@ -25,7 +25,7 @@ from chatbot.cli.output import (
 )
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person, Task
-from chatbot.memory.profile_lines import Line
+from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.projects import Project, ProjectContent
 from chatbot.memory.reading import Hit
 from chatbot.memory.session_search import SessionHit
@@ -243,7 +243,7 @@ def _entries_json(read: Entries) -> list[dict[str, Any]]:
 
 def _say_profile(known: Profile) -> None:
     """Print the lines, the proposed values with the commands to decide, and the answers to the standing questions."""
-    columns: Columns[Line] = {
+    columns: Columns[ProfileLine] = {
         "id": shortener(known.lines),
         "key": lambda line: line.key,
         "value": lambda line: line.value,
@@ -272,7 +272,7 @@ def _say_profile(known: Profile) -> None:
         say(f"\n{how_many(nothing, 'standing question')} without an answer yet")
 
 
-def _notes(line: Line) -> Sequence[tuple[str, bool]]:
+def _notes(line: ProfileLine) -> Sequence[tuple[str, bool]]:
     return (("pinned", line.pinned), (line.sensitivity, line.sensitivity != "public"), (f"by {line.by}", bool(line.by)))
 
 

@@ -27,7 +27,7 @@ from chatbot.messages import ToolCall
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue
-from chatbot.tools.toolbox import Answer
+from chatbot.tools.toolbox import Permission
 
 if TYPE_CHECKING:
     from chatbot.attachments.read import Upload
@@ -96,7 +96,7 @@ _SHORTEST_SHOWN = 120
 _LONGEST_GRANT = 300
 _MOST_SHOWN = 20
 """Limits of a question: characters of the call, of each argument at least, of the grant; number of arguments."""
-_ANSWERS: dict[str, Answer] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
+_ANSWERS: dict[str, Permission] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
 
 
 class Consent:
@@ -114,7 +114,7 @@ class Consent:
         self._allowed: set[tuple[str | None, str]] = set()
         self._order = asyncio.Lock()
 
-    async def __call__(self, call: ToolCall) -> Answer:
+    async def __call__(self, call: ToolCall) -> Permission:
         """Return the user's answer; anything but a clear yes is a no."""
         from chatbot.tools.file_tools import lasting_consent
 
@@ -132,7 +132,7 @@ class Consent:
         return answer
 
 
-async def _answer(question: str) -> Answer:
+async def _answer(question: str) -> Permission:
     try:
         # Ctrl-C belongs to the turn, which it stops.
         said = await PromptSession[str]().prompt_async(question, handle_sigint=False)
