@@ -90,7 +90,7 @@ class Calls:
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. `session` is the session
     that the calls are billed to; `payers` are those whose quotas apply as well; `report` is called if a line of the
-    bill cannot be written. With `unbilled`, lines are collected there, for the caller to write with its next entries.
+    bill cannot be written. With `unbilled`, functions that write the lines are collected there instead.
     """
 
     def __init__(
@@ -344,7 +344,7 @@ class Reply:
         """All that the model wrote, including its reasoning and the arguments of tool calls."""
         return self.reasoning + self.text + "".join(arguments for *_, arguments in self._calls)
 
-    def calls(self) -> list[ToolCall]:
+    def tool_calls(self) -> list[ToolCall]:
         """Return the tool calls, in their order."""
         return [
             ToolCall(call_id or f"call_{index}", well_formed(name), well_formed(arguments))

@@ -122,7 +122,7 @@ class Chat:
                 await self._begin_window()
                 turn, since = Turn(text, self, lambda _: None), self.window.since
                 try:
-                    return await turn.prompt(), turn.receipt
+                    return await turn.dry_run(), turn.receipt
                 finally:
                     self.window.since = since  # a long text may have moved the window
 
@@ -243,7 +243,7 @@ class Chat:
             gate = Memorability(gate=0)  # it was judged when the message came
             words = await memory.remember(asked.at, readable(asked.content), memorability=gate)
             if words is not None:
-                ended = await session.write_turn(events=memory.end_events(PromptMemory(), words.id, said)[0])
+                ended = await session.write_turn(events=memory.last_changes(PromptMemory(), words.id, said)[0])
                 for error in ended.failed.values():
                     raise error
                 kept = await memory.completed(ended.outcomes[-1])

@@ -216,7 +216,7 @@ class TurnTranscript:
     """The transcript of a session during one turn: the entries that the model is shown, and those that the turn adds.
 
     Entries that cannot be saved are kept for this turn only; `notice` gets each failure. Without a session, or a store
-    for transcripts, nothing is read or saved. `unbilled` are lines of the bill to write with the next entries.
+    for transcripts, nothing is read or saved. `unbilled` write lines of the bill with the next entries.
     `shows_window` is false if a client shows the model the whole conversation, and the transcript only this turn.
     """
 
@@ -251,15 +251,14 @@ class TurnTranscript:
         """True once an entry could not be saved: later ones would follow a gap."""
         self._read: list[TranscriptEntry] | None = None
         """The window; None once something was written."""
-        self.before: str | None = None
-        """The bot's last reply before this turn, as far as the window shows it; None if it is not known."""
+        self._before: str | None = None
 
     def resume(self, entries: Sequence[TranscriptEntry]) -> None:
         """Continue the turn that wrote these entries."""
         self.asked, self.asked_at, self.written = entries[0].content, entries[0].at, len(entries)
         self.reply_number = replies_of(entries[1:])[1]
 
-    async def ask(self, links: Iterable[Link] = (), *, dry_run: bool = False) -> None:
+    async def begin(self, links: Iterable[Link] = (), *, dry_run: bool = False) -> None:
         """Write the user's entry, with the links of its attachments; in a dry run, only show it to the model."""
         self.asked = with_links(self.asked, links)
         if dry_run:
@@ -267,12 +266,21 @@ class TurnTranscript:
         else:
             await self.write((USER, self.asked))
 
-    async def said(self) -> tuple[list[TranscriptEntry], list[DialogueLine]]:
-        """Return the window, read again after a write, and its lines with those that could not be saved."""
+    async def entries(self) -> list[TranscriptEntry]:
+        """Return the window, read again after a write."""
         if self._read is None:
             self._read = await self._read_window()
-            self.before = reply_before(self._read, self.asked_at)
-        return self._read, [*((each.role, each.content) for each in self._read), *self._unsaved]
+        return self._read
+
+    async def lines(self) -> list[DialogueLine]:
+        """Return the lines of the window, then those that could not be saved."""
+        return [*((each.role, each.content) for each in await self.entries()), *self._unsaved]
+
+    async def before(self) -> str | None:
+        """Return the bot's last reply before this turn, as far as the window shows it; None if it is not known."""
+        if self._before is None:
+            self._before = reply_before(await self.entries(), self.asked_at)
+        return self._before
 
     def begin_window(self, exchanges: int) -> bool:
         """Begin the window with the last `exchanges` messages of the user; return whether that moved it."""

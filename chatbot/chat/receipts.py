@@ -77,11 +77,11 @@ class Receipt(Struct):
         entries: list[TranscriptEntry],
         since: datetime | None,
         recalled: PromptMemory,
-        before: PromptMemory,
+        earlier: PromptMemory,
     ) -> None:
         """Record the prompt as it was sent; if a turn sends several, the last one counts.
 
-        `before` is the memory block of the previous message. `since` is when the conversation in the prompt begins;
+        `earlier` is the memory block of the previous message. `since` is when the conversation in the prompt begins;
         recalled rows that it shows are `in_window`.
         """
         self.tokens = {**prompt.parts, "reply_reserve": prompt.reply_tokens}
@@ -101,8 +101,8 @@ class Receipt(Struct):
         shown = [each for each, at in recalled.in_window.items() if each in seen and (since is None or at >= since)]
         if shown:
             memory["in_window"] = shown
-        if before.shown and prompt.earlier_block:
-            memory["before"] = list(before.shown)
+        if earlier.shown and prompt.earlier_block:
+            memory["before"] = list(earlier.shown)
         self.memory = memory
 
     def note_tool(self, result: ToolResult, reads_like: str | None) -> None:

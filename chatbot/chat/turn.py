@@ -126,15 +126,15 @@ class Turn:
         )
         self._title = SessionTitle(self._session, chat.window, self.receipt, self._notice)
         self._started = time.monotonic()
-        self._reply: list[DialogueLine] = []
-        """The last reply, written at the end of the turn."""
+        self._last_reply: list[DialogueLine] = []
+        """Its lines, written at the end of the turn."""
         self._results: list[ToolResult] = []
         self._unremembered: StoreError | None = None
         """The error of the last try to remember the exchange; None if it succeeded."""
         self._recalled = PromptMemory()
         self._earlier = PromptMemory()
         """The block of the message before, which stays in the prompt for one more turn."""
-        self._is_asked = self._is_complete = False
+        self._is_begun = self._is_complete = False
         self._summary = ""
         self._offered: tuple[ToolSpec, ...] | None = None
         self._attached = Attachments(self._session, self._notice)
@@ -165,7 +165,7 @@ class Turn:
             await self._keep()
             await self._title_by_model()  # once the reply is kept
         except (Exception, asyncio.CancelledError) as error:
-            if self._is_asked:
+            if self._is_begun:
                 await to_its_end(self._close(error))
             raise
         await to_its_end(self._close())  # writes the receipt, about all of this
@@ -181,10 +181,10 @@ class Turn:
         else:
             kept = await self._attached.store(self._files)
             self.receipt.attachments = [record for _, record in kept]
-            await self._transcript.ask([link for link, _ in kept])
+            await self._transcript.begin([link for link, _ in kept])
         self.receipt.at, self.receipt.reply_number = self._transcript.asked_at, self._transcript.reply_number
         await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
-        self._is_asked = True
+        self._is_begun = True
 
     async def _resume(self) -> None:
         """Continue the turn whose tools the client has run; without its beginning, use the client's copy of it."""
@@ -194,7 +194,7 @@ class Turn:
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
                 raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
-            await self._transcript.ask()
+            await self._transcript.begin()
             return
         self._client = replace(self._client, sent=())  # the transcript holds it
         self._transcript.resume(entries)
@@ -204,14 +204,14 @@ class Turn:
         answers = (tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers)
         await self._transcript.write(*answers)
 
-    async def prompt(self) -> PromptBundle:
+    async def dry_run(self) -> PromptBundle:
         """Return the prompt that would be sent to the model. Writes nothing and calls no model."""
-        await self._transcript.ask(dry_run=True)
+        await self._transcript.begin(dry_run=True)
         await self._recall()
         return await self._prompt()
 
     async def _ask(self) -> list[ToolCall]:
-        """Ask the model once and write its reply. Returns the tools to run before the next call."""
+        """Ask the model once. Returns the tools to run before the next call; without any, the reply is the last one."""
         if self.receipt.finish == "tool_calls":  # the client runs the remaining calls
             return []
         prompt = await self._prompt()
@@ -237,39 +237,40 @@ class Turn:
             await to_its_end(self._keep_partial(reply, error))
             raise
         may_run_tools = len(self._calls.made) <= self._chat.rules.settings.tool_steps
-        return await self._write_reply(reply, may_run_tools=may_run_tools)
+        return await self._take_reply(reply, may_run_tools=may_run_tools)
 
-    async def _write_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
+    async def _take_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
+        """Write a reply that calls tools; the last one is written with the rest of `_keep`."""
         self.receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
         self.receipt.finish = "stop" if reason == "tool_calls" else reason
-        calls = [self._tools.unwrapped(call) for call in reply.calls()]
+        tool_calls = [self._tools.unwrapped(call) for call in reply.tool_calls()]
         said = [(ASSISTANT, reply.text)] if reply.text else []
-        clients = self._client.own(calls)
-        if calls and (clients or may_run_tools):
-            said.append(tool_call_line(calls))
+        clients = self._client.own(tool_calls)
+        if tool_calls and (clients or may_run_tools):
+            said.append(tool_call_line(tool_calls))
             for call in clients:
                 self.receipt.finish = "tool_calls"
                 self._emit(ClientCall(call))
-        elif calls:
+        elif tool_calls:
             self.receipt.finish = "tool_limit"
             self._notice("the model still asks for tools: raise tool_steps to let it continue")
         elif not said:
             self.receipt.finish = "empty"
             self._notice("the model returned an empty reply")
             said.append((ERROR, "the model returned an empty reply"))
-        if calls:
+        if tool_calls:
             await to_its_end(self._transcript.write(*said))
         else:
-            self._reply = said
-        return [call for call in calls if call not in clients] if may_run_tools else []
+            self._last_reply = said
+        return [call for call in tool_calls if call not in clients] if may_run_tools else []
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
         """Keep the text of a call that was cancelled or failed; a cancelled call may have completed its reply."""
         self.receipt.reply = reply.text
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._transcript.write((ASSISTANT, reply.text))
-            if reply.finished is not None and not reply.calls():
+            if reply.finished is not None and not reply.tool_calls():
                 self._is_complete, self.receipt.finish = True, reply.finished.reason
 
     async def _run_tools(self, calls: list[ToolCall]) -> None:
@@ -299,22 +300,23 @@ class Turn:
             self._notice(result.refusal)  # the model was told, and may not pass it on
 
     async def _prompt(self) -> PromptBundle:
+        """Return the prompt; what the window has to leave out is summarised."""
         if loading := self._model.loading:
             self._emit(Phase(f"loading {loading}"))
-        prompt = await self._built()
+        prompt = await self._build()
         while prompt.left_out and self._transcript.begin_window(prompt.exchanges):
             await self._summarize()
-            prompt = await self._built()
+            prompt = await self._build()
         since = self.receipt.at if prompt.left_out else self._chat.window.since
-        self.receipt.note_prompt(prompt, (await self._transcript.said())[0], since, self._recalled, self._earlier)
+        self.receipt.note_prompt(prompt, await self._transcript.entries(), since, self._recalled, self._earlier)
         for cut in prompt.cut:  # each is reported once a turn
             says = f"{'this message' if cut.what == 'message' else cut.what} is too long for the model's window"
             if not any(each.startswith(says) for each in self.receipt.notices):
                 self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens")
         return prompt
 
-    async def _built(self) -> PromptBundle:
-        _, said = await self._transcript.said()
+    async def _build(self) -> PromptBundle:
+        said = await self._transcript.lines()
         dialogue = self._client.dialogue(await self._attached.shown(messages_of(said), self._model))
         recalls = self._memory is not None and self._client.recalls
         persona = self._client.persona or self._chat.rules.persona
@@ -354,13 +356,13 @@ class Turn:
         try:
             if self._session is not None and self._transcript.is_kept and self._client.history is None:
                 since = self._chat.window.since
-                self._summary = await summarize_episode(self._session, since, save=self._is_asked)
+                self._summary = await summarize_episode(self._session, since, save=self._is_begun)
         except StoreError as error:
             self._notice(f"earlier messages cannot be summarized: {error}")
 
     async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
         """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
-        _, said = await self._transcript.said()
+        said = await self._transcript.lines()
         event = PromptSubmit(
             session=session,
             turn=self.receipt.turn,
@@ -368,7 +370,7 @@ class Turn:
             said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
             since=self._chat.window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
-            dry_run=not self._is_asked,
+            dry_run=not self._is_begun,
             memory=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
@@ -398,7 +400,6 @@ class Turn:
         was_before = self.receipt.remembered is not None  # remembered before the client ran its tools
         if self._session is None or was_before or self._chat.publisher.find(EXCHANGE_STEP) is None:
             return
-        await self._transcript.said()
         await self._remember()
         self._session.turn_order.answering = self.receipt.remembered or ""
 
@@ -406,7 +407,7 @@ class Turn:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
         if self._memory is None or not self._client.keeps:
             return
-        at, text, before = self.receipt.at, self._text, self._transcript.before
+        at, text, before = self.receipt.at, self._text, await self._transcript.before()
         gate = self._chat.publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
         try:
             kept = await self._memory.remember(at, text, reply, self._recalled, memorability=gate, before=before)
@@ -418,21 +419,11 @@ class Turn:
         self._notice_secrets(() if kept is None else kept.redacted)
 
     async def _keep(self) -> None:
-        """Append the reply, complete the row of the message, count uses of recalled rows, publish the turn's end."""
+        """Write the last reply, publish the turn's end, and remember the message if that waited for the reply."""
         self._is_complete = True
         is_answered = self.receipt.finish != "tool_calls"
         row = self.receipt.remembered if is_answered else None
-        events, removed = list[Event](), tuple[str, ...]()
-        if self._memory is not None:
-            self._memory.earlier = self._recalled  # the next block leaves these rows out
-            events, removed = self._memory.end_events(self._recalled, row, self.receipt.reply)
-        ended = await to_its_end(self._transcript.write(*self._reply, events=events))
-        self._notice_secrets(removed)
-        if (error := ended.failed.get("events")) is not None:
-            self._unremembered = error if self.receipt.remembered else None
-            logger.warning("uses were not counted: %s", error)
-        if self._memory is not None and row is not None and ended.outcomes:
-            self.receipt.remembered = await self._memory.completed(ended.outcomes[-1])
+        await to_its_end(self._write_last_reply(row))
         if self._session is None or not is_answered:
             return
         self._session.turn_order.answering = ""
@@ -454,7 +445,22 @@ class Turn:
             notice=self._notice,
         )
         answers = await self._chat.publisher.publish(event, Step(EXCHANGE_STEP, keep))
-        self.receipt.remembered = replace(event, answers=tuple(answers)).kept or self.receipt.remembered
+        kept = (answer.id for answer in answers if isinstance(answer, KeptExchange))
+        self.receipt.remembered = next(kept, self.receipt.remembered)
+
+    async def _write_last_reply(self, row: str | None) -> None:
+        """Append the last reply, add it to the `row` of the message, and count uses of recalled rows."""
+        changes, removed = list[Event](), tuple[str, ...]()
+        if self._memory is not None:
+            self._memory.earlier = self._recalled  # the next block leaves these rows out
+            changes, removed = self._memory.last_changes(self._recalled, row, self.receipt.reply)
+        ended = await self._transcript.write(*self._last_reply, events=changes)
+        self._notice_secrets(removed)
+        if (error := ended.failed.get("events")) is not None:
+            self._unremembered = error if self.receipt.remembered else None
+            logger.warning("uses were not counted: %s", error)
+        if self._memory is not None and row is not None and ended.outcomes:
+            self.receipt.remembered = await self._memory.completed(ended.outcomes[-1])
 
     async def _title_by_model(self) -> None:
         """Ask the model for a title if the settings say so."""
@@ -476,8 +482,6 @@ class Turn:
             await self._transcript.write((ERROR, f"{self.receipt.error}{partial}"))
         if self._unremembered is not None:
             self._notice(f"this exchange could not be remembered: {self._unremembered}")
-        if self._session is not None and self.receipt.finish != "tool_calls":
-            self._session.turn_order.answering = ""
         ended = await self._transcript.write_parts(receipt=self.receipt.as_json())
         if "receipt" in ended.failed:
             self._notice(f"the receipt of this turn could not be saved: {ended.failed['receipt']}")

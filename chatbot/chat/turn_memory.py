@@ -21,7 +21,7 @@ from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.episode import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.people import STARTUP
-from chatbot.memory.profile_lines import OWN, Line
+from chatbot.memory.profile_lines import OWN, ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
 from chatbot.memory.writing import AddResult
 from chatbot.memory.writing import keep as keep_rows
@@ -249,7 +249,9 @@ class TurnMemory:
         judged = zip(others, await meaning.judge([line_of(row) for row in others]), strict=True)
         return {row.id: found.orders_a_model for row, found in judged if found is not None}
 
-    async def _profile(self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]) -> list[Line]:
+    async def _profile(
+        self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]
+    ) -> list[ProfileLine]:
         """Return the profile lines for this message, without unpinned ones that the last block shows."""
         earlier = set(self.earlier.block.profile if self.earlier.block else ())
         found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
@@ -298,8 +300,8 @@ class TurnMemory:
             return kept if any(row.session_id == scope.session_id for row in rows) else None
         return kept
 
-    def end_events(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
-        """Return the changes at the end of a turn: uses of the rows shown, and the reply to add to `row`.
+    def last_changes(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
+        """Return the changes at the end of a turn: uses of the rows shown and, last, the reply to add to `row`.
 
         Also return the kinds of secrets removed from the reply.
         """

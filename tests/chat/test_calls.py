@@ -129,7 +129,7 @@ def test_two_calls_of_tools_are_two_where_a_server_gives_both_one_index(second: 
     for delta in (ToolCallDelta(0, "a", "f", '{"x":'), ToolCallDelta(0, None, None, '"\ud83d'),
                   ToolCallDelta(0, "a", "", '\ude00"}'), ToolCallDelta(second, "b", "f", "{}")):  # fmt: skip
         reply.take(delta)
-    assert reply.calls() == [ToolCall("a", "f", '{"x":"😀"}'), ToolCall("b", "f", "{}")]
+    assert reply.tool_calls() == [ToolCall("a", "f", '{"x":"😀"}'), ToolCall("b", "f", "{}")]
 
 
 async def test_a_title_that_breaks_off_is_billed_too(session: SessionHandle, memory_home: Path) -> None:

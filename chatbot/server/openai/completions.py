@@ -81,7 +81,7 @@ class _Completion:
         reply, end = await self._answer.whole()
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in reply.calls()
+            for call in reply.tool_calls()
         ]
         message = {
             "role": "assistant",
