@@ -1,8 +1,8 @@
 """Dialogue as transcript lines and as messages for a model; the transcript and the client's request of one turn.
 
-A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role is for people: an `error` entry, or
-a role that someone made up, is never shown to it, so no entry can speak as the system. The earlier replies
-to a message that was answered again stay before the current one, under roles such as `reply-1-assistant`.
+A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role, such as `error`, is for people and
+never shown to it, so no entry can speak as the system. The earlier replies to a message that was answered again stay
+before the current one, under roles such as `reply-1-assistant`.
 
 History that a client sends is shown to the model for one turn, and not stored.
 """
@@ -302,7 +302,7 @@ class TurnTranscript:
                 return await self._session.transcript_read_last(self.written)
             entries = await self._session.transcript_read_last(self._window.limit + self.written - 1)
         except StoreError as error:
-            self._notice(f"earlier messages cannot be read, so this turn goes without them: {error}")
+            self._notice(f"earlier messages cannot be read, so this turn continues without them: {error}")
             if (USER, self.asked) not in self._unsaved:
                 self._unsaved.insert(0, (USER, self.asked))
             return []
@@ -319,7 +319,7 @@ class TurnTranscript:
         if (error := ended.failed.get("entries")) is not None:
             self._has_gap = True
             self._unsaved.extend(said)
-            self._notice(f"this could not be saved, and will be forgotten: {error}")
+            self._notice(f"this could not be saved, and will be lost: {error}")
         elif entries:
             self.asked_at = self.asked_at if self.written else entries[0].at
             self.written += len(said)

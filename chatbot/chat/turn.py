@@ -133,7 +133,7 @@ class Turn:
         """The error of the last try to remember the exchange; None if it succeeded."""
         self._recalled = PromptMemory()
         self._earlier = PromptMemory()
-        """The block of the message before, which stays in the prompt for one more turn."""
+        """The block of the previous message, which stays in the prompt for one more turn."""
         self._is_begun = self._is_complete = False
         self._summary = ""
         self._offered: tuple[ToolSpec, ...] | None = None
@@ -168,7 +168,7 @@ class Turn:
             if self._is_begun:
                 await to_its_end(self._close(error))
             raise
-        await to_its_end(self._close())  # writes the receipt, about all of this
+        await to_its_end(self._close())  # the receipt is about all of this
         return self.receipt
 
     async def _write_question(self) -> None:
@@ -297,7 +297,7 @@ class Turn:
                 says = f"the answer of the tool {result.call.name} reads like an instruction ({form})"
                 self._notice(f"{says}; the model gets it as data")
             self._emit(ToolFinished(result))
-            self._notice(result.refusal)  # the model was told, and may not pass it on
+            self._notice(result.refusal)  # the model may not pass it on
 
     async def _prompt(self) -> PromptBundle:
         """Return the prompt; what the window has to leave out is summarised."""
@@ -388,7 +388,7 @@ class Turn:
                     shown="\n".join(message.content for message in self._client.history or ()),
                 )
             except StoreError as error:
-                self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
+                self._notice(f"memory cannot be searched, so this turn continues without it: {error}")
                 return None
 
         answers = await self._chat.publisher.publish(event, Step(INJECT_STEP, recall))
@@ -463,7 +463,7 @@ class Turn:
             self.receipt.remembered = await self._memory.completed(ended.outcomes[-1])
 
     async def _title_by_model(self) -> None:
-        """Ask the model for a title if the settings say so."""
+        """Ask the model for a title if that is configured."""
         wanted = self._chat.rules.settings.title_by_model and self.receipt.finish == "stop"
         if wanted and self._title.may_be_set(self._typed, by_model=True):
             self._emit(Phase("looking for a title"))
@@ -478,7 +478,7 @@ class Turn:
         elif error is not None and not self._is_complete:
             self.receipt.finish = "error"
             self.receipt.error = without_folders(str(error))
-            partial = f"\n\nwhat had arrived:\n\n{self.receipt.reply}" if self.receipt.reply else ""
+            partial = f"\n\ntext so far:\n\n{self.receipt.reply}" if self.receipt.reply else ""
             await self._transcript.write((ERROR, f"{self.receipt.error}{partial}"))
         if self._unremembered is not None:
             self._notice(f"this exchange could not be remembered: {self._unremembered}")
@@ -493,7 +493,7 @@ class Turn:
             self._notice(f"what looks like a secret ({', '.join(kinds)}) is left out of memory{rest}")
 
     def _notice(self, text: str) -> None:
-        """Report a problem, if any, once and without paths; a guest is not told the reason, which is logged."""
+        """Report a problem, if any, once and without paths; a guest gets no reason, which is logged."""
         if self._session is not None and self._session.caller.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]

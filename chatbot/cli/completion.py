@@ -6,7 +6,7 @@ import argparse
 
 from chatbot.cli.arguments import build_parser
 from chatbot.cli.grammar import every_action
-from chatbot.cli.output import tell
+from chatbot.cli.output import say_result
 
 _FILES = {"FILE", "PATH"}
 """Metavariables of files."""
@@ -15,7 +15,7 @@ _FILES = {"FILE", "PATH"}
 async def run(args: argparse.Namespace) -> None:
     """Print the script."""
     script = _script(args.shell)
-    tell(args, {"shell": args.shell, "script": script}, script)
+    say_result(args, {"shell": args.shell, "script": script}, script)
 
 
 def actions_of(command: str) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from msgspec import to_builtins
 from platformdirs import user_config_path, user_data_path
 
 from chatbot.allowed import SettingPath, allow, is_allowed, needing_trust
-from chatbot.cli.output import check_can_ask, is_sure, say, tell, warn
+from chatbot.cli.output import check_can_ask, is_sure, say, say_result, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.config import SECRET, Config
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml
@@ -206,24 +206,24 @@ async def run(args: argparse.Namespace) -> None:
         "memory": str(setup.home),
     }
     if args.action == "path":
-        tell(args, paths, "\n".join(f"{name:9} {path or '(none: defaults)'}" for name, path in paths.items()))
+        say_result(args, paths, "\n".join(f"{name:9} {path or '(none: defaults)'}" for name, path in paths.items()))
         return
     setup.check()
     settings = _without_keys(to_builtins(setup.config))
     head = f"# {paths['file'] or 'defaults'}, {paths['identity'] or 'default identity'}"
-    tell(args, settings | {"paths": paths}, "\n".join([head, *_lines(settings)]))
+    say_result(args, settings | {"paths": paths}, "\n".join([head, *_lines(settings)]))
 
 
 async def _set(args: argparse.Namespace) -> None:
     path = file_in_force(args.config)
     set_text(path, args.key, args.value)
-    _tell_written(args, path, f"{args.key} is set")
+    _report_written(args, path, f"{args.key} is set")
 
 
 async def _unset(args: argparse.Namespace) -> None:
     path = file_in_force(args.config)
     unset(path, args.key)
-    _tell_written(args, path, f"{args.key} is unset")
+    _report_written(args, path, f"{args.key} is unset")
 
 
 async def _edit(args: argparse.Namespace) -> None:
@@ -247,18 +247,18 @@ async def _edit(args: argparse.Namespace) -> None:
             if not is_sure("edit it again?"):
                 raise
         else:
-            _tell_written(args, path, "changed")
+            _report_written(args, path, "changed")
             return
 
 
-def _tell_written(args: argparse.Namespace, path: Path, what: str) -> None:
+def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
     """Report the file, what overrides it, and whether the change needs trust."""
     is_found = path == Path(FILE_NAME)
     needs_trust = is_found and bool(needing_trust(table := read_toml(path))) and not is_allowed(path, table)
     settings = Settings.read(path if needs_trust else args.config)
     overridden = settings.source(*place_of(args.key)) if args.action == "set" else path
     written = {"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)}
-    tell(args, written, f"{what} in {path}")
+    say_result(args, written, f"{what} in {path}")
     if overridden != path:
         warn(f"{overridden} overrides it")
     if needs_trust:
@@ -271,7 +271,7 @@ async def _trust(args: argparse.Namespace) -> None:
     names = [f"  {line}" for line in _lines(_without_keys(allowed))]
     text = "\n".join([f"{file} may now set:", *names])
     message = text if names else f"{file} needs no trust: it sets nothing that requires it"
-    tell(args, {"file": str(file.resolve()), "allowed": _without_keys(allowed)}, message)
+    say_result(args, {"file": str(file.resolve()), "allowed": _without_keys(allowed)}, message)
 
 
 def _allowed(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:

@@ -28,7 +28,7 @@ from platformdirs import user_cache_path
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, examine_reservations, parse_call
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import tell, waiting
+from chatbot.cli.output import say_result, waiting
 from chatbot.config import TelemetrySettings
 from chatbot.config_layers import FILE_VARIABLE, Settings, find_file
 from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityError, ModelError
@@ -342,7 +342,7 @@ async def run(args: argparse.Namespace) -> Exit:
     found = examine(options, network=args.network, verify=args.verify)
     with waiting("checking"):
         findings = [await _mended(finding) if args.fix else finding async for finding in found]
-    tell(args, [finding.as_json() for finding in findings], "\n".join(_lines(finding) for finding in findings))
+    say_result(args, [finding.as_json() for finding in findings], "\n".join(_lines(finding) for finding in findings))
     return Exit.FAILED if any(finding.state == "bad" for finding in findings) else Exit.OK
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from platformdirs import user_config_path, user_data_path
 
 from chatbot.cli.config import toml_text, write_atomically
-from chatbot.cli.output import ask_line, say, say_json, say_table, tell
+from chatbot.cli.output import ask_line, say, say_json, say_result, say_table
 from chatbot.cli.setup import problem_of
 from chatbot.config import Config, ModelSettings
 from chatbot.config_layers import FILE_NAME, Settings
@@ -71,10 +71,10 @@ async def run(args: argparse.Namespace) -> None:
         persona = persona or _ask("persona, in one sentence", DEFAULT_PERSONA, may_ask)
         await asyncio.to_thread(write_atomically, home / IDENTITY_NAME, _IDENTITY.format(persona=toml_text(persona)))
         wrote.append(home / IDENTITY_NAME)
-    await _tell(args, wrote, (file, home / IDENTITY_NAME), outline=outline, model=model)
+    await _report(args, wrote, (file, home / IDENTITY_NAME), outline=outline, model=model)
 
 
-async def _tell(
+async def _report(
     args: argparse.Namespace, wrote: list[Path], files: tuple[Path, Path], *, outline: Config, model: str | None
 ) -> None:
     """Report the files written and kept, and the next command."""
@@ -138,12 +138,12 @@ async def run_personas(args: argparse.Namespace) -> None:
     persona = known[args.name]
     persona.check()
     if args.action == "show":
-        tell(args, asdict(persona), persona.text)
+        say_result(args, asdict(persona), persona.text)
         return
     setup = Setup.resolve(Options(config=args.config, identity=args.identity))
     file = set_persona(setup.identity, persona.text)
     value = {"identity": setup.identity.name, "persona": persona.name, "file": str(file)}
-    tell(args, value, f"{setup.identity.name} is now {persona.name}: {file}")
+    say_result(args, value, f"{setup.identity.name} is now {persona.name}: {file}")
 
 
 def _list(known: dict[str, Persona], *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import ask_unseen, say, say_json, say_table, tell, waiting, warn
+from chatbot.cli.output import ask_unseen, say, say_json, say_result, say_table, waiting, warn
 from chatbot.config import Config
 from chatbot.config_layers import Settings
 from chatbot.memory.scope import utc_now
@@ -35,7 +35,7 @@ async def run_keys(args: argparse.Namespace) -> Exit | None:
     if args.action == "remove":
         return _remove(args)
     place = store_key(args.provider, read_key(args.provider))
-    tell(args, {"provider": args.provider, "place": place}, f"the key of {args.provider} is stored: {place}")
+    say_result(args, {"provider": args.provider, "place": place}, f"the key of {args.provider} is stored: {place}")
     used = key_place(args.provider, own)
     if used != place:
         warn(f"{used} is set too and takes priority")
@@ -51,7 +51,7 @@ def _remove(args: argparse.Namespace) -> Exit | None:
     if not remove_key(args.provider):
         warn(f"no key of {args.provider} is stored")
         return Exit.NOT_FOUND
-    tell(args, {"provider": args.provider, "removed": True}, f"the key of {args.provider} is removed")
+    say_result(args, {"provider": args.provider, "removed": True}, f"the key of {args.provider} is removed")
     return None
 
 

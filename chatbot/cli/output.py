@@ -56,7 +56,7 @@ def say_json(value: Any) -> None:
     say(_as_json(value, indent=2))
 
 
-def tell(args: argparse.Namespace, value: Any, text: str) -> None:
+def say_result(args: argparse.Namespace, value: Any, text: str) -> None:
     """Print a result: with `--json` a value for programs, else a text for people."""
     if args.json:
         say_json(value)
@@ -64,7 +64,7 @@ def tell(args: argparse.Namespace, value: Any, text: str) -> None:
         say(text)
 
 
-def tell_each(args: argparse.Namespace, values: Sequence[T], show: Callable[[T], None]) -> None:
+def say_results(args: argparse.Namespace, values: Sequence[T], show: Callable[[T], None]) -> None:
     """Print results: with `--json` as one list, else one after the other."""
     if args.json:
         say_json(values)
@@ -80,7 +80,7 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool
     With `aside` the table goes to standard error, like the question that it belongs to.
     """
     to = sys.stderr if aside else sys.stdout
-    head_line, *lines = drawn(head, [[printable(cell) for cell in row] for row in rows], _columns(to))
+    head_line, *lines = table_lines(head, [[printable(cell) for cell in row] for row in rows], _columns(to))
     for line in (f"\x1b[1m{head_line}\x1b[0m" if to.isatty() else head_line, *lines):
         print(line, file=to)
 
@@ -103,8 +103,8 @@ def complain(error: Exception, *, as_json: bool = False) -> None:
     """Print an error on standard error."""
     name, message = type(error).__name__, str(error)
     if as_json:
-        told = {"error": {"type": name, "message": message}}
-        print(_as_json(told), file=sys.stderr)  # noqa: T201 - the one place that prints
+        body = {"error": {"type": name, "message": message}}
+        print(_as_json(body), file=sys.stderr)  # noqa: T201 - the one place that prints
     else:
         warn(message or name)
 
@@ -114,17 +114,17 @@ def printable(text: str) -> str:
 
     Spaces of every width stay, and so do the joiners that emoji and some scripts are written with.
     """
-    odd = _steering(text)
+    odd = _control_characters(text)
     return text.translate(dict.fromkeys(map(ord, odd), "�")) if odd else text
 
 
 def _as_json(value: Any, indent: int | None = None) -> str:
     """Return JSON in which the characters that `printable` replaces are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=msgspec.to_builtins)
-    return text.translate({ord(char): _escape(char) for char in _steering(text)})
+    return text.translate({ord(char): _escape(char) for char in _control_characters(text)})
 
 
-def _steering(text: str) -> set[str]:
+def _control_characters(text: str) -> set[str]:
     return {char for char in set(text) if not (char.isprintable() or char in _HARMLESS or _is_shown(char))}
 
 
@@ -199,7 +199,7 @@ def read_input(read: Callable[[], str]) -> str:
 
 @contextmanager
 def on_interrupt(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Have Ctrl-C call `handler` meanwhile."""
+    """Have Ctrl-C call `handler` within the block."""
     previous = signal.signal(signal.SIGINT, handler)
     try:
         yield
@@ -209,7 +209,7 @@ def on_interrupt(handler: Callable[[int, FrameType | None], object]) -> Iterator
 
 @contextmanager
 def terminal_without(modes: int) -> Iterator[int | None]:
-    """Turn off modes of the terminal meanwhile, such as echo; yield its descriptor, or None if we do not own one."""
+    """Turn off modes of the terminal, such as echo, within the block; yield its descriptor, None if it is not ours."""
     try:
         number = sys.stdin.fileno()
         before = termios.tcgetattr(number)
@@ -228,7 +228,7 @@ def terminal_without(modes: int) -> Iterator[int | None]:
 
 @contextmanager
 def reporting(done: Sequence[object], show: Callable[[], None]) -> Iterator[None]:
-    """Show what is done at the end: a failure does not hide what was done before."""
+    """Show at the end what was done, even if a failure ends the block early."""
     try:
         yield
     except BaseException:
@@ -250,12 +250,12 @@ def progress(title: str, *, waits: bool = False) -> Iterator[Callable[[int, int]
     with ExitStack() as stack:
         bars = [] if waits else [stack.enter_context(_bar(title))]
 
-        def tell(done: int, total: int) -> None:
+        def advance(done: int, total: int) -> None:
             if not bars:
                 bars.append(stack.enter_context(_bar(title)))
             bars[0](done, total)
 
-        yield tell
+        yield advance
 
 
 @contextmanager
@@ -374,11 +374,11 @@ def _columns(to: TextIO) -> int | None:
 
 _GAP = "  "
 _LEAST_OF_LAST = 12
-_MOST_TELLING = 2
+_LEAST_KEPT = 2
 _CUT = "…"
 
 
-def drawn(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
+def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
     """Render the head and the rows, a line each. The last column is cut to fit `width` cells; None cuts nothing.
 
     If there is no room for the last column, the columns before it are dropped, except the first two.
@@ -387,7 +387,7 @@ def drawn(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None)
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     if width is not None:
         while (
-            len(widths) > _MOST_TELLING + 1 and sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + _room(widths) > width
+            len(widths) > _LEAST_KEPT + 1 and sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + _room(widths) > width
         ):
             cells = [[*row[:-2], row[-1]] for row in cells]
             widths = [*widths[:-2], widths[-1]]

@@ -47,10 +47,10 @@ async def run(args: argparse.Namespace) -> None:
         namespace=args.namespace,
     )
     async with Identities(options) as identities:
-        await serve(identities, ready=_tell_ready)
+        await serve(identities, ready=_say_ready)
 
 
-def _tell_ready(address: str) -> None:
+def _say_ready(address: str) -> None:
     say(f"{address} (Ctrl-C stops)")
     sys.stdout.flush()  # also to a pipe or a file: the server goes on
 

@@ -41,7 +41,7 @@ class ModelChoice:
 
 
 async def run(args: argparse.Namespace) -> None:
-    """Find models, let the user choose one, and write it down."""
+    """Find models, let the user choose one, and write it into the configuration."""
     can_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json
     choices = await _found(args, can_ask=can_ask)
     if args.json and not args.model:
@@ -56,7 +56,7 @@ async def run(args: argparse.Namespace) -> None:
     known = next((each for each in choices if each.model.name == name), None)
     path = own_file(args.config)
     set_values(path, {("model", "name"): name, **(known.settings if known else {})})
-    problem = await _usable(args, name, can_ask=can_ask)
+    problem = await _why_unusable(args, name, can_ask=can_ask)
     _report(args, name, path, problem)
 
 
@@ -104,7 +104,7 @@ def _chosen(choices: Sequence[ModelChoice]) -> str:
     return typed or default
 
 
-async def _usable(args: argparse.Namespace, name: str, *, can_ask: bool) -> str:
+async def _why_unusable(args: argparse.Namespace, name: str, *, can_ask: bool) -> str:
     """Return why the model cannot be used yet; empty if it can. Asks for a missing key."""
     settings = Settings.read(args.config)
     config, provider = settings.combined(), provider_of(name)

@@ -18,7 +18,18 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import ask_unseen, progress, reporting, say, say_json, say_table, tell, tell_each, waiting, warn
+from chatbot.cli.output import (
+    ask_unseen,
+    progress,
+    reporting,
+    say,
+    say_json,
+    say_result,
+    say_results,
+    say_table,
+    waiting,
+    warn,
+)
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
 from chatbot.config_layers import Settings
@@ -45,7 +56,7 @@ async def run(args: argparse.Namespace) -> Exit:
     is_new = await asyncio.to_thread(create_tables, _address(args), role=args.role)
     lines = ["created the tables" if is_new else "the tables already exist"]
     lines += [f"{args.role} may use them"] if args.role else []
-    tell(args, {"created": is_new, "role": args.role or None}, "\n".join(lines))
+    say_result(args, {"created": is_new, "role": args.role or None}, "\n".join(lines))
     return Exit.OK
 
 
@@ -55,7 +66,7 @@ async def _copy(args: argparse.Namespace) -> Exit:
         done = await copy_storage(source, target, advance)
     value = {"from": str(source), "to": str(target), **done.as_json()}
     end = f", digest {done.digest}" if done.left_out else f". Both are identical: {done.digest}"
-    tell(args, value, f"copied {counted(done.counts)}{end}")
+    say_result(args, value, f"copied {counted(done.counts)}{end}")
     return _warned(done.left_out)
 
 
@@ -127,7 +138,7 @@ async def run_backup(args: argparse.Namespace) -> Exit:
         done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=advance)
     value = {"file": str(path), "identity": done.name, "digest": done.digest, "left_out": done.left_out}
     what = f"the readable part of {done.name}" if done.left_out else f"all of {done.name}"
-    tell(args, value, f"wrote {path}: {what}, digest {done.digest}. It is not encrypted")
+    say_result(args, value, f"wrote {path}: {what}, digest {done.digest}. It is not encrypted")
     return _warned(done.left_out)
 
 
@@ -142,7 +153,7 @@ async def run_restore(args: argparse.Namespace) -> Exit:
         with _made(args.config, name, found.settings) as setup:
             done = await restore(file, str(path), setup.home, advance)
     value = {"identity": name, "made_at": found.made_at, **done.as_json()}
-    tell(args, value, f"restored {name} as of {found.made_at}: {counted(done.counts)}, digest {done.digest}")
+    say_result(args, value, f"restored {name} as of {found.made_at}: {counted(done.counts)}, digest {done.digest}")
     return _warned(done.left_out)
 
 
@@ -181,7 +192,7 @@ async def run_sync(args: argparse.Namespace) -> Exit:
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
     reports: list[SyncReport] = []
     show = partial(_show_sync, is_sealed=args.passphrase)
-    with reporting(reports, lambda: tell_each(args, reports, show)):
+    with reporting(reports, lambda: say_results(args, reports, show)):
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             for text in places:
                 place = _place(text, setup, memory, asks=args.passphrase)

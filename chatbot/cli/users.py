@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from chatbot.chat.ledger import NO_QUOTA, Quota, cost_text
-from chatbot.cli.output import Columns, age, say, say_columns, say_json, tell, waiting, warn
+from chatbot.cli.output import Columns, age, say, say_columns, say_json, say_result, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
@@ -105,12 +105,12 @@ async def _limit_token(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
     account = await accounts.account(accounts.of_token(token.id, token.quota), utc_now())
     each = f", each user {_limits(token.user_quota)} a day" if token.user_quota != NO_QUOTA else ""
     value = _without_digest(token) | {"spent_today": account.spent.as_json()}
-    tell(args, value, f"{token.id} {token.label}: {today(account)}{each}")
+    say_result(args, value, f"{token.id} {token.label}: {today(account)}{each}")
 
 
 async def _revoke(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
     token = await asyncio.to_thread(tokens.revoke, args.token)
-    tell(args, {"revoked": token.id}, f"revoked {token.id} {token.label}")
+    say_result(args, {"revoked": token.id}, f"revoked {token.id} {token.label}")
 
 
 def rights_of(token: Token) -> list[Right]:
@@ -189,7 +189,7 @@ async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> N
     memories, sessions = len(exported["memories"]), len(exported["sessions"])
     counted = f"{how_many(memories, 'memory')} and {how_many(sessions, 'session')}"
     value = {"file": str(args.output), "memories": memories, "sessions": sessions}
-    tell(args, value, f"wrote {args.output}: {counted}")
+    say_result(args, value, f"wrote {args.output}: {counted}")
 
 
 async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
@@ -199,7 +199,7 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
         f"{how_many(user.memories, 'memory')} and {how_many(user.sessions, 'session')} of {user.user or user.namespace}"
     )
     if args.dry_run:
-        tell(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {what}")
+        say_result(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {what}")
         return
     if not args.yes:
         raise InvalidValue(f"this would delete permanently: {what}: add --yes to confirm")
@@ -208,7 +208,7 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
     await asyncio.to_thread(Accounts.of(setup.server_home).set_quota, theirs.caller.namespace, None)
     requests = await asyncio.to_thread(Requests.of(setup.server_home).forget, theirs.caller.namespace)
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
-    tell(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {what}")
+    say_result(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {what}")
 
 
 async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> None:
@@ -221,7 +221,7 @@ async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> Non
     account = await accounts.account(await asyncio.to_thread(accounts.of_user, name), utc_now())
     value = {"namespace": name, **structs.asdict(account.quota), "spent": account.spent.as_json()}
     own = account.quota if account.quota != NO_QUOTA else None
-    tell(args, value, f"{args.user or name}: {today(account)}{'' if own else ' (or the limit of their token)'}")
+    say_result(args, value, f"{args.user or name}: {today(account)}{'' if own else ' (or the limit of their token)'}")
 
 
 def _named(args: argparse.Namespace) -> str:

@@ -23,7 +23,7 @@ from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.elsewhere import Elsewhere
-from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn, Saying, Then, Turns
+from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn, Then, TurnRequest, Turns
 from chatbot.stores.access import Right, check_may
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsafePath, UnsupportedOperation
@@ -206,7 +206,7 @@ class IdentityAccess(Struct, frozen=True):
     ) -> RunningTurn:
         """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)
-        said = Saying(text, attachments, max_output_tokens, replace(client, payers=await self.payers()))
+        said = TurnRequest(text, attachments, max_output_tokens, replace(client, payers=await self.payers()))
         await self._elsewhere.listen()
         return self.turns.begin((self.identity, session_id), chat, said, then=then)
 
@@ -229,7 +229,7 @@ class IdentityAccess(Struct, frozen=True):
     async def latest_turns(self, session_id: str) -> list[RunningTurn]:
         """Return the latest turns of a session here, ended ones too. Raises like `session`."""
         (await self.session(session_id)).check("read")
-        return self.turns.lately((self.identity, session_id))
+        return self.turns.latest((self.identity, session_id))
 
     def is_answering(self, session_id: str) -> bool:
         """Return whether a turn of a session runs in this server."""

@@ -1,4 +1,4 @@
-"""Strict values of requests, exactly as documented. Mistakes are reported, never guessed.
+"""Strict values of requests, exactly as documented. Mistakes are reported, never corrected.
 
 Pydantic alone would accept "yes" as true, " 5" as 5 and 0.5 as a time in 1970.
 """
@@ -34,7 +34,7 @@ def _moment(value: object) -> object:
         return read_time(value)
     if isinstance(value, datetime) or value is None:
         return value
-    raise PydanticCustomError("moment", "a time is text, such as 2026-01-31 or 2026-01-31T15:00:00Z")
+    raise PydanticCustomError("moment", "a time must be text, such as 2026-01-31 or 2026-01-31T15:00:00Z")
 
 
 def _whole_in_body(value: object) -> object:
@@ -93,7 +93,7 @@ Switch = Annotated[bool, BeforeValidator(_switch)]
 Line = Annotated[str, Field(max_length=LONGEST_LINE)]
 """Text on one line."""
 Named = Annotated[str, Field(max_length=LONGEST_LINE, pattern=VISIBLE)]
-"""Text on one line, with something in it."""
+"""Text on one line, not empty."""
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 
@@ -120,7 +120,9 @@ def named_in_headers(caller: ServerCaller, headers: Headers) -> ServerCaller:
 
 def _texts(headers: Headers, name: str) -> list[str]:
     try:
-        return [value.strip(" \t").encode("latin-1").decode() for value in headers.getlist(name)]  # as HTTP has it
+        return [
+            value.strip(" \t").encode("latin-1").decode() for value in headers.getlist(name)
+        ]  # HTTP decodes headers as Latin-1
     except UnicodeError:
         raise invalid("not valid UTF-8", name.title()) from None
 

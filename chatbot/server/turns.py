@@ -54,7 +54,7 @@ class TurnResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
+class TurnRequest:
     """Message of a turn, and how to answer it."""
 
     text: str
@@ -66,16 +66,16 @@ class Saying:
 class RunningTurn:
     """One running turn, independent of its listeners."""
 
-    def __init__(self, chat: Chat, saying: Saying, *, then: Then | None = None) -> None:
-        self.text = saying.text
+    def __init__(self, chat: Chat, request: TurnRequest, *, then: Then | None = None) -> None:
+        self.text = request.text
         self.begun_at = utc_now()
-        self.is_again = saying.client.again
+        self.is_again = request.client.again
         """True if it answers a message that is in the transcript already."""
         self._feed: Feed[TurnEvent] = Feed()
         self._receipt: Receipt | None = None
         self._error: BaseException | None = None
         self._then = then
-        self.task = asyncio.create_task(self._run(chat, saying))
+        self.task = asyncio.create_task(self._run(chat, request))
 
     async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
@@ -91,14 +91,14 @@ class RunningTurn:
             raise TurnStopped(_STOPPED)
         return TurnResult(self._receipt.reply, self._receipt.as_json())
 
-    async def _run(self, chat: Chat, saying: Saying) -> None:
+    async def _run(self, chat: Chat, request: TurnRequest) -> None:
         try:
             self._receipt = await chat.turn(
-                saying.text,
+                request.text,
                 self._feed.add,
-                attachments=saying.attachments,
-                max_output_tokens=saying.max_output_tokens,
-                client=saying.client,
+                attachments=request.attachments,
+                max_output_tokens=request.max_output_tokens,
+                client=request.client,
             )
             if self._then is not None:
                 await self._follow(self._then)
@@ -156,7 +156,7 @@ async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple
         raise TurnGone(_GONE)
     replies = list(takewhile(lambda each: each.role != USER, entries[1:]))
     lines = [(each.role, each.content) for each in replies if begun <= each.at <= until]
-    if not lines:  # all were written anew when the message was answered again: only their numbers tell them apart
+    if not lines:  # all were rewritten when the message was answered again: only their numbers distinguish them
         lines = replies_of(replies)[0].get(receipt.get("reply_number", 1), [])
     said = [content for role, content in lines if role == ASSISTANT]
     is_unanswered = receipt["finish"] == "tool_calls"
@@ -244,24 +244,24 @@ class Turns(AsyncResource):
         if (elsewhere := self._elsewhere.pop(identity, None)) is not None:
             await elsewhere.aclose()
 
-    def begin(self, place: SessionKey, chat: Chat, saying: Saying, *, then: Then | None = None) -> RunningTurn:
+    def begin(self, place: SessionKey, chat: Chat, request: TurnRequest, *, then: Then | None = None) -> RunningTurn:
         """Begin a turn of the session at `place`: its identity and its id. Turns of one session run in order."""
-        turn = RunningTurn(chat, saying, then=then)
+        turn = RunningTurn(chat, request, then=then)
         self._running[turn] = place
         self._begun.append((place, turn))
         turn.task.add_done_callback(lambda _: self._running.pop(turn, None))
         return turn
 
     def under_way(self, place: SessionKey) -> list[RunningTurn]:
-        """The turns of that session that have not ended, in their order."""
+        """Return the turns of that session that have not ended, in their order."""
         return [turn for turn, where in self._running.items() if where == place]
 
-    def lately(self, place: SessionKey) -> list[RunningTurn]:
-        """The latest turns of that session, ended ones too, for a listener that comes just after the end."""
+    def latest(self, place: SessionKey) -> list[RunningTurn]:
+        """Return the latest turns of that session, ended ones too, for a listener that comes just after the end."""
         return [turn for where, turn in self._begun if where == place]
 
     def of_identity(self, identity: str) -> list[RunningTurn]:
-        """The turns of all sessions of an identity that have not ended."""
+        """Return the turns of all sessions of an identity that have not ended."""
         return [turn for turn, where in self._running.items() if where[0] == identity]
 
     async def stop(self, place: SessionKey) -> int:

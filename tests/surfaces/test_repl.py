@@ -82,7 +82,7 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
     chat.type(" indeed\r", "three")
     chat.prompt()
     assert _said() == [("user", "a question indeed"), ("assistant", "three")]
-    chat.say("/undo", "took back 'a question indeed'")
+    chat.say("/undo", "removed 'a question indeed'")
     chat.say("/undo", "nothing to remove")
     assert _said() == []
     assert "continue with" not in chat.leave()
@@ -305,7 +305,7 @@ EVERY_COMMAND = {
     "/edit": "nothing was changed",
     "/compact": "nothing|summarized",
     "/fork Beta": "a copy of",
-    "/undo": "took back",
+    "/undo": "removed",
     "/model": "scripted answers",
     "/identity": "ada answers",
     "/tools": "memory_search",

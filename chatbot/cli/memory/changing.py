@@ -99,7 +99,7 @@ async def purge_memories(run: VerbRun) -> None:
     given |= {} if session is None else {"session_id": await _session_id(run, session)}
     planned: PurgeResult = await operation.run(run.context, "cli", given | {"dry_run": True})
     if not planned.ids:
-        run.tell({"purged": [], "dry_run": args.dry_run}, "nothing to purge")
+        run.say_result({"purged": [], "dry_run": args.dry_run}, "nothing to purge")
         return
     if args.dry_run:
         show_changed(run, "purged", [planned.ids], dry_run=True)
@@ -109,7 +109,7 @@ async def purge_memories(run: VerbRun) -> None:
         agree("purging", "delete permanently?", _NOT_PURGED, lambda: _show_going(going))
     gone: PurgeResult = await operation.run(run.context, "cli", given)
     if args.json:
-        run.tell({"purged": gone.ids, "dry_run": False}, "")
+        run.say_result({"purged": gone.ids, "dry_run": False}, "")
         return
     for each in gone.ids:
         say(f"purged {each}" + (", derived from the others" if each in going.derived else ""))
@@ -131,7 +131,7 @@ async def forget_profile(run: VerbRun) -> None:
     """Forget a key of the profile, and print the command that restores it."""
     given = await given_of(run, OPERATIONS["forget_profile"].at("cli").values())
     ids = await run.memories.profile_forget(given["key"])
-    run.tell({"forgotten": ids}, f"forgotten {given['key']}; undo: memory restore {' '.join(ids)}")
+    run.say_result({"forgotten": ids}, f"forgotten {given['key']}; undo: memory restore {' '.join(ids)}")
 
 
 async def reindex(run: VerbRun) -> None:
@@ -143,7 +143,7 @@ async def reindex(run: VerbRun) -> None:
         with progress("embedding") as advance:
             done["embedded"] = await run.memories.embed_memories(advance, anew=run.args.all)
         said += f", embedded {done['embedded']:,}"
-    run.tell(done, said)
+    run.say_result(done, said)
 
 
 def _read_narrative(run: VerbRun, *, is_asked: bool = False) -> None:

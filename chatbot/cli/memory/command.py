@@ -13,7 +13,7 @@ from typing import Any, get_args
 from chatbot import operation as kinds
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.output import ask_line, progress, tell, warn
+from chatbot.cli.output import ask_line, progress, say_result, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.messages import TaskStatus
@@ -43,7 +43,7 @@ class VerbRun:
 
     @cached_property
     def memories(self) -> Memory:
-        """The memories in the namespace that was asked for."""
+        """The memories in the requested namespace."""
         if self.of_session is not None:
             return self.of_session
         memories = self.system.memory(self.setup.agent)
@@ -111,21 +111,21 @@ class VerbRun:
             return text
 
     async def wanted(self) -> dict[str, Any]:
-        """Return the fields of `Filter` that are asked for."""
+        """Return the fields of `MemoryFilter` that are given."""
         return await given_of(self, kinds.fields_of(MemoryFilter))
 
-    def tell(self, value: Any, text: str) -> None:
+    def say_result(self, value: Any, text: str) -> None:
         """Print the result: a value for programs, a line for people."""
-        tell(self.args, value, text)
+        say_result(self.args, value, text)
 
 
 def warn_redacted(found: Iterable[str]) -> None:
     """Report on standard error that secrets were removed."""
-    if told := ", ".join(found):
-        warn(f"SECRETS WERE REMOVED before storing: {told}. The memory does not contain them.")
+    if kinds := ", ".join(found):
+        warn(f"SECRETS WERE REMOVED before storing: {kinds}. The memory does not contain them.")
 
 
-_KEPT = (kinds.Line, kinds.Name)
+_TEXTS = (kinds.Line, kinds.Name)
 """Fields that may hold secrets, which are removed."""
 
 
@@ -136,8 +136,8 @@ async def run(args: argparse.Namespace) -> None:
     own = OF_OPERATIONS.get(name) if name else (OF_MEMORY if args.command == "memory" else OF_SESSIONS)[args.action]
     observations = setup.observation_store() if args.command == "memory" else setup.observations
     async with setup.open_memory(observations=observations) as memory:
-        with progress("reading", waits=True) as told:
-            verb = VerbRun(args, setup, memory, progress=told)
+        with progress("reading", waits=True) as advance:
+            verb = VerbRun(args, setup, memory, progress=advance)
             await (own(verb) if own else run_operation(verb, name))
         sys.stdout.flush()  # the answer, before caches are written
 
@@ -151,7 +151,7 @@ async def run_operation(run: VerbRun, name: str) -> None:
     if any(each.name == "ask" for each in operation.parameters):
         given["ask"] = SENSITIVITIES
     if operation.effect == "adds":
-        kept = [each.name for each in operation.parameters if each.item in _KEPT and each.name in given]
+        kept = [each.name for each in operation.parameters if each.item in _TEXTS and each.name in given]
         redacted, found = redact_all([given[name] for name in kept])
         warn_redacted(found)
         given |= dict(zip(kept, redacted, strict=True))

@@ -33,7 +33,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         self._options = options
         self._listed: list[str] = []
         self._begun: set[str] = set()
-        """Sessions that were empty when this sitting entered them."""
+        """Sessions that were empty when this chat entered them."""
 
     @classmethod
     def all(cls) -> dict[str, str]:
@@ -47,7 +47,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         return [name] if name in known else [each for each in known if name != "/" and each.startswith(name)]
 
     @classmethod
-    def is_meant(cls, text: str) -> bool:
+    def is_command(cls, text: str) -> bool:
         """Return whether it is a command: it names one, or is one line whose first word has one slash."""
         name = text.split(maxsplit=1)[0]
         return bool(cls.named(name)) or not ("/" in name[1:] or "\n" in text.strip())
@@ -160,7 +160,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             self._screen.say("nothing to remove", "dim")
             return
         first_line = taken[0].content.partition("\n")[0]
-        self._screen.say(f"took back {first_line[:60]!r}", "dim")
+        self._screen.say(f"removed {first_line[:60]!r}", "dim")
 
     async def do_retry(self, _: str) -> Next:
         """Ask the last question again.
@@ -275,7 +275,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             self._begun.add(session.id)
 
     async def discard_empty(self) -> bool:
-        """Delete the session if it was begun in this sitting and nothing was said or remembered in it."""
+        """Delete the session if this chat began it and nothing was said or remembered in it."""
         session = self.session
         if session is None or session.id not in self._begun:
             return False

@@ -138,7 +138,7 @@ class Repl:
         if not text.strip():
             return Next()
         if text.startswith("/") and following.say is None:
-            if self._commands.is_meant(text):
+            if self._commands.is_command(text):
                 done = await until_interrupted(self._commands.run(text.strip()))
                 if done is None:
                     self._screen.say("\nstopped", "ansiyellow")  # below the ^C
@@ -187,27 +187,27 @@ class Repl:
         await show_session(self._runtime, self._screen, session, "continued" if is_old else "a new session", shown)
 
 
-def _history(runtime: Runtime, tell: Callable[[str], None]) -> History:
+def _history(runtime: Runtime, say: Callable[[str], None]) -> History:
     """Open the history of typed lines, as private as the identity's memory; an ephemeral chat keeps none."""
     path = runtime.memory.backend.private_file(HISTORY_NAME)
-    return InMemoryHistory() if path is None else _TypedLines(path, tell)
+    return InMemoryHistory() if path is None else _TypedLines(path, say)
 
 
 class _TypedLines(FileHistory):
     """History that continues in memory if its file cannot be written, and says so once."""
 
-    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         super().__init__(path)
-        self._tell: Callable[[str], None] | None = tell
+        self._say: Callable[[str], None] | None = say
 
     def store_string(self, string: str) -> None:
         """Override `FileHistory`, which would fail within the prompt."""
         try:
             super().store_string(string)
         except (OSError, UnicodeEncodeError) as error:
-            if self._tell is not None:
-                self._tell(f"typed lines are not kept for the next chat: {error}")
-            self._tell = None
+            if self._say is not None:
+                self._say(f"typed lines are not kept for the next chat: {error}")
+            self._say = None
 
 
 def _keys(pasted: PastedTexts) -> KeyBindings:

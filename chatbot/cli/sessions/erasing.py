@@ -67,7 +67,7 @@ async def erase_project(run: VerbRun) -> None:
     if not args.dry_run:
         going = await operations.erase_project(run.context, name)
     done = "would be deleted permanently" if args.dry_run else "deleted permanently"
-    run.tell({"project": name, "dry_run": args.dry_run, **asdict(going)}, f"{done}: {_content(going, name)}")
+    run.say_result({"project": name, "dry_run": args.dry_run, **asdict(going)}, f"{done}: {_content(going, name)}")
 
 
 def _content(content: ProjectContent, name: str) -> str:
@@ -87,7 +87,7 @@ async def delete(run: VerbRun) -> None:
         _agree(records, args, "deleting", "delete permanently?")
     erased = going if args.dry_run else []
     gone: list[SessionRecord] = []
-    with reporting(gone, lambda: _tell_deleted(gone, erased, args, keep_memory=keep_memory)):
+    with reporting(gone, lambda: _report_deleted(gone, erased, args, keep_memory=keep_memory)):
         for record in records:
             with _unless_deleted(record):
                 if not args.dry_run:
@@ -95,7 +95,7 @@ async def delete(run: VerbRun) -> None:
                 gone.append(record)
 
 
-def _tell_deleted(
+def _report_deleted(
     gone: Sequence[SessionRecord], erased: Sequence[Erasure], args: argparse.Namespace, *, keep_memory: bool
 ) -> None:
     """Report the deleted sessions, what happened to their memories, and what remains elsewhere."""

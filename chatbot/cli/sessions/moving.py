@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import progress, reporting, say, say_as_it_is, say_json, tell_each, warn
+from chatbot.cli.output import progress, reporting, say, say_as_it_is, say_json, say_results, warn
 from chatbot.cli.verbs import chosen
 from chatbot.hooks.capture import exchange_gate
 from chatbot.memory import MemorySystem, SessionRecord
@@ -54,7 +54,7 @@ async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
     setup, args, beside = run.setup, run.args, run.setup.settings.plugins_beside
     reports: list[ImportReport] = []
-    with reporting(reports, lambda: tell_each(args, reports, _say_report)):
+    with reporting(reports, lambda: say_results(args, reports, _say_report)):
         for path in args.paths:
             with progress(f"importing {path.name}") as advance:
                 importer = Importer(
@@ -222,4 +222,4 @@ async def export_memory(run: VerbRun) -> None:
             file.write(render_memories(remembered, form).encode())
     what = f"{how_many(counts['observations'], 'memory')} and {how_many(counts['facts'], 'fact')}"
     done = f"would be exported: {what}" if args.dry_run else f"wrote {path}: {what}"
-    run.tell(counts | {"format": form, "file": str(path or ""), "dry_run": args.dry_run}, done)
+    run.say_result(counts | {"format": form, "file": str(path or ""), "dry_run": args.dry_run}, done)

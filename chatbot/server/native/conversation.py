@@ -87,7 +87,7 @@ class BillReport(Shape):
     """The same for each purpose, such as `chat` or `title`."""
 
 
-@router.get("/messages", summary="Read what was said")
+@router.get("/messages", summary="List messages")
 async def list_messages(
     session_id: SessionId, access: AccessHere, limit: Limit = 50, cursor: EntryCursor = None
 ) -> Page[Entry]:
@@ -104,7 +104,7 @@ async def list_messages(
     return Page(data=[Entry.model_validate(entry) for entry in entries], next_cursor=str(begin) if begin else None)
 
 
-@router.delete("/messages", summary="Take back the last exchange")
+@router.delete("/messages", summary="Undo the last exchange")
 async def take_back(session_id: SessionId, access: AccessHere, writing: WritingHere) -> Page[Entry]:
     """Remove your last message and all after it, and return them. To continue, send it again or send another."""
     chat = await access.chat(session_id)
@@ -113,7 +113,7 @@ async def take_back(session_id: SessionId, access: AccessHere, writing: WritingH
     return Page(data=[Entry.model_validate(entry) for entry in taken])
 
 
-@router.post("/chat", summary="Say something", response_model=Turn, responses={200: _STREAM, **OF_MODELS})
+@router.post("/chat", summary="Send a message", response_model=Turn, responses={200: _STREAM, **OF_MODELS})
 async def say(
     session_id: SessionId, said: Annotated[UserMessage, Body()], access: AccessHere, writing: WritingHere
 ) -> Response:
@@ -157,7 +157,7 @@ async def stop(session_id: SessionId, access: AccessHere, writing: WritingHere) 
     return StopCount(stopped=stopped)
 
 
-@router.get("/receipts", summary="See what each turn did")
+@router.get("/receipts", summary="List receipts")
 async def list_receipts(
     session_id: SessionId, access: AccessHere, limit: Limit = 20, cursor: RankCursor = None
 ) -> Page[dict[str, Any]]:
@@ -182,7 +182,7 @@ async def _events(
             kind, data = event_as_json(event)
             yield sse.event(data, kind)
         yield sse.event(await _result(turn, session_id, writing), "done")
-    except Exception as error:  # noqa: BLE001 - a model may be a plug-in's; the client must be told
+    except Exception as error:  # noqa: BLE001 - a plug-in's model may raise anything; the client must get an error
         yield sse.event(problem_of(error, caller).as_json(), "error")
 
 

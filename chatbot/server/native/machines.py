@@ -38,7 +38,7 @@ class SyncRequest(RequestBody):
     """Id of the sender's identity; empty if it has none yet and takes over this one."""
     machine: Annotated[str, Field(min_length=1, max_length=40, pattern="^[0-9a-f]+$")]
     taken: list[_Name] = Field(default=[], max_length=10_000)
-    """Names of the files of the last answer that the sender has taken in."""
+    """Names of the files of the last answer that the sender has merged."""
     is_trial: bool = False
     """True to change nothing."""
     files: dict[_Name, str] = Field(default={}, max_length=1_000)
@@ -60,7 +60,7 @@ class SyncAnswer(Shape):
     files: dict[str, str]
     """Files by name, in base64."""
     taken: list[str]
-    """Names of the other machine's files that were taken in."""
+    """Names of the other machine's files that were merged."""
     aside: list[SyncAside]
     """Refused files."""
 
@@ -102,7 +102,7 @@ async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> Syn
     meeting = Meeting(given.identity, given.machine, given.taken, is_trial=given.is_trial)
     try:
         done = await exchange(access.runtime.memory, meeting, files, now=utc_now)
-    except ConfigError as error:  # of the client: it is another identity
+    except ConfigError as error:  # the client's: it has another identity
         raise UnsupportedOperation(str(error)) from error
     return SyncAnswer.model_validate(msgspec.to_builtins(done))
 

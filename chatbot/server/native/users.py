@@ -124,13 +124,13 @@ async def delete_user(access: AccessHere, identities: IdentitiesHere, user: User
     return UserErasure(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
 
 
-@router.get("/quota", summary="See what a user may spend")
+@router.get("/quota", summary="Get the quota of a user")
 async def get_quota(access: AccessHere, identities: IdentitiesHere, user: UserName) -> AccountReport:
     """Return the user's own quota, or else the token's quota per user, with today's usage. Needs `curate`."""
     return await _account(identities, _payer(access, user))
 
 
-@router.put("/quota", summary="Set what a user may spend")
+@router.put("/quota", summary="Set the quota of a user")
 async def set_quota(
     access: AccessHere, identities: IdentitiesHere, user: UserName, quota: Annotated[QuotaLimits, Body()]
 ) -> AccountReport:
@@ -148,11 +148,11 @@ async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: Use
     return await _account(identities, theirs)
 
 
-@usage_router.get("/v1/usage", summary="See what you have spent today", tags=["users"], responses=EVERYWHERE)
+@usage_router.get("/v1/usage", summary="Get your usage of today", tags=["users"], responses=EVERYWHERE)
 async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToday:
     """Return the usage of your token and of the user that you name, their limits, and when they reset."""
     if caller.metrics and not caller.identities:
-        raise Problem(404, "not_found", "a token for metrics can spend nothing")
+        raise Problem(404, "not_found", "a token for metrics has no usage")
     payer = identities.accounts.of_token(caller.token, caller.quota) if caller.token else None
     return UsageToday(
         token=AccountReport.of(await identities.accounts.account(payer, utc_now())) if payer else None,
@@ -175,5 +175,5 @@ def _of_user(access: IdentityAccess, user: str) -> IdentityAccess:
     """Return the access of that user. Raises `Problem` if users are shared, `InvalidValue` for an invalid name."""
     theirs = replace(access, caller=access.caller.for_user(user))
     if theirs.caller.user is None:
-        raise Problem(409, "users_shared", "all users of this server share one memory: name no user")
+        raise Problem(409, "users_shared", "all users of this server share one memory: do not name a user")
     return theirs

@@ -101,7 +101,7 @@ def _content(content: Any) -> Any:
 
 
 def _translated(given: Any) -> Any:
-    """Return a part of a message, a tool, a choice of one or a format as chat completions have it."""
+    """Return a part of a message, a tool, a choice of one or a format in the form of chat completions."""
     match given:
         case {"type": "input_text" | "output_text"}:
             return {**given, "type": "text"}

@@ -237,7 +237,7 @@ def _mathml(formula: str) -> str:
         # Braces around a matrix, so that an exponent after it applies to the whole matrix.
         text = _END_MATRIX.sub(r"\g<0>}", _BEGIN_MATRIX.sub(r"{\g<0>", formula[len(mark) : -len(mark)].strip()))
         html = convert(text, display="block" if is_block else "inline")
-    except Exception:  # noqa: BLE001 - any error may come from a text that is no formula
+    except Exception:  # noqa: BLE001 - any error may come from a text that is not a formula
         return f"<code>{escapeHtml(formula)}</code>"
     return f'<span class="formula" tabindex="0">{html}</span>' if is_block else html
 

@@ -152,8 +152,8 @@ def ago(moment: datetime) -> str:
     for length, unit in _UNITS:
         if abs(seconds) >= length:
             n = int(abs(seconds) // length)
-            told = f"{n} {unit}{'' if n == 1 else 's'}"
-            return f"{told} ago" if seconds > 0 else f"in {told}"
+            distance = f"{n} {unit}{'' if n == 1 else 's'}"
+            return f"{distance} ago" if seconds > 0 else f"in {distance}"
     return "just now"
 
 
@@ -221,7 +221,7 @@ class PageRoute(APIRoute):
         """Return a handler that renders errors as pages."""
         handle = super().get_route_handler()
 
-        async def handle_or_tell(request: Request) -> Response:
+        async def handle_or_show(request: Request) -> Response:
             try:
                 return await handle(request)
             except (ChatbotError, StoreError, NoSuchPage) as error:
@@ -229,7 +229,7 @@ class PageRoute(APIRoute):
             except RequestValidationError:
                 return problem_page(request, Problem(422, "", "invalid address"))
 
-        return handle_or_tell
+        return handle_or_show
 
 
 async def _access(

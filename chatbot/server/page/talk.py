@@ -127,8 +127,8 @@ def _call(content: str) -> AnswerEntry:
     calls = json_in(content)
     named = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     names = ", ".join(str(call.get("name", "?")) for call in named)
-    told = "\n".join(f"{call.get('name', '?')} {call.get('arguments', '')}" for call in named)
-    return AnswerEntry(TOOL_CALL, _shortened(told or content), names or "a tool")
+    lines = "\n".join(f"{call.get('name', '?')} {call.get('arguments', '')}" for call in named)
+    return AnswerEntry(TOOL_CALL, _shortened(lines or content), names or "a tool")
 
 
 def _shortened(text: str) -> str:
@@ -183,7 +183,7 @@ async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
 
 
 async def since(session: SessionHandle, moment: datetime, written: str) -> list[Exchange] | None:
-    """Return the exchanges after the message of that moment; None if it is gone, or its reply is not of `written`."""
+    """Return the exchanges after the message of that moment; None if it is gone, or was written after `written`."""
     entries = await entries_since(session, moment)
     found = exchanges(entries)
     if not found or found[0].moment != moment or found[0].written != written:

@@ -1,4 +1,4 @@
-"""One run of a tool server, from its start to its end: its child process, and the lines of JSON that go both ways.
+"""One run of a tool server, from its start to its end: its child process, and the lines of JSON in both directions.
 
 The SDK's own standard streams read in threads, which cannot be cancelled: a server would hang on an open pipe after
 SIGTERM. These can be cancelled at once; a line that is not a message is skipped.
@@ -38,7 +38,7 @@ class LineWriter(Protocol):
     """The half of `asyncio.StreamWriter` that is used."""
 
     def write(self, data: bytes, /) -> None:
-        """Take in some bytes."""
+        """Accept some bytes."""
 
     async def drain(self) -> None:
         """Wait until more may be written."""

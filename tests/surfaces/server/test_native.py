@@ -139,7 +139,10 @@ def test_a_parameter_that_is_unknown_or_written_otherwise_is_refused(
     [
         ("{bad", "the body is not valid JSON: expecting property name enclosed in double quotes, at character 1"),
         ('{"titel": "x"}', "titel: unknown field"),
-        ('{"title": "x", "expires_at": 5}', "expires_at: a time is text, such as 2026-01-31 or 2026-01-31T15:00:00Z"),
+        (
+            '{"title": "x", "expires_at": 5}',
+            "expires_at: a time must be text, such as 2026-01-31 or 2026-01-31T15:00:00Z",
+        ),
     ],
 )
 def test_a_body_that_cannot_be_used_is_refused_in_plain_words(refusing: Served, body: str, words: str) -> None:
