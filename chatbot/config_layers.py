@@ -86,7 +86,7 @@ class Settings:
         if found == Path(FILE_NAME) and not is_asked_for and Path.cwd() != own.parent.resolve():
             check_found(found, file, f"review it, then run `chatbot config trust`, or pass --config {found}")
             is_chosen = allowed.is_allowed(found, file)
-            mine = read_toml(own) if own.is_file() else {}
+            mine = read_toml(own) if is_there(own) else {}
             beneath = {name: mine[name] for name in _BENEATH if name in mine}
             file = file if is_chosen else _within_limits(file, beneath)
         settings = cls(found, file, _from_environment(environ), is_chosen=is_chosen)
@@ -164,11 +164,18 @@ def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
     """Return the given file, `$CHATBOT_CONFIG`, `./config.toml`, or the user's; None if there is none."""
     asked = path or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
     if asked is not None:
-        if not asked.is_file():
+        if not is_there(asked):
             raise ConfigError(f"configuration file not found: {asked}")
         return asked
     usual = (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)
-    return next((candidate for candidate in usual if candidate.is_file()), None)
+    return next((candidate for candidate in usual if is_there(candidate)), None)
+
+
+def is_there(path: Path) -> bool:
+    """Return whether there is a file of settings. Raises `ConfigError` for anything else in its place."""
+    if os.path.lexists(path) and not path.is_file():
+        raise ConfigError(f"{path} is not a regular file: move it away, or put the settings in a file", at=path)
+    return os.path.lexists(path)
 
 
 def check_found(
@@ -196,6 +203,8 @@ def read_toml(path: Path) -> Table:
 
 def parse_toml(text: str, path: Path) -> Table:
     """Read the text of a TOML file. Raises `ConfigError` with file, line and column."""
+    if text.startswith("\ufeff"):
+        raise ConfigError(f"{path} begins with a byte order mark: save it as UTF-8 without BOM", at=path)
     try:
         table = tomllib.loads(text)
         check_depth(table, "it")

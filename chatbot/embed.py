@@ -27,7 +27,7 @@ from chatbot.chat.attached import ChatMessage, asked_in, spoken
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
-from chatbot.config_layers import FILE_NAME, Settings
+from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.errors import ConfigError
 from chatbot.hooks.capture import ToolRun, exchange_gate, keep_run
 from chatbot.hooks.hook import plan_hook
@@ -317,7 +317,7 @@ def open_memory(
         if folder.is_file():
             raise ConfigError(f"{folder} is a file: name the folder that it is in")
         file = folder / FILE_NAME
-        settings = Settings.read(file) if place is not None and file.is_file() else Settings(file, {})
+        settings = Settings.read(file) if place is not None and is_there(file) else Settings(file, {})
     setup = Setup.resolve(Options(identity=identity, agent=agent, project=project, settings=settings))
     system = setup.open_memory(
         ephemeral=place is None,

@@ -14,7 +14,7 @@ from platformdirs import user_config_path
 
 from chatbot import allowed
 from chatbot.config import Config, Table
-from chatbot.config_layers import OF_IDENTITY, check_found, read_toml
+from chatbot.config_layers import OF_IDENTITY, check_found, is_there, read_toml
 from chatbot.errors import ConfigError, IdentityError
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, Clearance, Sensitivity
 from chatbot.stores.errors import UnsafePath, did_you_mean
@@ -104,7 +104,7 @@ def load_identity(root: Path, name: str, providers: frozenset[str] = allowed.PRO
     `allowed`.
     """
     folder = _folder(root, name)
-    if not (folder / FILE_NAME).is_file():
+    if not is_there(folder / FILE_NAME):
         if name == Config().identity:
             return Identity(name, folder)
         raise _missing(root, name)
@@ -117,7 +117,7 @@ def allow_identity(root: Path, name: str) -> tuple[Path, Table]:
     Raises `IdentityError` without a file, or `ConfigError`.
     """
     file = _folder(root, name) / FILE_NAME
-    if not file.is_file():
+    if not is_there(file):
         raise _missing(root, name)
     return file, allowed.allow(file, _settings(read_toml(file)), is_weakest=False)
 

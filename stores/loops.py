@@ -178,7 +178,7 @@ class GroupCommit(Generic[Item]):
     def __init__(self, commit: Callable[[list[Item]], object], tidy: Callable[[], None] = lambda: None) -> None:
         self._commit = commit
         self._tidy = tidy
-        self._lock = threading.Lock()
+        self._lock, self._working = threading.Lock(), threading.Lock()
         self._waiting: Batch[Item] = []
         self._finishing: list[Waiter] = []
         self._is_busy = False
@@ -216,7 +216,10 @@ class GroupCommit(Generic[Item]):
             if self._is_busy:
                 return
             self._is_busy = True
-        _pool[0].submit(self._work)
+        try:
+            _pool[0].submit(self._work)
+        except RuntimeError:  # no thread can be started: commit here, or all later items would wait forever
+            self._work()
 
     def _next(self) -> tuple[Batch[Item], list[Waiter]]:
         """Return the items to commit next, and the waiters for an empty queue."""
@@ -230,17 +233,18 @@ class GroupCommit(Generic[Item]):
 
     def _work(self) -> None:
         """Commit until nothing is left. Callers are answered before tidying; without it, once `idle` is up to date."""
-        batch, _ = self._next()  # also what came while this thread began
-        while batch:
-            error, is_untidy = self._committed(batch)
-            waiters = [done for _, done in batch if done is not None]
-            if is_untidy:
-                wake(waiters)
-                waiters = []
-                self._tidy_up()
-            batch, finished = self._next()
-            wake(waiters, error)
-            wake(finished)
+        with self._working:  # a thread that could not be started leaves its call to a later one
+            batch, _ = self._next()  # also what came while this thread began
+            while batch:
+                error, is_untidy = self._committed(batch)
+                waiters = [done for _, done in batch if done is not None]
+                if is_untidy:
+                    wake(waiters)
+                    waiters = []
+                    self._tidy_up()
+                batch, finished = self._next()
+                wake(waiters, error)
+                wake(finished)
 
     def _committed(self, batch: Batch[Item]) -> tuple[BaseException | None, bool]:
         try:

@@ -85,6 +85,7 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ("[maintenance]\nrules = [{ max_rows = 9 }]\nrows_per_run = 9", "raise rows_per_run"),
         ("[memory]\nkv_cap = 5", r"'kv_cap' in \[memory\]"),
         ("[model]\nname = \n", r"config\.toml is not valid TOML: .*line 2"),
+        ("\ufeff[model]\n", r"config\.toml begins with a byte order mark: save it as UTF-8 without BOM"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_nearest_key(text: str, words: str) -> None:
@@ -99,7 +100,11 @@ def test_a_key_of_any_form_is_named_in_the_error(place: str, key: str) -> None:
         _config(f"{place.format(json.dumps(key))} = [[1]]\n")
 
 
-def test_a_file_that_is_no_text_or_has_no_end_is_refused() -> None:
+def test_a_file_that_is_no_file_or_no_text_or_has_no_end_is_refused() -> None:
+    Path("config.toml").mkdir()
+    with pytest.raises(ConfigError, match=r"config\.toml is not a regular file"):
+        Settings.read(environ={})
+    Path("config.toml").rmdir()
     Path("config.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not valid TOML"):
         Settings.read(environ={})

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -173,6 +174,24 @@ async def test_a_commit_that_takes_long_holds_up_no_other_and_what_waits_for_a_t
     disk.let.release(len(slow))
     await asyncio.gather(*slow, *late)
     assert quick == [[0], [1, 2]]
+
+
+async def test_without_a_thread_items_are_committed_by_the_caller(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(loops, "_pool", [ThreadPoolExecutor(1)])
+    commits = GroupCommit(disk.commit)
+    disk.let.release(3)
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        async with asyncio.timeout(PATIENCE_S):
+            await commits.add(1)
+            await commits.add(2)
+    await commits.add(3)
+    loops._pool[0].shutdown()
+    assert disk.batches == [[1], [2], [3]]
+    assert commits.idle
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
