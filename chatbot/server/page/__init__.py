@@ -36,15 +36,15 @@ class PageForm:
 
 
 FORMS = {
-    "/memory": PageForm("remember", "/memory?told={outcome}"),
+    "/memory": PageForm("remember", "/memory?done={outcome}"),
     "/memory/hide": PageForm("forget_memory", "/memory?hidden={chosen}"),
-    "/memory/restore": PageForm("restore_memory", "/memory?told=restored"),
-    "/memory/{memory_id}/confirm": PageForm("confirm_memory", "/memory/{memory_id}?told=confirmed"),
-    "/memory/{memory_id}/forget": PageForm("forget_memory", "/memory/{memory_id}?told=forgotten"),
-    "/memory/{memory_id}/mark": PageForm("change_memory", "/memory/{memory_id}?told=marked"),
-    "/memory/{memory_id}/purge": PageForm("forget_memory", "/memory?told=erased", {"purge": True}),
-    "/memory/{memory_id}/restore": PageForm("restore_memory", "/memory/{memory_id}?told=restored"),
-    "/c/{session_id}/delete": PageForm("delete_session", "/sessions?told=deleted"),
+    "/memory/restore": PageForm("restore_memory", "/memory?done=restored"),
+    "/memory/{memory_id}/confirm": PageForm("confirm_memory", "/memory/{memory_id}?done=confirmed"),
+    "/memory/{memory_id}/forget": PageForm("forget_memory", "/memory/{memory_id}?done=forgotten"),
+    "/memory/{memory_id}/mark": PageForm("change_memory", "/memory/{memory_id}?done=marked"),
+    "/memory/{memory_id}/purge": PageForm("forget_memory", "/memory?done=erased", {"purge": True}),
+    "/memory/{memory_id}/restore": PageForm("restore_memory", "/memory/{memory_id}?done=restored"),
+    "/c/{session_id}/delete": PageForm("delete_session", "/sessions?done=deleted"),
     "/c/{session_id}/mark": PageForm("mark_session", "/c/{session_id}"),
     "/c/{session_id}/pin": PageForm("pin_session", "/c/{session_id}"),
     "/c/{session_id}/rename": PageForm("rename_session", "/c/{session_id}"),

@@ -41,7 +41,7 @@ PART_NAMES = {
 """Labels of the score details."""
 WEIGHED = PART_NAMES.keys() & set(WEIGHTS)
 """Weighted parts between 0 and 1; the others are parts of the match."""
-_TOLD = {
+_DONE = {
     "added": "Added.",
     "exact_dup": "Already remembered: nothing was added.",
     "erased": "Deleted permanently.",
@@ -66,7 +66,7 @@ class MemoryQuery(BaseModel):
     until: str = Field("", max_length=10)
     order: Order = "created"
     after: str = Field("", max_length=100)
-    told: str = Field("", max_length=100)
+    done: str = Field("", max_length=100)
     hidden: str = Field("", max_length=8_000)
     """Ids of the memories that an undo would restore."""
 
@@ -95,7 +95,7 @@ class MemoryQuery(BaseModel):
         }
 
 
-_BESIDE = {"after", "told", "hidden"}
+_BESIDE = {"after", "done", "hidden"}
 """Parameters that filter nothing."""
 
 
@@ -116,7 +116,7 @@ async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuer
         asked=asked,
         types=TYPES,
         statuses=STATUSES,
-        told=_TOLD.get(asked.told, ""),
+        done=_DONE.get(asked.done, ""),
         undo=undo,
         part_names=PART_NAMES,
         weighed=WEIGHED,
@@ -194,9 +194,9 @@ _INHERITED = {*CONTENT, *GUARDED} - {"expires_at", "source", "token_count"}
 
 @router.get("/memory/{memory_id}")
 async def show_one(
-    request: Request, access: AccessHere, memory_id: MemoryId, told: Annotated[str, Query(max_length=100)] = ""
+    request: Request, access: AccessHere, memory_id: MemoryId, done: Annotated[str, Query(max_length=100)] = ""
 ) -> Response:
-    """Show the memory in any status; `told` is the last action."""
+    """Show the memory in any status; `done` is the last action."""
     line = await _line(access, memory_id)
     row = _row_in(line, memory_id)
     return sheet(
@@ -208,7 +208,7 @@ async def show_one(
         version=version_of(row),
         line=line,
         said=_SAID,
-        told=_TOLD.get(told, ""),
+        done=_DONE.get(done, ""),
     )
 
 
@@ -221,16 +221,16 @@ async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Re
     match fields.get("how"):
         case "wrong":
             await memories.update(memory_id, **said)
-            told = "corrected"
+            done = "corrected"
         case "changed":
             inherited: dict[str, Any] = {name: getattr(row, name) for name in _INHERITED}
             new = await memories.remember(**inherited | said, source="user", supersedes=row.id)
             if new.outcome == "exact_dup":
                 raise ConflictingChange("an identical memory already exists: nothing was changed")
-            memory_id, told = new.id, "superseded"
+            memory_id, done = new.id, "superseded"
         case _:
             raise InvalidValue("choose a reason: wrong or changed")
-    return goto(f"{base(access)}/memory/{memory_id}?told={told}")
+    return goto(f"{base(access)}/memory/{memory_id}?done={done}")
 
 
 def _texts_in(fields: Fields) -> dict[str, Any]:

@@ -45,7 +45,7 @@ async def show(
     access: AccessHere,
     q: Annotated[str, Query(max_length=1_000)] = "",
     before: Annotated[str, Query(max_length=200)] = "",
-    told: Annotated[str, Query(max_length=100)] = "",
+    done: Annotated[str, Query(max_length=100)] = "",
     *,
     project: Annotated[str, Query(max_length=1_000)] = "",
     archived: bool = False,
@@ -74,7 +74,7 @@ async def show(
         is_full=len(found) == _ON_A_PAGE,
         following=following,
         archived=archived,
-        told="The session is deleted." if told == "deleted" else "",
+        done="The session is deleted." if done == "deleted" else "",
         project=project,
         projects=projects,
     )

@@ -211,7 +211,7 @@ def _groups(agent: str) -> dict[str, tuple[SettingField, ...]]:
     }
 
 
-_TOLD = {
+_DONE = {
     "saved": "Saved. The next message uses the new settings.",
     "stored": "The key is stored. The next message uses it.",
     "removed": "The key is removed.",
@@ -219,7 +219,7 @@ _TOLD = {
 
 
 @router.get("")
-async def show(request: Request, access: AccessHere, told: str = "") -> Response:
+async def show(request: Request, access: AccessHere, done: str = "") -> Response:
     """Show the settings to the owner: a persona, a budget and paths are not for guests."""
     _check_owner(access)
     setup = access.runtime.setup
@@ -239,7 +239,7 @@ async def show(request: Request, access: AccessHere, told: str = "") -> Response
         file=setup.identity.file,
         folder=access.memory.home or "PostgreSQL",
         synced=await asyncio.to_thread(_synced, access),
-        told=_TOLD.get(told, ""),
+        done=_DONE.get(done, ""),
     )
 
 
@@ -258,7 +258,7 @@ async def save(access: AccessHere, identities: IdentitiesHere, fields: Fields) -
         raise InvalidValue(f"not saved: {file} is not valid TOML: {error}") from error
     _change(document, access, fields)
     await _write(file, before, tomlkit.dumps(document), identities, access)
-    return goto(f"{base(access)}/settings?told=saved")
+    return goto(f"{base(access)}/settings?done=saved")
 
 
 @router.post("/key")
@@ -273,7 +273,7 @@ async def set_key(request: Request, access: AccessHere, fields: Fields) -> Respo
         await asyncio.to_thread(remove_key, provider)
     else:
         await asyncio.to_thread(store_key, provider, parsed_key(fields.get("key", "")))
-    return goto(f"{base(access)}/settings?told={'removed' if 'remove' in fields else 'stored'}#keys")
+    return goto(f"{base(access)}/settings?done={'removed' if 'remove' in fields else 'stored'}#keys")
 
 
 def _check_owner(access: IdentityAccess) -> None:

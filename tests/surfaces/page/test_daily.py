@@ -60,7 +60,7 @@ def test_files_and_pictures_are_chosen_pasted_dropped_taken_off_and_shown(page: 
     page.get_by_role("button", name="Remove other.txt").click()
     page.locator("#attached").evaluate("each => { each.dataset.most = 500; }")
     page.locator("#files").set_input_files({"name": "big.txt", "mimeType": "text/plain", "buffer": b"x" * 501})
-    expect(page.locator("#told")).to_contain_text("big.txt is not attached")
+    expect(page.locator("#announcement")).to_contain_text("big.txt is not attached")
     page.evaluate(GIVE, ["paste", "#text", "pasted.png", base64.b64encode(PIXEL).decode()])
     page.evaluate(GIVE, ["drop", "#composer", "dropped.md", base64.b64encode(b"dropped text").decode()])
     expect(page.locator("#attached li")).to_have_text(["chosen.png✕", "notes.txt✕", "pasted.png✕", "dropped.md✕"])

@@ -110,7 +110,7 @@ def test_what_is_not_sent_yet_or_cannot_be_sent_is_a_draft_of_its_session(page: 
         page.context.route("**/say", refuse)
         box.fill(text)
         box.press("Enter")
-        expect(page.locator("#told, .failed").filter(has_text="The session is busy.")).to_be_visible()
+        expect(page.locator("#announcement, .failed").filter(has_text="The session is busy.")).to_be_visible()
         page.reload()
         expect(box).to_have_value(text)
         page.context.unroute("**/say")

@@ -1,10 +1,10 @@
-// Sending without waiting, drafts, shortcuts, copying, and the place of the view after a part of the page was exchanged.
+// Sending without waiting, drafts, shortcuts, copying, and the scroll position after a part of the page was replaced.
 // Without a script the page still works: links, forms and menus are plain HTML.
 "use strict";
 (() => {
   const root = document.documentElement;
   const at = (id) => document.getElementById(id);
-  const told = (text) => { const place = at("told"); if (place) place.textContent = text; };
+  const announce = (text) => { const place = at("announcement"); if (place) place.textContent = text; };
   const state = (text) => { const place = at("state"); if (place) place.textContent = text; };
   const isAtEnd = () => window.innerHeight + window.scrollY >= document.body.scrollHeight - 120;
   const toEnd = () => window.scrollTo(0, document.body.scrollHeight);
@@ -58,7 +58,7 @@
     for (const file of files) {
       const held = [...at("attached")?.children ?? []].reduce((sum, each) => sum + Number(each.dataset.size), file.size);
       const most = Number(at("attached")?.dataset.most);
-      if (held > most) { told(`${file.name} is not attached: a message holds ${Math.floor(most / 2 ** 20)} MB of files.`); continue; }
+      if (held > most) { announce(`${file.name} is not attached: a message holds ${Math.floor(most / 2 ** 20)} MB of files.`); continue; }
       const url = await new Promise((resolve) => {
         const reader = new FileReader();
         reader.addEventListener("load", () => resolve(reader.result));
@@ -67,7 +67,7 @@
       });
       const list = at("attached");
       if (!list) return;
-      if (!url) { told(`${file.name} cannot be read.`); continue; }
+      if (!url) { announce(`${file.name} cannot be read.`); continue; }
       const item = document.createElement("li");
       const name = document.createElement("span");
       const field = document.createElement("input");
@@ -107,7 +107,7 @@
   }
 
   // Messages are shown at once and sent in order. One that could not be sent stays, with a button that sends it again:
-  // its key lets the server recognize a message that did arrive.
+  // its key lets the server recognise a message that did arrive.
   const outbox = [];
   let isSending = false;
 
@@ -184,7 +184,7 @@
     const reason = error instanceof TypeError ? "The server cannot be reached." : error.message;
     if (!item.article.isConnected) {
       addToDraft(item);
-      return told(`A message was not sent, and is a draft in its session. ${reason}`);
+      return announce(`A message was not sent, and is a draft in its session. ${reason}`);
     }
     item.article.classList.add("failed");
     item.article.dataset.text = item.text;
@@ -237,7 +237,7 @@
     if (log !== at("log") || at("live") || isSending) return true;
     if (answer?.status === 404) {  // deleted meanwhile: nothing more to ask for
       delete log.dataset.session;
-      told(problemIn(html, true) ?? "This session is deleted.");
+      announce(problemIn(html, true) ?? "This session is deleted.");
     }
     if (!answer?.ok) return false;
     if (answer.status === 205 && !hasFiles() && !at("choices").dataset.changed) htmx.ajax("GET", location.pathname, { target: "body", swap: "innerHTML", headers: { "HX-Boosted": "true" } });
@@ -256,13 +256,13 @@
   window.addEventListener("online", catchUp);
 
   async function copy(button, text) {
-    try { await navigator.clipboard.writeText(text); } catch { return told("The browser does not allow copying here."); }
+    try { await navigator.clipboard.writeText(text); } catch { return announce("The browser does not allow copying here."); }
     const label = button.querySelector(".unseen") ?? button;
     const before = label.textContent;
     label.textContent = "Copied";
     button.classList.add("copied");
-    told("Copied.");
-    setTimeout(() => { label.textContent = before; button.classList.remove("copied"); told(""); }, 1500);
+    announce("Copied.");
+    setTimeout(() => { label.textContent = before; button.classList.remove("copied"); announce(""); }, 1500);
   }
 
   // Turn the title of a session into a text box; Enter saves it, Escape discards it.
@@ -293,7 +293,7 @@
     const address = `${document.querySelector(".places a").getAttribute("href")}/c/${session}/rename`;
     const headers = { "HX-Request": "true" };
     const answer = await fetch(address, { method: "POST", body: new URLSearchParams({ title }), headers }).catch(() => null);
-    if (!answer?.ok) return told(answer ? problemIn(await answer.text(), true) ?? "Not renamed." : "Not renamed. The server cannot be reached.");
+    if (!answer?.ok) return announce(answer ? problemIn(await answer.text(), true) ?? "Not renamed." : "Not renamed. The server cannot be reached.");
     for (const each of document.querySelectorAll(`[data-rename="${session}"]`)) each.querySelector("bdi").textContent = title || "Untitled";
     if (at("heading")?.dataset.rename === session) {
       at("title").value = title;
@@ -309,7 +309,7 @@
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button, a");
-    if (event.target.id === "told") told("");
+    if (event.target.id === "announcement") announce("");
     else if (button?.id === "theme") toggleTheme();
     else if (button?.id === "to-end") toEnd();
     else if (button?.matches(".copy")) copy(button, button.closest(".code").querySelector("pre").textContent);
@@ -404,10 +404,10 @@
   });
 
   document.addEventListener("htmx:sseOpen", (event) => {
-    told("");
+    announce("");
     for (const each of event.target.querySelectorAll(".complete, .growing")) each.replaceChildren();
   });
-  document.addEventListener("htmx:sseError", () => told("The connection was lost. Trying again…"));
+  document.addEventListener("htmx:sseError", () => announce("The connection was lost. Trying again…"));
   document.addEventListener("htmx:sseBeforeMessage", () => { follows = isAtEnd(); });
   document.addEventListener("htmx:sseMessage", () => { if (follows) toEnd(); });
   // Announce how the last reply ended: complete, stopped, cut or failed, and why.
@@ -432,10 +432,10 @@
   });
   document.addEventListener("htmx:sendError", (event) => notDone(event, "The server cannot be reached. Check that it is running."));
   function notDone(event, why) {
-    told(why);
+    announce(why);
     if (event.detail.requestConfig?.elt?.id === "composer") document.querySelector(".pending:not(.failed)")?.remove();
   }
-  document.addEventListener("htmx:beforeRequest", () => told(""));
+  document.addEventListener("htmx:beforeRequest", () => announce(""));
 
   window.addEventListener("pagehide", () => outbox.forEach(addToDraft));
   arrive();
