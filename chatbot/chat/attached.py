@@ -133,7 +133,7 @@ def document(name: str, text: str, *, is_cut: bool = False, redacted: Sequence[s
     if is_cut:
         head += f"\nThe file is too long: these are only its first {len(text):,} characters"
     if redacted:
-        head += f"\nWhat looks like a secret was taken out: {', '.join(redacted)}"
+        head += f"\nWhat looks like a secret was removed: {', '.join(redacted)}"
     nonce = hashlib.sha256(text.encode()).hexdigest()[:8]
     return Message("user", fenced(FILE, [head, text], nonce), source=name)
 

@@ -209,7 +209,7 @@ class Calls:
         return False
 
     async def note(self, kind: str, **record: Any) -> None:
-        """Write what was done to the session's receipts, with its calls, so that they are on the session's bill."""
+        """Append a receipt of what was done, with its calls, so that the session is billed for them."""
         if self._session is None:
             return
         line = {"version": 1, "kind": kind, "at": format_time(self.clock()), **record}

@@ -234,7 +234,7 @@ class Chat:
     async def _note_choice(
         self, session: SessionHandle, asked: TranscriptEntry, number: int, reply: Sequence[DialogueLine]
     ) -> None:
-        """Append the receipt of the chosen reply again as the last one, and remember the exchange with that reply."""
+        """Append the chosen reply's receipt again, as the last one, and remember the exchange with that reply."""
         receipts = [each for each in await session.receipts_since(asked.at) if each["at"] == format_time(asked.at)]
         receipt = next((each for each in receipts if each.get("reply_number", 1) == number), None)
         memory, kept = self.memory, None

@@ -216,7 +216,7 @@ class TurnTranscript:
     """The transcript of a session during one turn: the entries that the model is shown, and those that the turn adds.
 
     Entries that cannot be saved are kept for this turn only; `notice` gets each failure. Without a session, or a store
-    for transcripts, nothing is read or saved. `unbilled` write lines of the bill with the next entries.
+    for transcripts, nothing is read or saved. `unbilled` are writes of bill lines, made with the next entries.
     `shows_window` is false if a client shows the model the whole conversation, and the transcript only this turn.
     """
 
@@ -380,7 +380,7 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         return [call for call in calls if call.name in names]
 
     def beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
-        """Return those of these tools that are offered along with the client's."""
+        """Return which of these tools are offered besides the client's."""
         names = {tool.name for tool in self.tools}
         is_forced = self.options is not None and self.options.is_forced  # then nothing may be added to the reply
         return () if is_forced else tuple(each for each in specs if each.name not in names)

@@ -106,7 +106,7 @@ def _without_prefix(line: str) -> str:
 
 
 def _end_of_prefix(head: str) -> int:
-    """Return where the mark ends in `head`, recognised in any disguise of its letters."""
+    """Return where the mark ends in `head`, recognised even in look-alike letters."""
     if head.isascii():
         plainly = _PREFIX.match(head)
         return plainly.end() if plainly else 0
@@ -129,7 +129,7 @@ EMPTY = "empty"
 ORDERS = "orders-a-model"
 """Reason if the head was sure. Other reasons are the names of forms: see `chatbot.memory.orders`."""
 _SURE = 2
-"""The higher level of the head `orders_a_model`."""
+"""Level of the head `orders_a_model` at which it is sure."""
 _OWN_SOURCES = frozenset({"chat", "user", CATEGORY})
 """Sources of rows that the principal said, typed or stated, unlike rows of tools, models, imports and files."""
 _LONGEST_SOURCE = 40
@@ -200,7 +200,7 @@ def judge_tool(spec: ToolSpec) -> str | None:
 
 
 def _origin(row: Observation, view: View) -> str:
-    """Return where a row comes from, in letters that are safe in a head line."""
+    """Return the source of a row, in characters that are safe in a note."""
     if row.principal != view.principal:
         return "another user"
     return "".join(char for char in row.source[:_LONGEST_SOURCE] if char.isalnum() or char in ":-_. ") or "elsewhere"

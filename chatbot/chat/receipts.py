@@ -32,7 +32,7 @@ Finish = Literal["stop", "length", "content_filter", "tool_calls", "tool_limit",
 NO_ROOM = "no room in the prompt"
 SENT, EXCERPT, QUOTED = "sent", "sent as an excerpt", "sent as a quotation"
 LISTED, LINE, STANDING = "sent by its title", "sent as a profile line", "sent for a pinned question"
-BEFORE, IN_WINDOW = "sent with the message before", "in the conversation already"
+BEFORE, IN_WINDOW = "sent with the previous message", "in the conversation already"
 IN_PROMPT = frozenset({SENT, EXCERPT, QUOTED, LISTED, LINE, STANDING, BEFORE, IN_WINDOW})
 """Outcomes of memories that the model saw."""
 

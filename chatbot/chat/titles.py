@@ -69,7 +69,7 @@ def _cut(title: str) -> str:
 
 
 class SessionTitle:
-    """The title of a session, as one turn may set it. A title that somebody else gave the session stays.
+    """The title of a session during a turn. A title that anybody else gave it stays.
 
     `notice` gets the reason if it cannot be set.
     """

@@ -53,7 +53,7 @@ _CLOSE = 2
 """Number of best rows whose profile lines are added."""
 _ANYONE = Disclosure()
 _NEEDLESS = -1.5
-"""Score of the head `needs_memory` below which memory is not searched, although a row could be strong enough."""
+"""Score of the head `needs_memory` below which memory is not searched."""
 _CONSIDERED = 30
 """Number of considered rows that a receipt lists besides the chosen ones."""
 
@@ -159,7 +159,7 @@ class TurnMemory:
         names them. Rows that the window shows from `since` on are left out, and so are rows that the last block shows
         whole, because the model still sees them, and rows whose text is in `shown`, the messages that a client sends.
         A message judged to need no memory causes no search. In the first turn of a session open tasks come
-        first, beyond the limit of rows, and titles of lasting rows last, as far as the settings ask for them. `choose`
+        first, beyond the limit of rows, and titles of lasting rows last, if the settings ask for them. `choose`
         picks among twice as many hits as there are places; without it the best are taken.
         """
         if not self._settings.recall_rows:
@@ -413,7 +413,7 @@ def _record(
     hits: Sequence[RankedMemory],
     block: MemoryBlock,
 ) -> dict[str, Any]:
-    """Return the record of the choice of rows for the receipt."""
+    """Return the receipt's record of how the rows were chosen."""
     chosen = {each.id for each in hits}
     looked_at = {each.id: each for each in (*recollection.considered[:_CONSIDERED], *hits)}
     considered = [

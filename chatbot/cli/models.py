@@ -43,7 +43,7 @@ async def run_keys(args: argparse.Namespace) -> Exit | None:
 
 
 def read_key(provider: str) -> str:
-    """Read a key from standard input, or from the terminal without showing it. Raises `InvalidValue` for none."""
+    """Read a key from standard input, or unseen from the terminal. Raises `InvalidValue` if there is none."""
     return parsed_key(ask_unseen(f"key of {provider} (not shown): "))
 
 

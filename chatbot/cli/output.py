@@ -1,4 +1,4 @@
-"""Output of commands: the only writer of standard output and error. The chat has its own screen.
+"""Output of commands on standard output and error. The chat has its own screen.
 
 Tables are lines of text that fit a width: loading rich for them would take longer than the rest.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from chatbot.memory.session_search import SessionHit
 
 T = TypeVar("T")
-TINY = "this model is tiny and knows little: {} finds keys and model servers, and chooses a better one"
+TINY = "this model is tiny and knows little: {} finds keys and model servers, and offers better ones"
 """The first line about the embedded model, with the command that helps."""
 _UNSEEN_S = 1.0
 """Seconds of work without a bar."""

@@ -66,7 +66,7 @@ async def list_tools(args: argparse.Namespace) -> None:
 def _why_none(runtime: Runtime) -> str:
     settings = runtime.setup.agent_settings
     if not runtime.model.supports_tools:
-        return f"the model {runtime.model.name} takes no tools"
+        return f"the model {runtime.model.name} does not support tools"
     if not settings.tools:
         return f"the agent {runtime.agent!r} has no tools: name some in [agents.{runtime.agent}] tools"
     return f"no tools: the stores of the agent {runtime.agent!r} keep no memories, which memory tools need"

@@ -35,7 +35,7 @@ from chatbot.stores.observation import Observation
 from chatbot.tools import Tool
 
 _MOST_VALUES = 100
-"""Values of one completion; the protocol allows no more."""
+"""Maximum values of a completion, by the protocol."""
 _SEARCHED = 200
 """Number of newest sessions and memories that a completion searches."""
 _HITS = 10
@@ -56,7 +56,7 @@ PROMPTS = [
     types.Prompt(
         name="continue",
         title="Continue a session",
-        description="The end of an earlier session, for the model.",
+        description="The last messages of a session, for the model.",
         arguments=[
             types.PromptArgument(name="session", title="Session", description="The session's id.", required=True)
         ],

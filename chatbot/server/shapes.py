@@ -86,7 +86,7 @@ class _Derived(Shape):
 class _Session(_Derived):
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
-        """Return the session that was made."""
+        """Return the session that was created."""
         return cls.of((await context.session(made["id"])).record)
 
 

@@ -1,4 +1,4 @@
-"""Tools by name, and the running of their calls. A failing tool becomes text for the model, never a failed turn.
+"""Tools by name, and how their calls run. A failing tool becomes text for the model, never a failed turn.
 
 A name is an entry point of the group `chatbot.tools`, or `package.module:name`. It refers to a plain async function,
 which is one tool, to a `Tool`, or to a function that takes the context of a session and returns any number of both.
@@ -183,7 +183,7 @@ class Toolbox:
                     refusal = str(error)
                     raise
             if answer == "denied":
-                raise ToolError(f"the user did not allow this call of {call.name!r}: do not try it again unasked")
+                raise ToolError(f"the user did not allow this call of {call.name!r}: do not retry it unless asked to")
             said = well_formed(await self._within_limit(tool, arguments))
             return ToolResult(call, said, asked=answer, writes=tool.effect.writes)
         except ChatbotError as error:

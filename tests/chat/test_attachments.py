@@ -272,7 +272,7 @@ async def test_a_model_is_told_what_was_left_out_of_the_file_of_a_client() -> No
     [shown, _] = await inlined([Message("user", "Read it", parts=("Read it", file))])
     head = shown.content[:400]
     assert "The file is too long: these are only its first" in head
-    assert "What looks like a secret was taken out: " in head
+    assert "What looks like a secret was removed: " in head
 
 
 def _encrypted() -> bytes:

@@ -83,7 +83,7 @@ def test_the_log_of_the_provider_the_receipts_why_and_the_page_agree(session: st
     assert found >= {
         "sent",
         "sent as a profile line",
-        "sent with the message before",
+        "sent with the previous message",
         "in the conversation already",
         "withheld",
     }

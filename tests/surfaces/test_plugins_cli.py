@@ -82,7 +82,7 @@ def test_the_tools_of_the_agent_are_listed_with_what_they_do_and_nothing_is_writ
         (["--agent", "own"], "Say how the weather will be."),
         (["--agent", "bare"], "the stores of the agent 'bare' keep no memories"),
         (["--agent", "none"], "name some in [agents.none] tools"),
-        (["-m", "local/smollm2-135m"], "the model local/smollm2-135m takes no tools"),
+        (["-m", "local/smollm2-135m"], "the model local/smollm2-135m does not support tools"),
     ],
 )
 def test_an_agent_has_its_own_tools_or_is_told_why_it_has_none(arguments: list[str], words: str) -> None:

@@ -270,7 +270,7 @@ def _read(name: str) -> str:
             with Path(name).open("rb") as file:
                 data = file.read(_LONGEST + 1)
         if len(data) > _LONGEST:
-            raise InvalidValue(f"{name} is longer than {_LONGEST:,} bytes: give it in parts")
+            raise InvalidValue(f"{name} is longer than {_LONGEST:,} bytes: split it")
         text = data.decode()
     except OSError as error:
         raise InvalidValue(f"{name} cannot be read: {error.strerror}") from error

@@ -54,7 +54,7 @@ class PastedTexts:
             event.current_buffer.insert_text(text)
 
     def note(self, text: str) -> None:
-        """Remember a pasted text, as far as it could name a file."""
+        """Remember a pasted text if it could name a file."""
         if "@" in text:
             self._texts.append(text)
 
@@ -206,7 +206,7 @@ class MemorySlash(Slash):
     async def do_forget(self, text: str) -> None:
         """Hide a memory: /forget TEXT, the start of an id, or a number in /recall.
 
-        What matches a text is listed, and a number chooses. `/memory restore ID` restores one; `/memory purge ID`
+        Matches of a text are listed, to choose by number. `/memory restore ID` restores one; `/memory purge ID`
         deletes it permanently.
         """
         which = numbered(needed(text, "/forget TEXT or ID"), list(self._found))

@@ -51,7 +51,7 @@ class Next(Struct):
 
 
 class Slash:
-    """Commands on the conversation in `session`, which they may replace by another.
+    """Commands on the conversation in `session`, which they may replace with another.
 
     Each is a method `do_<name>` that gets the text after the name. The first line of its docstring describes it;
     `/help NAME` shows all of it.

@@ -174,7 +174,7 @@ class Repl:
             self._screen.show_receipt(receipt)
 
     async def _has_message_since(self, moment: datetime) -> bool:
-        """Return whether a message was kept since then; while it waits for another turn of the session, it is not."""
+        """Return whether a message was stored since then; one that waits for another turn is not."""
         session = self._commands.session
         if session is None or not session.supports(TranscriptStore):
             return False

@@ -38,7 +38,7 @@ class SentFile(RequestBody):
 
     name: str = Field(min_length=1, max_length=255)
     data: str = Field(pattern="^data:")
-    """A `data:` URL of a PNG, JPEG, GIF or WebP picture, a PDF, DOCX, ODT, or a text. Its content decides."""
+    """A `data:` URL of a PNG, JPEG, GIF or WebP picture, a PDF, DOCX, ODT or text, by its content."""
 
 
 class UserMessage(RequestBody):
@@ -47,9 +47,9 @@ class UserMessage(RequestBody):
     text: str = Field(pattern=VISIBLE)
     """Your message."""
     stream: Flag = True
-    """True for events as they happen; false for a reply."""
+    """True for a stream of events; false for the whole turn."""
     max_output_tokens: Tokens | None = None
-    """Limit of the reply, if below that of the settings."""
+    """Longest reply in tokens; the identity's settings may allow less."""
     attachments: list[SentFile] = Field(default_factory=list, max_length=MOST)
     """Files and pictures, stored with the session and linked in the message."""
 
@@ -250,7 +250,7 @@ class AttachedFile(Shape):
 
 @router.get("/attachments", summary="List the attachments of a session")
 async def list_attachments(session_id: SessionId, access: AccessHere) -> Page[AttachedFile]:
-    """Return files and pictures; messages name them by links to `attachments/` and their name."""
+    """Return files and pictures; messages link to them as `attachments/NAME`."""
     session = await access.session(session_id)
     sizes = (await session.attachments()).items()
     return Page(data=[AttachedFile(name=name, size=size, media_type=media_of(name)) for name, size in sizes])

@@ -48,7 +48,7 @@ async def complete(
     caller: CallerHere,
     writing: WritingHere,
 ) -> Response:
-    """Compatible with OpenAI's.
+    """Compatible with OpenAI's API.
 
     In a session, memories are recalled, the exchange is kept, and the session's own tools run here; calls of your
     `tools` are returned for you to run. The session is the one that you name or, if your token remembers, the one whose

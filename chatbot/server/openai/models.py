@@ -118,7 +118,7 @@ class Embeddings(Lenient):
 async def embed(
     asked: Annotated[AskedEmbeddings, Body()], identities: IdentitiesHere, caller: CallerHere
 ) -> Embeddings:
-    """Compatible with OpenAI's. Only the cost is stored."""
+    """Compatible with OpenAI's API. Only the cost is stored."""
     access = await access_of(identities, caller, asked)
     access.check_chat()
     name, found = await access.runtime.embed(asked.input, payers=await access.payers())

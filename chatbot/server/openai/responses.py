@@ -153,7 +153,7 @@ async def respond(
     caller: CallerHere,
     writing: WritingHere,
 ) -> Response:
-    """Compatible with OpenAI's; sessions and memory are as in chat completions.
+    """Compatible with OpenAI's API; sessions and memory are as in chat completions.
 
     A response is kept if it belongs to a session: if your token remembers, if you name a session, or with
     `store: true`. `previous_response_id` continues from it, and forks the session if it has continued since.

@@ -259,7 +259,7 @@ _SUGGESTIONS = (
 
 
 async def _welcome(access: IdentityAccess) -> dict[str, Any]:
-    """Return the empty state; only the owner is shown where the memory is."""
+    """Return the empty state; only the owner sees where the memory is."""
     return {
         "is_new": not await access.memory.list_sessions(limit=1),
         "is_tiny": access.runtime.is_tiny,

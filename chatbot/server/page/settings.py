@@ -90,7 +90,7 @@ def _chosen(access: IdentityAccess, fields: Mapping[str, str], before: Choices) 
 
 
 _OTHER = "/other"
-"""The last entry of a menu, named like no file: the value is in the text box below it."""
+"""Value of a menu's last entry, which no persona has as its name: the text box below has the value."""
 
 
 def _picked(fields: Mapping[str, str], name: str) -> str:
@@ -205,7 +205,9 @@ def _groups(agent: str) -> dict[str, tuple[SettingField, ...]]:
             SettingField(f"agents.{agent}.recall_rows", "whole", "Maximum memories in a prompt", "0: recall nothing"),
         ),
         "Retention": (
-            SettingField("sessions.ttl_days", "number", "Delete a session after so many days without use", "0: never"),
+            SettingField(
+                "sessions.ttl_days", "number", "Delete a session after this many days without use", "0: never"
+            ),
             SettingField("maintenance.decay_per_day", "number", _FADES, "0: memories do not fade"),
         ),
     }

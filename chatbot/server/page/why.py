@@ -87,7 +87,7 @@ _MOST_MADE = 20
 
 @router.get("/c/{session_id}/noted")
 async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)]) -> Response:
-    """Show the memories that a turn recalled and made, each with its actions."""
+    """Show the memories that a turn recalled and created, each with its actions."""
     session = await access.session(session_id)
     receipts = (await session.receipts_since(parse_time(at)))[::-1]
     receipt = receipt_at(receipts, at)
