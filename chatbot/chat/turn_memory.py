@@ -1,4 +1,4 @@
-"""The memory of a turn: the block in its prompt, and the exchange that is remembered."""
+"""The memory of a conversation, as its turns use it: the block in a prompt, and the exchange that is remembered."""
 
 from __future__ import annotations
 
@@ -165,46 +165,24 @@ class TurnMemory:
         if not self._settings.recall_rows:
             return PromptMemory()
         self._refresh()
-        scope = self._memory.scope
-        judged = await self._judged(said[-1]) if said else None
         await self._drop_outdated()
-        in_window = await self._shown(since)
-        own, asked = scope.session_id, SENSITIVITIES  # the prompt shows this session itself
-        summaries = await self._memory.session_summaries(session_id=own, ask=asked) if own else ()
-        exclude = {*in_window, *(row.id for row in summaries), *self.earlier.whole}
-        most, kept = self._settings.recall_rows, self._session
-        places = most if choose is None else 2 * most
-        need = None if judged is None else judged.scores["needs_memory"]
-        recollection = Recollection()
-        if need is None or need >= _NEEDLESS:
-            recollection = await self._memory.recall(
-                said,
-                limit=places,
-                exclude=exclude,
-                ask=SENSITIVITIES,
-                need=need,
-                statements=judged is None or not judged.asks_the_bot,
-            )
-        sent = disclosure.sent
+        judged = await self._judged(said[-1]) if said else None
+        in_window, most, sent = await self._shown(since), self._settings.recall_rows, disclosure.sent
+        recollection = await self._search(said, judged, in_window, most if choose is None else 2 * most)
         found = [each for each in recollection.hits if each.observation and each.observation.sensitivity in sent]
-        kept_back = [each for each in recollection.hits[:most] if each not in found]  # they count towards the limit
+        withheld = {each.id for each in recollection.hits[:most] if each not in found}  # they count towards the limit
         repeated = [each.id for each in found if _is_in(shown, each.observation)]
-        hits = tuple(each for each in found if each.id not in repeated)
-        if choose is not None and kept is not None:
-            hits = tuple(await choose(kept, hits, most, self._clock()))
+        hits: Sequence[RankedMemory] = [each for each in found if each.id not in repeated]
+        if choose is not None and self._session is not None:
+            hits = await choose(self._session, hits, most, self._clock())
         tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
         pinned = await self._pinned({*in_window, *(row.id for row, _ in rows)}, shown)
-        stand = [*(line.row for line in lines), *(row for row, _ in pinned)]
-        held = {row.id for row in stand if row.sensitivity not in sent}
-        lines = [each for each in lines if each.id not in held]
-        standing = [row for row, _ in pinned if row.id not in held]
-        withheld = held | {each.id for each in kept_back}
-        given = [*(row for row, _ in rows), *index, *(line.row for line in lines), *standing]
-        view = replace(scope.acting(OWN), now=self._clock())
-        orders = await self._orders(given, view)
-
+        beside = [*(line.row for line in lines), *(row for row, _ in pinned)]
+        withheld |= {row.id for row in beside if row.sensitivity not in sent}
+        given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
+        view = replace(self._memory.scope.acting(OWN), now=self._clock())
         block = build_block(
             rows,
             index,
@@ -215,23 +193,41 @@ class TurnMemory:
             count=estimate_text,
             asked=said,
             asks_the_bot=judged is not None and judged.asks_the_bot,
-            profile=lines,
-            standing=standing,
-            orders=orders,
+            profile=[line for line in lines if line.id not in withheld],
+            standing=[row for row, _ in pinned if row.id not in withheld],
+            orders=await self._orders(given, view),
             note=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
         )
-        by_id = {row.id: row for row in given}
-        given_rows = tuple(by_id[each] for each in (*block.profile, *block.standing, *block.injected, *block.listed))
         # Rows shown in the conversation are listed as considered only if they would have been recalled.
-        seen = tuple(each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN)
-        record = _record(said, judged, replace(recollection, considered=seen), hits, block)
+        considered = [each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN]
+        record = _record(said, judged, considered, hits, block)
         if block.standing:
             record["standing"] = {row.id: question for row, question in pinned if row.id in block.standing}
         record["left_out"] += [{"id": each, "why": "in the messages that were sent"} for each in repeated]
         if withheld:
             record["left_out"] += [{"id": each, "why": WITHHELD} for each in sorted(withheld)]
             record["withheld"] = disclosure.record(rows=sorted(withheld))
-        return PromptMemory(block, given_rows, record, in_window)
+        recalled = PromptMemory(block, record=record, in_window=in_window)
+        by_id = {row.id: row for row in given}
+        return replace(recalled, rows=tuple(by_id[each] for each in recalled.shown))
+
+    async def _search(
+        self, said: Sequence[str], judged: Judgement | None, in_window: Collection[str], limit: int
+    ) -> Recollection:
+        """Search memory for rows that the prompt does not show anyway; not for a message that needs no memory."""
+        need = None if judged is None else judged.scores["needs_memory"]
+        if need is not None and need < _NEEDLESS:
+            return Recollection()
+        own = self._memory.scope.session_id
+        summaries = await self._memory.session_summaries(session_id=own, ask=SENSITIVITIES) if own else ()
+        return await self._memory.recall(
+            said,
+            limit=limit,
+            exclude={*in_window, *(row.id for row in summaries), *self.earlier.whole},
+            ask=SENSITIVITIES,
+            need=need,
+            statements=judged is None or not judged.asks_the_bot,
+        )
 
     async def _judged(self, text: str) -> Judgement | None:
         """Return the judgement of a message, made once; None without a judge."""
@@ -409,14 +405,14 @@ class TurnMemory:
 def _record(
     said: Sequence[str],
     judged: Judgement | None,
-    recollection: Recollection,
+    considered: Sequence[RankedMemory],
     hits: Sequence[RankedMemory],
     block: MemoryBlock,
 ) -> dict[str, Any]:
     """Return the receipt's record of how the rows were chosen."""
     chosen = {each.id for each in hits}
-    looked_at = {each.id: each for each in (*recollection.considered[:_CONSIDERED], *hits)}
-    considered = [
+    looked_at = {each.id: each for each in (*considered[:_CONSIDERED], *hits)}
+    listed = [
         {
             "id": each.id,
             "score": round(each.score, 4),
@@ -428,7 +424,7 @@ def _record(
     record: dict[str, Any] = {
         "query": [redact(text)[0] for text in said[-1:]],  # earlier messages are in their own receipts
         "looked_back": len(said) - 1,
-        "considered": considered,
+        "considered": listed,
         "injected": list(block.injected),
         "left_out": [{"id": each, "why": why} for each, why in block.dropped],
     }
