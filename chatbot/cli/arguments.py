@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -487,12 +486,3 @@ COMMANDS = {
     ),
 }
 """Commands in the order of `--help`."""
-
-
-async def run_command(args: argparse.Namespace) -> Any:
-    """Run the parsed command and return its `Exit`, or None if all went well. Errors are raised."""
-    command = named(COMMANDS[args.command].runs if args.command else "repl.loop:run")
-    if not gc.isenabled():
-        gc.freeze()
-        gc.enable()
-    return await command(args)

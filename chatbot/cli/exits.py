@@ -1,9 +1,10 @@
-"""Ends of a command: exit codes, errors, Ctrl-C and SIGTERM."""
+"""Running of a command, and its end: exit codes, errors, Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Coroutine
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from chatbot.cli.arguments import run_command
+from chatbot.cli.arguments import COMMANDS, named
 from chatbot.cli.output import complain, on_interrupt, printable
 from chatbot.errors import (
     BudgetExceeded,
@@ -148,6 +149,15 @@ def run(args: argparse.Namespace) -> int:
         return Exit.STORAGE
     else:
         return code
+
+
+async def run_command(args: argparse.Namespace) -> Any:
+    """Run the parsed command and return its `Exit`, or None if all went well. Errors are raised."""
+    command = named(COMMANDS[args.command].runs if args.command else "repl.loop:run")
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+    return await command(args)
 
 
 class TerminalFormatter(logging.Formatter):

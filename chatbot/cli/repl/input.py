@@ -22,8 +22,9 @@ from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 
-from chatbot.cli.arguments import build_parser, run_command
+from chatbot.cli.arguments import build_parser
 from chatbot.cli.completion import actions_of
+from chatbot.cli.exits import run_command
 from chatbot.cli.output import age, printable, terminal_without
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError, SessionNotFound
