@@ -343,9 +343,16 @@ def of_project(facts: Iterable[Triple], wanted: FactFilter) -> list[Triple]:
 
 def check_limit(limit: int) -> int:
     """Return the limit, at most `EVERY`. Raises `InvalidValue` for a negative one."""
-    if limit < 0:
+    if check_number(limit, "the limit") < 0:
         raise InvalidValue(f"the limit is {limit}: it cannot be negative")
     return min(limit, EVERY)
+
+
+def check_number(number: int, what: str) -> int:
+    """Return the number. Raises `InvalidValue`, naming `what`, for anything but a whole number."""
+    if not isinstance(number, int):
+        raise InvalidValue(f"{what} is {number!r:.80}: it must be a whole number")
+    return number
 
 
 _MOST_DEEP = 20

@@ -273,7 +273,7 @@ def _title(text: str) -> str:
 
 def is_session_id(text: str) -> bool:
     """Return whether `text` has the form of a session id; nothing else may name a session's folder."""
-    return ID.fullmatch(text) is not None
+    return isinstance(text, str) and ID.fullmatch(text) is not None
 
 
 _NEEDED = ("id", "agent_id", "store_types", "created_at")

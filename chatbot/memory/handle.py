@@ -33,7 +33,7 @@ from chatbot.stores.errors import (
     UnsupportedOperation,
 )
 from chatbot.stores.observation import STATUSES
-from chatbot.stores.query import EVERY, FactFilter
+from chatbot.stores.query import EVERY, FactFilter, check_number
 from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry
 from chatbot.stores.row_events import Event, Outcome
 
@@ -271,7 +271,7 @@ class SessionHandle:
 
     async def transcript_read_last(self, n: int = 20) -> list[TranscriptEntry]:
         """Return the last `n` entries, archived ones too, oldest first; an empty list for `n` below 1."""
-        return await self._keeper(TranscriptStore, "read").transcript_read_last(self._looked_at(), n)
+        return await self._keeper(TranscriptStore, "read").transcript_read_last(self._looked_at(), check_number(n, "n"))
 
     async def transcript_read_all(self) -> list[TranscriptEntry]:
         """Return every entry that is still known, archived ones first."""
@@ -290,7 +290,9 @@ class SessionHandle:
 
         `instead` takes their place in one step.
         """
-        dropped = await self._keeper(TranscriptStore, "write").transcript_drop_last(self._ref, n, instead)
+        dropped = await self._keeper(TranscriptStore, "write").transcript_drop_last(
+            self._ref, check_number(n, "n"), instead
+        )
         if instead:
             await self._note_used()
         return dropped

@@ -26,10 +26,14 @@ Operation = Callable[P, Coroutine[Any, Any, Answer]]
 
 
 def list_of(value: object, name: str) -> tuple[Any, ...]:
-    """Return the items of a list; raise `InvalidValue` for one text, whose items would be its letters."""
+    """Return the texts of a list. Raises `InvalidValue` for another item, or for one text: its items are letters."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidValue(f"{name} is {value!r:.80}: it must be a list of texts")
-    return tuple(value)
+    items = tuple(value)
+    for item in items:
+        if not isinstance(item, str):
+            raise InvalidValue(f"{name}: {item!r:.80} is not text")
+    return items
 
 
 def takes(

@@ -28,7 +28,7 @@ from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.plugins import open_backend, open_store
-from chatbot.stores.query import Progress
+from chatbot.stores.query import Progress, check_limit
 from chatbot.stores.records import SessionRecord, SessionRef, check_text, is_session_id
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import span
@@ -153,6 +153,7 @@ class SessionOpening(AsyncResource, Observable):
         A session is open if it is in the caller's namespace and project, needs no higher clearance and has not expired.
         """
         self.caller.check("read")
+        limit = None if limit is None else check_limit(limit)
         return await self._find_open(lambda record: agent_id in {None, record.agent_id} and wanted(record), limit)
 
     async def choose_sessions(self, wanted: SessionFilter) -> list[SessionRecord]:

@@ -181,7 +181,7 @@ class MemoryReads(ScopedOperations):
         from chatbot.memory import meaning, recall
 
         scope = self.scope
-        view, texts = scope.view(asked.ask), asked.texts
+        view, texts = scope.view(asked.ask), list_of(asked.texts, "the question")
         limit, offset = check_limit(asked.limit) or DEFAULT_LIMIT, check_limit(asked.offset)
         filtered, past = await recall.as_of(scope, view, await self._filter(asked), asked)
         vectors = (
@@ -280,7 +280,7 @@ class MemoryReads(ScopedOperations):
             await self._filter(asked),
             order=asked.order,
             ascending=asked.ascending,
-            limit=asked.limit,
+            limit=check_limit(asked.limit),
             after=asked.cursor,
         )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chatbot.memory.inputs import list_of
 from chatbot.memory.meaning import only_asks, parted, vectors_of
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
@@ -108,7 +109,7 @@ async def recollected(
     if asked.statements and asked.need is None:
         profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
-    texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
+    texts = [asked.texts] if isinstance(asked.texts, str) else list_of(asked.texts, "texts")
     wanted, past = await as_of(scope, view, wanted, asked)
     asks, most = (asked.need or 0.0) > 0, limit + len(exclude)
     ranked = await rows_about(scope, view, texts, wanted, profile=profile, limit=most, past=past, asks=asks)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -299,6 +300,24 @@ async def test_what_no_session_json_can_keep_makes_no_session_and_leaves_no_draf
             await refused
     assert await memory.list_sessions() == []
     assert _files_below(memory_home) == []
+
+
+async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> None:
+    session = await memory.create_session([*STORES, "observations"], "chat")
+    anything: Any = None
+    three: Any = "3"
+    for call, words in (
+        (session.memory.search(anything), "the question: None is not text"),
+        (session.memory.recall([anything]), "texts: None is not text"),
+        (session.memory.search("milk", limit=three), "the limit is '3': it must be a whole number"),
+        (session.memory.list_observations(limit=three), "whole number"),
+        (memory.list_sessions(limit=three), "whole number"),
+        (session.transcript_read_last(anything), "n is None: it must be a whole number"),
+        (session.memory.forget(anything), "None"),
+        (memory.load_session(anything, "chat"), "None"),
+    ):
+        with pytest.raises((StoreError, SessionNotFound), match=words):
+            await call
 
 
 async def test_what_is_in_the_way_of_a_new_session_is_named(memory: MemorySystem, memory_home: Path) -> None:
