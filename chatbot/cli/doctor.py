@@ -13,7 +13,6 @@ import shlex
 import shutil
 import stat
 import sys
-import textwrap
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing, suppress
@@ -28,7 +27,7 @@ from platformdirs import user_cache_path
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, examine_reservations, parse_call
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say_result, waiting
+from chatbot.cli.output import say_result, waiting, wrapped
 from chatbot.config import TelemetrySettings
 from chatbot.config_layers import FILE_VARIABLE, Settings, find_file
 from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityError, ModelError
@@ -414,8 +413,7 @@ def _lines(finding: Finding) -> str:
     indent = " " * 17
     if sys.stdout.isatty():
         indent = " " * 4  # leaves more room for a path
-        columns = shutil.get_terminal_size().columns
-        line = textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        line = wrapped(line, indent)
     return f"{line}\n{indent}→ {finding.command}" if finding.command else line
 
 

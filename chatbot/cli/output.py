@@ -95,8 +95,9 @@ def say_columns(items: Sequence[T], columns: Columns[T]) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning on standard error."""
-    print(f"chatbot: {printable(text)}", file=sys.stderr)  # noqa: T201 - the one place that prints
+    """Print a warning on standard error; its further lines are indented: a file's name must not look like another."""
+    text = printable(text).replace("\n", "\n         ")
+    print(f"chatbot: {text}", file=sys.stderr)  # noqa: T201 - the one place that prints
 
 
 def complain(error: Exception, *, as_json: bool = False) -> None:
@@ -116,6 +117,15 @@ def printable(text: str) -> str:
     """
     odd = _control_characters(text)
     return text.translate(dict.fromkeys(map(ord, odd), "�")) if odd else text
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Return the text with its lines broken between words to fit the terminal; new lines begin with `indent`."""
+    from shutil import get_terminal_size
+    from textwrap import fill
+
+    columns, shape = get_terminal_size().columns, {"break_long_words": False, "break_on_hyphens": False}
+    return "\n".join(fill(line, columns, subsequent_indent=indent, **shape) for line in text.split("\n"))
 
 
 def _as_json(value: Any, indent: int | None = None) -> str:
@@ -170,6 +180,7 @@ def is_yes(question: str) -> bool:
 
 def ask_line(question: str) -> str:
     """Ask for a line on standard error; empty at the end of the input. Ctrl-C interrupts."""
+    question = f"{wrapped(question)} " if sys.stderr.isatty() else question
     print(question, end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
     return read_input(sys.stdin.readline).strip()
 

@@ -5,8 +5,6 @@ Rich is loaded when it is needed: the first prompt waits for everything drawn ab
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,7 +13,7 @@ from prompt_toolkit import print_formatted_text
 from prompt_toolkit.formatted_text import FormattedText
 
 from chatbot.chat.ledger import bill_of, cost_text
-from chatbot.cli.output import printable
+from chatbot.cli.output import printable, wrapped
 from chatbot.stores.records import TranscriptEntry
 
 if TYPE_CHECKING:
@@ -80,11 +78,6 @@ class Screen:
 
 def _print(text: str, style: str = "", head: str = "") -> None:
     """Print a text with its head, broken between words."""
-    columns = shutil.get_terminal_size().columns
-    lines = [
-        textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
-        for line in f"{head}{text}".split("\n")
-    ]
-    shown = "\n".join(lines)
+    shown = wrapped(f"{head}{text}")
     parts = FormattedText([("bold dim", shown[: len(head)]), (style, shown[len(head) :])])
     print_formatted_text(parts, include_default_pygments_style=False)

@@ -107,6 +107,7 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["--project", "house", "memory", "list"], 2, "--project has no effect before 'memory'"),
         (["-i", "ada", "--ephemeral", "usage"], 2, "--ephemeral has no effect before 'usage'"),
         ([], 2, "needs a terminal"),
+        (["--config", "x\nchatbot: well.toml", "ask", "hi"], 3, "not found: x\n         chatbot: well.toml"),
     ],
 )
 def test_what_goes_wrong_has_its_code_and_its_words(arguments: list[str], code: int, named: str) -> None:

@@ -394,6 +394,15 @@ def test_what_is_no_model_server_is_passed_over(said: bytes) -> None:
         assert at not in [server.api_base for server in find_servers([at])]
 
 
+def test_a_question_is_broken_between_words() -> None:
+    asking = Terminal("setup", columns=60)
+    lines = asking.see(r"\[y/N\]").splitlines()
+    assert [line.strip() for line in lines] == [" ".join(line.split()) for line in lines]
+    assert "vLLM" in asking.text
+    asking.type(CTRL_C)
+    asking.ended(130)
+
+
 def test_nothing_is_looked_for_without_a_yes_and_never_beyond_this_machine(server: str) -> None:
     assert run("setup").returncode == 2
     ok("setup", "--model", "scripted")

@@ -21,7 +21,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.output import printable
+from chatbot.cli.output import printable, wrapped
 from chatbot.cli.repl.input import Slash, needed, numbered
 from chatbot.messages import ToolCall
 from chatbot.stores.access import SENSITIVITIES
@@ -126,7 +126,7 @@ class Consent:
                     print_formatted_text(f"the model calls {_shown(call)}: allowed for this session")
                     return "session"
                 lasting = _cut(printable(what), _LONGEST_GRANT)
-                answer = await _answer(f"may the model call {_shown(call)}? [y/N, s: {lasting}, for this session] ")
+                answer = await _answer(f"may the model call {_shown(call)}? [y/N, s: {lasting}, for this session]")
         if answer == "session":
             self._allowed.add((self.session, key))
         return answer
@@ -135,7 +135,7 @@ class Consent:
 async def _answer(question: str) -> Permission:
     try:
         # Ctrl-C belongs to the turn, which it stops.
-        said = await PromptSession[str]().prompt_async(question, handle_sigint=False)
+        said = await PromptSession[str]().prompt_async(f"{wrapped(question)} ", handle_sigint=False)
     except (EOFError, KeyboardInterrupt):
         return "denied"
     return _ANSWERS.get(said.strip().lower(), "denied")
