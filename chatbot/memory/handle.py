@@ -65,7 +65,7 @@ class SessionHandle:
     An operation that none of its stores offers raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_catalog", "_environment", "_known", "_looked", "_ref", "_stores", "caller", "turn_order")
+    __slots__ = ("_catalog", "_environment", "_looked", "_ref", "_shared_record", "_stores", "caller", "turn_order")
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class SessionHandle:
         environment: Environment,
         turn_order: TurnOrder,
     ) -> None:
-        self._known = [record]  # shared with `restricted` handles
+        self._shared_record = [record]  # with the copies that have other rights
         self.caller = replace(caller, clearance=least_clearance(caller.clearance, record.clearance))
         """The holder, with the lower of their clearance and the session's."""
         self._environment = environment
@@ -92,11 +92,11 @@ class SessionHandle:
     @property
     def record(self) -> SessionRecord:
         """Metadata of the session, known without reading it."""
-        return self._known[0]
+        return self._shared_record[0]
 
     @record.setter
     def record(self, record: SessionRecord) -> None:
-        self._known[0] = record
+        self._shared_record[0] = record
 
     @property
     def id(self) -> str:
@@ -116,9 +116,7 @@ class SessionHandle:
     def _scope(self) -> Scope:
         own = self.record
         caller = replace(self.caller, sensitivity=self.caller.at_least(own.sensitivity), project=own.project)
-        scope = Scope(
-            self._keeper(ObservationStore), caller, self._environment, self.agent_id, self.id, self._ancestors
-        )
+        scope = Scope(self._store(ObservationStore), caller, self._environment, self.agent_id, self.id, self._ancestors)
         return replace(
             scope,
             answering=lambda: self.turn_order.answering,
@@ -204,7 +202,7 @@ class SessionHandle:
         ended = WriteResult()
         writes: list[tuple[str, Write]] = [("bill", bill) for bill in bills]
         if entries:
-            store = self._keeper(TranscriptStore)
+            store = self._store(TranscriptStore)
             append = partial(store.transcript_append, self._ref, entries)
             writes.append(("entries", store.appending(self._ref, entries) or append))
         if events:
@@ -238,19 +236,19 @@ class SessionHandle:
 
     async def kv_get(self, key: str) -> str | None:
         """Return the value of `key`, or None."""
-        return await self._keeper(KeyValueStore, "read").kv_get(self._looked_at(), key)
+        return await self._store(KeyValueStore, "read").kv_get(self._ref_as_of(), key)
 
     async def kv_set(self, key: str, value: str) -> None:
         """Keep `value` as the newest entry. Durable on return. Raises `InvalidValue` for an empty or very long key."""
-        await self._keeper(KeyValueStore, "write").kv_set(self._ref, KeyValue(key, value, self._environment.clock()))
+        await self._store(KeyValueStore, "write").kv_set(self._ref, KeyValue(key, value, self._environment.clock()))
 
     async def kv_delete(self, key: str) -> bool:
         """Remove `key`; return whether it existed. Durable on return."""
-        return await self._keeper(KeyValueStore, "write").kv_delete(self._ref, key)
+        return await self._store(KeyValueStore, "write").kv_delete(self._ref, key)
 
     async def kv_entries(self) -> list[KeyValue]:
         """Return all key-value entries, in the order in which they were set."""
-        return await self._keeper(KeyValueStore, "read").kv_entries(self._ref)
+        return await self._store(KeyValueStore, "read").kv_entries(self._ref)
 
     async def working_memory_read(self) -> str:
         """Return the value of the key `working_memory`; empty if it was never set."""
@@ -266,31 +264,31 @@ class SessionHandle:
         """Add entries at the end, together and with their own times. Durable on return."""
         self.check("write")
         if entries := list(entries):
-            await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
+            await self._store(TranscriptStore).transcript_append(self._ref, entries)
             await self._note_used()
 
     async def transcript_read_last(self, n: int = 20) -> list[TranscriptEntry]:
         """Return the last `n` entries, archived ones too, oldest first; an empty list for `n` below 1."""
-        return await self._keeper(TranscriptStore, "read").transcript_read_last(self._looked_at(), check_number(n, "n"))
+        return await self._store(TranscriptStore, "read").transcript_read_last(self._ref_as_of(), check_number(n, "n"))
 
     async def transcript_read_all(self) -> list[TranscriptEntry]:
         """Return every entry that is still known, archived ones first."""
-        return await self._keeper(TranscriptStore, "read").transcript_read_all(self._ref)
+        return await self._store(TranscriptStore, "read").transcript_read_all(self._ref)
 
     async def transcript_count(self, roles: Collection[str] = ()) -> int:
         """Count the entries still known, archived ones included; only those of the roles, if any are named."""
-        return await self._keeper(TranscriptStore, "read").transcript_count(self._ref, roles)
+        return await self._store(TranscriptStore, "read").transcript_count(self._ref, roles)
 
     async def transcript_stamp(self) -> str:
         """Return a value that changes with the transcript; empty if the store has none."""
-        return await self._keeper(TranscriptStore).transcript_stamp(self._ref)
+        return await self._store(TranscriptStore).transcript_stamp(self._ref)
 
     async def transcript_drop_last(self, n: int, instead: Sequence[TranscriptEntry] = ()) -> list[TranscriptEntry]:
         """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return.
 
         `instead` takes their place in one step.
         """
-        dropped = await self._keeper(TranscriptStore, "write").transcript_drop_last(
+        dropped = await self._store(TranscriptStore, "write").transcript_drop_last(
             self._ref, check_number(n, "n"), instead
         )
         if instead:
@@ -302,7 +300,7 @@ class SessionHandle:
 
         Memories of the session stay: see `purge`. Durable on return.
         """
-        cleared = await self._keeper(TranscriptStore, "write").transcript_clear(self._ref)
+        cleared = await self._store(TranscriptStore, "write").transcript_clear(self._ref)
         for key in SUMMARY_KEYS if self.supports(KeyValueStore) else ():
             await self.kv_delete(key)
         await self.drop_unnamed_attachments()
@@ -436,7 +434,7 @@ class SessionHandle:
         blobs = self._blobs("write")
         if not (names := await asyncio.to_thread(blobs.sizes)):
             return 0
-        said = [entry.content for entry in await self._keeper(TranscriptStore).transcript_read_all(self._ref)]
+        said = [entry.content for entry in await self._store(TranscriptStore).transcript_read_all(self._ref)]
         unnamed = [name for name in names if not any(name in content for content in said)]
         await asyncio.to_thread(lambda: [blobs.drop(name) for name in unnamed])
         return len(unnamed)
@@ -450,10 +448,10 @@ class SessionHandle:
 
         Copies only the first `entries` of the transcript, if given. Raises `InvalidValue` if it has fewer.
         """
-        kept = await self._keeper(KeyValueStore).kv_entries(self._ref) if self.supports(KeyValueStore) else []
+        kept = await self._store(KeyValueStore).kv_entries(self._ref) if self.supports(KeyValueStore) else []
         said: list[TranscriptEntry] = []
         if self.supports(TranscriptStore):
-            said = await self._keeper(TranscriptStore).transcript_read_all(self._ref)
+            said = await self._store(TranscriptStore).transcript_read_all(self._ref)
             if entries is not None and not 0 <= entries <= len(said):
                 raise InvalidValue(f"entry {entries} does not exist: the session has {len(said)}")
             said = said[:entries]
@@ -473,9 +471,9 @@ class SessionHandle:
         """Write the content of a new session. Raises `UnsupportedOperation` for entries without a transcript store."""
         await self.attach(attachments)
         if entries:
-            await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
+            await self._store(TranscriptStore).transcript_append(self._ref, entries)
         for entry in key_values if self.supports(KeyValueStore) else ():
-            await self._keeper(KeyValueStore).kv_set(self._ref, entry)
+            await self._store(KeyValueStore).kv_set(self._ref, entry)
         if receipts:
             await asyncio.to_thread(self._catalog.receipts(self._ref).append, receipts)
 
@@ -496,14 +494,15 @@ class SessionHandle:
                 break
         return list(line.items())
 
-    def _looked_at(self) -> SessionRef:
+    def _ref_as_of(self) -> SessionRef:
+        """Return the reference for a read that may be answered as of the turn's beginning."""
         return replace(self._ref, looked=self._as_of())
 
     def _as_of(self) -> float:
         """Return the time of the turn's first reads while they are valid; else 0."""
         return self._looked if time.monotonic() - self._looked < _LOOKED_FOR_S else 0.0
 
-    def _keeper(self, contract: type[Contract], right: Right | None = None) -> Contract:
+    def _store(self, contract: type[Contract], right: Right | None = None) -> Contract:
         """Return the store that implements `contract`, for a holder with the right."""
         self.check(right)
         for store in self._stores.values():
