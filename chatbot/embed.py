@@ -23,10 +23,9 @@ from typing import Any, Self, TypeVar, cast
 
 from msgspec.structs import replace
 
-from chatbot.chat.attached import ChatMessage, asked_in, spoken
-from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
+from chatbot.chat.dialogue import ASSISTANT, USER, json_in, tool_call_line, tool_result_line
 from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
-from chatbot.chat.turn_memory import PromptMemory, TurnMemory
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory
 from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.errors import ConfigError
 from chatbot.hooks.capture import ToolRun, exchange_gate, keep_run
@@ -35,7 +34,7 @@ from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import user_namespace, user_of, utc_now
-from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec
+from chatbot.messages import INTRODUCTION, Message, ToolCall, ToolSpec
 from chatbot.models.model import Disclosure
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
@@ -378,3 +377,66 @@ def _entries(at: datetime, user: str, assistant: str, results: Sequence[ToolResu
     replied = max(utc_now(), at)
     first = TranscriptEntry(USER, user, at)
     return [first, *(TranscriptEntry(role, text, replied) for role, text in (*calls, *answers, (ASSISTANT, assistant)))]
+
+
+ITEM = "item"
+"""The role of a transcript entry that holds a framework's own message, as JSON."""
+ChatMessage = Message | Mapping[str, Any] | str
+"""A message with role and content as OpenAI's clients write them; a string is a user message."""
+
+
+def text_of(content: object) -> str:
+    """Return the text of a message's content, which may come in parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, Sequence) else ()
+    texts = (each.get("text") if isinstance(each, Mapping) else each for each in parts)
+    return "\n".join(each for each in texts if isinstance(each, str))
+
+
+def is_block(text: str) -> bool:
+    """Return whether a message is a memory block for another program's prompt."""
+    return text.startswith(INTRODUCTION)
+
+
+def entry_of(item: Mapping[str, Any]) -> TranscriptEntry:
+    """Return the transcript entry of a framework's message: plain if it has only a role and a text, else JSON."""
+    role, content = item.get("role"), item.get("content")
+    if item.keys() == {"role", "content"} and role in (USER, ASSISTANT) and isinstance(content, str) and content:
+        return TranscriptEntry(role, content, utc_now())
+    return TranscriptEntry(ITEM, json.dumps(item, ensure_ascii=False, default=str), utc_now())
+
+
+def item_of(entry: TranscriptEntry) -> dict[str, Any]:
+    """Return the message from which an entry was made."""
+    if entry.role != ITEM:
+        return {"role": entry.role, "content": entry.content}
+    found = json_in(entry.content)  # which may have been edited by hand
+    return found if isinstance(found, dict) else {"role": USER, "content": entry.content}
+
+
+def spoken(entry: TranscriptEntry) -> TranscriptEntry:
+    """Return a framework's JSON message with its role and text, if it has both; other entries unchanged."""
+    if entry.role != ITEM:
+        return entry
+    item = item_of(entry)
+    role, text = item.get("role"), text_of(item.get("content"))
+    return TranscriptEntry(role, text, entry.at) if role in (USER, ASSISTANT) and text else entry
+
+
+def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[str]:
+    """Return the last messages of the user, the one to be answered last. Raises `InvalidValue` for an invalid one."""
+    if isinstance(messages, Mapping):
+        raise InvalidValue("messages is a single message: put it into a list")
+    said = [_of_user(each) for each in ([messages] if isinstance(messages, str) else messages)]
+    return [each for each in said if each.strip()][-RECENT_QUESTIONS:]
+
+
+def _of_user(message: ChatMessage) -> str:
+    if isinstance(message, str):
+        return message
+    if isinstance(message, Message):
+        return message.content if message.role == USER else ""
+    if not isinstance(message, Mapping):
+        raise InvalidValue(f"a message is a string, or has role and content: got {type(message).__name__}")
+    return text_of(message.get("content")) if message.get("role") == USER else ""

@@ -22,9 +22,8 @@ from langchain_core.messages import (
 )
 from langchain_core.tools import StructuredTool
 
-from chatbot.chat.attached import entry_of, item_of, text_of
 from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.embed import AgentMemory, MemoryTool, Portal
+from chatbot.embed import AgentMemory, MemoryTool, Portal, entry_of, item_of, text_of
 from chatbot.memory import SessionHandle
 
 Done = TypeVar("Done")

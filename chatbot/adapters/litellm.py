@@ -16,8 +16,7 @@ from typing import Any
 
 from litellm.integrations.custom_logger import CustomLogger
 
-from chatbot.chat.attached import is_block, text_of
-from chatbot.embed import AgentMemory
+from chatbot.embed import AgentMemory, is_block, text_of
 
 _CHAT = frozenset({"acompletion", "completion"})
 

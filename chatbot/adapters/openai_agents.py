@@ -16,8 +16,7 @@ from agents import FunctionTool
 from agents.run import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
-from chatbot.chat.attached import entry_of, item_of
-from chatbot.embed import AgentMemory, MemoryTool
+from chatbot.embed import AgentMemory, MemoryTool, entry_of, item_of
 from chatbot.memory import SessionHandle
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from chatbot.chat.attached import is_block, text_of
-from chatbot.embed import AgentMemory, MemoryContext, MemoryTool, RecordResult, ToolUse
+from chatbot.embed import AgentMemory, MemoryContext, MemoryTool, RecordResult, ToolUse, is_block, text_of
 from chatbot.memory import SessionHandle
 
 

@@ -1,4 +1,4 @@
-"""Attachments in a conversation, and messages of other frameworks: their form in a transcript and in a prompt.
+"""Attachments in a conversation: their form in a transcript and in a prompt.
 
 The text of a document is a message of its own before the one that names it, fenced as data. A picture is a part of the
 message, for models that can see; others get a note of it.
@@ -9,24 +9,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from chatbot.attachments import Link, is_image, split
 from chatbot.attachments.read import Attachment, read_all, upload_of
-from chatbot.chat.dialogue import ASSISTANT, USER, json_in
 from chatbot.chat.governor import FILE, fenced, in_one_line, without_tokens
-from chatbot.chat.turn_memory import RECENT_QUESTIONS
 from chatbot.memory import SessionHandle
-from chatbot.memory.scope import utc_now
-from chatbot.messages import INTRODUCTION, Image, Message
+from chatbot.messages import Image, Message
 from chatbot.models.model import Model, estimate_text
 from chatbot.stores.backend import blob_name
-from chatbot.stores.errors import InvalidValue, StoreError
-from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.errors import StoreError
 
 
 class Attachments:
@@ -136,66 +131,3 @@ def document(name: str, text: str, *, is_cut: bool = False, redacted: Sequence[s
         head += f"\nWhat looks like a secret was removed: {', '.join(redacted)}"
     nonce = hashlib.sha256(text.encode()).hexdigest()[:8]
     return Message("user", fenced(FILE, [head, text], nonce), source=name)
-
-
-ITEM = "item"
-"""The role of a transcript entry that holds a framework's own message, as JSON."""
-ChatMessage = Message | Mapping[str, Any] | str
-"""A message with role and content as OpenAI's clients write them; a string is a user message."""
-
-
-def text_of(content: object) -> str:
-    """Return the text of a message's content, which may come in parts."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, Sequence) else ()
-    texts = (each.get("text") if isinstance(each, Mapping) else each for each in parts)
-    return "\n".join(each for each in texts if isinstance(each, str))
-
-
-def is_block(text: str) -> bool:
-    """Return whether a message is a memory block for another program's prompt."""
-    return text.startswith(INTRODUCTION)
-
-
-def entry_of(item: Mapping[str, Any]) -> TranscriptEntry:
-    """Return the transcript entry of a framework's message: plain if it has only a role and a text, else JSON."""
-    role, content = item.get("role"), item.get("content")
-    if item.keys() == {"role", "content"} and role in (USER, ASSISTANT) and isinstance(content, str) and content:
-        return TranscriptEntry(role, content, utc_now())
-    return TranscriptEntry(ITEM, json.dumps(item, ensure_ascii=False, default=str), utc_now())
-
-
-def item_of(entry: TranscriptEntry) -> dict[str, Any]:
-    """Return the message from which an entry was made."""
-    if entry.role != ITEM:
-        return {"role": entry.role, "content": entry.content}
-    found = json_in(entry.content)  # which may have been edited by hand
-    return found if isinstance(found, dict) else {"role": USER, "content": entry.content}
-
-
-def spoken(entry: TranscriptEntry) -> TranscriptEntry:
-    """Return a framework's JSON message with its role and text, if it has both; other entries unchanged."""
-    if entry.role != ITEM:
-        return entry
-    item = item_of(entry)
-    role, text = item.get("role"), text_of(item.get("content"))
-    return TranscriptEntry(role, text, entry.at) if role in (USER, ASSISTANT) and text else entry
-
-
-def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[str]:
-    """Return the last messages of the user, the one to be answered last. Raises `InvalidValue` for an invalid one."""
-    if isinstance(messages, Mapping):
-        raise InvalidValue("messages is a single message: put it into a list")
-    said = [_of_user(each) for each in ([messages] if isinstance(messages, str) else messages)]
-    return [each for each in said if each.strip()][-RECENT_QUESTIONS:]
-
-
-def _of_user(message: ChatMessage) -> str:
-    if isinstance(message, str):
-        return message
-    if isinstance(message, Message):
-        return message.content if message.role == USER else ""
-    if not isinstance(message, Mapping):
-        raise InvalidValue(f"a message is a string, or has role and content: got {type(message).__name__}")
-    return text_of(message.get("content")) if message.get("role") == USER else ""

@@ -11,8 +11,7 @@ from fastapi import APIRouter, Body, Path, Query, Response
 from pydantic import Field
 from starlette.responses import PlainTextResponse
 
-from chatbot.chat.attached import entry_of
-from chatbot.embed import AgentMemory
+from chatbot.embed import AgentMemory, entry_of
 from chatbot.memory.writing import Draft
 from chatbot.operations import OPERATIONS
 from chatbot.server.bind import AnyVersionHere, body_of, given_in
