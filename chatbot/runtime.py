@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
-from chatbot.chat.dialogue import Rules, ToolContext
+from chatbot.chat.dialogue import ToolContext
 from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of, merged
 from chatbot.config import Config, ModelSettings
 from chatbot.errors import ConfigError, SessionError, UnknownModel
@@ -167,7 +167,7 @@ class Runtime(AsyncResource):
 
     def chat(self, session: SessionHandle | None) -> Chat:
         """Return a conversation in `session`, by the rules of the agent. Raises `MissingRight` without `chat`."""
-        from chatbot.chat.chat import Chat
+        from chatbot.chat.chat import Chat, Rules
 
         rules = Rules(
             persona=self._persona,

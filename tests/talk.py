@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from chatbot.chat.chat import Chat
-from chatbot.chat.dialogue import Rules
+from chatbot.chat.chat import Chat, Rules
 from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import SessionHandle

@@ -17,7 +17,6 @@ from chatbot.chat.dialogue import (
     USER,
     ClientRequest,
     DialogueLine,
-    Rules,
     Window,
     last_exchange,
     replies_of,
@@ -29,6 +28,7 @@ from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.turn import Turn
 from chatbot.chat.turn_memory import PromptMemory, TurnMemory
+from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode
 from chatbot.memory.memorability import Memorability
@@ -44,6 +44,16 @@ from chatbot.tools import Toolbox
 COMPACTED = "compacted"
 """Key of the time at which the window of a compacted session begins."""
 _LEAST_TO_COMPACT = 2
+
+
+class Rules(Struct, frozen=True):
+    """The settings of every turn of a conversation."""
+
+    persona: str
+    agent: str
+    settings: AgentSettings
+    budget: BudgetSettings
+    max_output_tokens: int
 
 
 class Compaction(Struct, frozen=True):

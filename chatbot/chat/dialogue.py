@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import count, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -29,9 +29,6 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import Event
-
-if TYPE_CHECKING:
-    from chatbot.config import AgentSettings, BudgetSettings
 
 ASSISTANT = "assistant"
 ERROR = "error"
@@ -200,16 +197,6 @@ class Window:
         first = next((at for at, entry in enumerate(entries) if at >= first and entry.role == USER), first)
         self.since = entries[first].at
         return list(entries[first:])
-
-
-class Rules(Struct, frozen=True):
-    """The settings of every turn of a conversation."""
-
-    persona: str
-    agent: str
-    settings: AgentSettings
-    budget: BudgetSettings
-    max_output_tokens: int
 
 
 class TurnTranscript:
