@@ -13,7 +13,7 @@ from filelock import FileLock
 from chatbot.cli.repl.actions import PastedTexts
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.loop import _keys
-from chatbot.cli.reply import complete_blocks
+from chatbot.cli.repl.reply import complete_blocks
 from tests.command import ok, project
 from tests.effort import by_day
 from tests.terminal import CTRL_C, Terminal

@@ -31,7 +31,7 @@ from chatbot.tools.toolbox import Permission
 
 if TYPE_CHECKING:
     from chatbot.attachments.read import Upload
-    from chatbot.cli.reply import LiveReply
+    from chatbot.cli.repl.reply import LiveReply
 
 _NAMED = re.compile(r"""(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))""")
 _ENDS = ".,;:!?)"

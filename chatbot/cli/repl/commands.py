@@ -12,7 +12,7 @@ from chatbot.cli.output import SESSION_HEAD, say_hit, say_table, session_rows
 from chatbot.cli.repl.actions import MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edited, named_editor
 from chatbot.cli.repl.input import CommandLineSlash, Next, needed, numbered
-from chatbot.cli.screen import Screen
+from chatbot.cli.repl.screen import Screen
 from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle
 from chatbot.options import Options, Setup
@@ -242,7 +242,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         Persona, tools, the summary of older messages, the window, the memory block, and the room for the reply.
         Without a message, the last one is used. Nothing is sent.
         """
-        from chatbot.cli.reply import context_picture
+        from chatbot.cli.repl.reply import context_picture
 
         asked = text or await self.chat.last_message() or "hello"
         bundle, _ = await self.chat.dry_run(asked)

@@ -26,7 +26,7 @@ from chatbot.cli.arguments import build_parser
 from chatbot.cli.completion import actions_of
 from chatbot.cli.exits import run_command
 from chatbot.cli.output import age, printable, terminal_without
-from chatbot.cli.screen import Screen
+from chatbot.cli.repl.screen import Screen
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle

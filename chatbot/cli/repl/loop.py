@@ -24,7 +24,7 @@ from chatbot.cli.output import TINY, on_interrupt
 from chatbot.cli.repl.actions import Consent, PastedTexts, attached
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, Next, SlashCompleter, Typeahead
-from chatbot.cli.screen import Screen
+from chatbot.cli.repl.screen import Screen
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now

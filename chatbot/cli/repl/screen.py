@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from chatbot.chat.receipts import Receipt
-    from chatbot.cli.reply import LiveReply
+    from chatbot.cli.repl.reply import LiveReply
 
 _LONGEST_SHOWN = 600
 
@@ -42,7 +42,7 @@ class Screen:
 
     def reply(self) -> LiveReply:
         """Return the drawing of the next reply: a context manager, and the turn's `emit`."""
-        from chatbot.cli.reply import LiveReply
+        from chatbot.cli.repl.reply import LiveReply
 
         return LiveReply(self._console, markdown=self._markdown, stream=self._stream)
 
