@@ -23,8 +23,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.people import STARTUP
 from chatbot.memory.profile_lines import OWN, ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
-from chatbot.memory.writing import AddResult
-from chatbot.memory.writing import keep as keep_rows
+from chatbot.memory.writing import AddResult, add_drafts
 from chatbot.messages import FENCE, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
 from chatbot.redaction import redact, redact_all
@@ -290,7 +289,7 @@ class TurnMemory:
             return (await self._memory.remember_all([draft]))[0]
         scope = self._memory.scope
         with observed(scope.caller.observer), span("memory", operation="keep_words"):
-            [kept] = await keep_rows(scope, [draft])  # it is embedded once it is whole
+            [kept] = await add_drafts(scope, [draft])  # it is embedded once it is whole
         if kept.outcome == "exact_dup":
             rows = await self._memory.get([kept.id], ask=SENSITIVITIES, count_use=False)
             return kept if any(row.session_id == scope.session_id for row in rows) else None

@@ -33,7 +33,7 @@ from chatbot.memory.profile_lines import (
     moment_lines,
 )
 from chatbot.memory.scope import Scope, ScopedOperations
-from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
+from chatbot.memory.writing import AddResult, Draft, MemoryWrites, add_drafts
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
 from chatbot.stores.errors import ChangedMeanwhile, ConflictingChange, InvalidValue, UnknownObservation
@@ -222,7 +222,7 @@ class Profiles(MemoryWrites, ScopedOperations):
             given = replace(given, supersedes=old.id)
         elif old is not None:  # rows with different metadata cannot supersede each other
             given = replace(given, forgets=old.id)
-        [kept] = await keep(scope, [given])
+        [kept] = await add_drafts(scope, [given])
         said: dict[str, Any] = {"title": given.title, "narrative": given.narrative, "facts": tuple(given.facts)}
         if old is not None and kept.id == old.id and said != {name: getattr(old, name) for name in said}:
             corrected = await self.update(old.id, **said)  # said in another case, or with other white space
@@ -334,17 +334,17 @@ async def _proposed(
         source="tool",
         sensitivity=sensitivity or "public",
     )
-    [kept] = await keep(scope, [draft])
+    [kept] = await add_drafts(scope, [draft])
     return structs.replace(kept, warning=ONLY_PROPOSED)
 
 
 async def _kept(scope: Scope, draft: Draft) -> AddResult:
     """Keep a draft; if it may not replace the other, both are kept, and the newer one counts."""
     if draft.supersedes is not None:
-        [kept] = await keep(scope, [draft], keep_going=True)
+        [kept] = await add_drafts(scope, [draft], keep_going=True)
         if kept.outcome != "skipped":
             return kept
-    [kept] = await keep(scope, [replace(draft, supersedes=None)])
+    [kept] = await add_drafts(scope, [replace(draft, supersedes=None)])
     return kept
 
 

@@ -102,7 +102,7 @@ class MemoryWrites(ScopedOperations):
         remembered: list[AddResult] = []
         waiting = list(drafts)
         for begin in range(0, len(waiting), _BATCH):
-            remembered += await keep(scope, waiting[begin : begin + _BATCH], keep_going=keep_going)
+            remembered += await add_drafts(scope, waiting[begin : begin + _BATCH], keep_going=keep_going)
         if scope.meaning is not None:
             scope.meaning.begin()
         return remembered
@@ -203,7 +203,7 @@ async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Tr
     return found
 
 
-async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[AddResult]:
+async def add_drafts(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[AddResult]:
     """Add a batch. Without `keep_going` an invalid draft raises first, a refused one after the others were added."""
     answers: list[AddResult | None] = [None] * len(drafts)
     events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
