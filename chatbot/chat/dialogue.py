@@ -269,6 +269,11 @@ class TurnTranscript:
             self._before = reply_before(await self.entries(), self.asked_at)
         return self._before
 
+    async def unfinished(self) -> list[TranscriptEntry]:
+        """Return the messages just before this one that nothing follows, newest first: their turns were killed."""
+        said = [each for each in await self.entries() if each.at < self.asked_at]
+        return list(takewhile(lambda each: each.role == USER, reversed(said)))
+
     def begin_window(self, exchanges: int) -> bool:
         """Begin the window with the last `exchanges` messages of the user; return whether that moved it."""
         entries = self._read or []

@@ -400,15 +400,31 @@ class Turn:
         was_before = self.receipt.remembered is not None  # remembered before the client ran its tools
         if self._session is None or was_before or self._chat.publisher.find(EXCHANGE_STEP) is None:
             return
+        await self._recover_words(self._session)
         await self._remember()
         self._session.turn_order.answering = self.receipt.remembered or ""
+
+    async def _recover_words(self, session: SessionHandle) -> None:
+        """Remember the messages of turns that were killed before they could; every other turn left a receipt."""
+        lost, record = await self._transcript.unfinished(), session.record
+        if not (lost and self._memory and self._client.keeps) or record.parent or record.origin:
+            return
+        try:
+            if not await session.receipts_since(lost[-1].at):
+                await self._memory.recover({each.at: readable(each.content) for each in lost}, self._memorability)
+        except StoreError as error:
+            self._notice(f"an earlier message could not be remembered: {error}")
+
+    @property
+    def _memorability(self) -> Memorability:
+        return self._chat.publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
 
     async def _remember(self, reply: str | None = None) -> None:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
         if self._memory is None or not self._client.keeps:
             return
         at, text, before = self.receipt.at, self._text, await self._transcript.before()
-        gate = self._chat.publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
+        gate = self._memorability
         try:
             kept = await self._memory.remember(at, text, reply, self._recalled, memorability=gate, before=before)
         except StoreError as error:

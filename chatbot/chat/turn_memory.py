@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -19,11 +20,12 @@ from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.episode import EXCHANGE, exchange_draft
+from chatbot.memory.erasure import marks_of
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.people import STARTUP
 from chatbot.memory.profile_lines import OWN, ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
-from chatbot.memory.writing import AddResult, add_drafts
+from chatbot.memory.writing import AddResult, Draft, add_drafts
 from chatbot.messages import FENCE, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
 from chatbot.redaction import redact, redact_all
@@ -294,6 +296,18 @@ class TurnMemory:
             rows = await self._memory.get([kept.id], ask=SENSITIVITIES, count_use=False)
             return kept if any(row.session_id == scope.session_id for row in rows) else None
         return kept
+
+    async def recover(self, said: Mapping[datetime, str], memorability: Memorability) -> None:
+        """Remember messages of killed turns, by their times. What was remembered, and maybe erased, is left alone."""
+        self._refresh()
+        memory, barred = self._memory, self._memory.scope.environment.tombstones
+        session_id, since = memory.scope.session_id, min(said)
+        if await memory.every(session_id=session_id, after=since, ask=SENSITIVITIES, statuses=STATUSES):
+            return
+        for at, text in sorted(said.items()):
+            row, _ = memory.drafted(Draft(type=EXCHANGE, user_text=without_blocks(text)))
+            if barred is None or not await asyncio.to_thread(barred.barred, list(marks_of(row))):
+                await self.remember(at, text, memorability=memorability)
 
     def last_changes(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
         """Return the changes at the end of a turn: uses of the rows shown and, last, the reply to add to `row`.

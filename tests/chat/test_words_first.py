@@ -14,7 +14,7 @@ import pytest
 
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ProviderFailed
-from chatbot.memory import MemorySystem
+from chatbot.memory import Draft, MemorySystem
 from chatbot.messages import Delta, TextDelta, ToolCall, Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
@@ -163,6 +163,22 @@ def test_what_was_said_is_known_after_a_kill_at_any_step(
     options = _options(request, engine, tmp_path)
     row = asyncio.run(_asked_by(options))
     assert (row.user_text, row.assistant_text) == (SAID, "How nice" if step == "keep" else "")
+
+
+@pytest.mark.parametrize("was_erased", [False, True])
+async def test_a_message_whose_turn_was_killed_before_it_was_remembered_is_remembered_with_the_next(
+    runtime_of: Callable[..., Runtime], *, was_erased: bool
+) -> None:
+    async with runtime_of("A cello.", "How nice.") as runtime:
+        session, chat = await begun(runtime)
+        await chat.turn("I decided to learn the cello this year")
+        if was_erased:
+            [kept] = await session.memory.remember_all([Draft(type="exchange", user_text=SAID)])
+            await session.memory.purge(kept.id)
+        await session.transcript_append("user", SAID)  # all that such a kill leaves
+        await chat.turn("The cello teacher is called Mr Abara")
+        assert ((SAID, "") in await exchanges(runtime)) is not was_erased
+        assert len(await exchanges(runtime)) == 3 - was_erased
 
 
 async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtime_of: Callable[..., Runtime]) -> None:
