@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from chatbot.stores.backend import Flaw
 
 
-Operation = Callable[..., Awaitable[Any]]
+Method = Callable[..., Awaitable[Any]]
 
 
 class AsyncResource(ABC):
@@ -96,7 +96,7 @@ class Closable(AsyncResource):
             raise ClosedResource(f"{type(self).__name__} is closed: open it again to continue")
 
     @classmethod
-    def _guarding(cls, operation: Operation) -> Operation:
+    def _guarding(cls, operation: Method) -> Method:
         @wraps(operation)
         async def guarded(self: Closable, *args: Any, **named: Any) -> Any:
             if self.is_closed:
@@ -106,7 +106,7 @@ class Closable(AsyncResource):
         return guarded
 
 
-def _closing(operation: Operation) -> Operation:
+def _closing(operation: Method) -> Method:
     @wraps(operation)
     async def closing(self: Closable) -> None:
         self.is_closed = True
@@ -134,7 +134,7 @@ class Store(Closable):
     """Receives a span for each operation; set by the opener of the store."""
 
     @classmethod
-    def _guarding(cls, operation: Operation) -> Operation:
+    def _guarding(cls, operation: Method) -> Method:
         @wraps(operation)
         async def guarded(self: Store, *args: Any, **named: Any) -> Any:
             if self.is_closed:

@@ -90,7 +90,6 @@ class Chat:
         self.memory = TurnMemory.of(session, rules.settings, clock)
         """None if nothing is remembered."""
         self._order = LoopsLock() if session is None else session.turn_order
-        self._order_here = LoopsLock() if session is None else session.turn_order.here
         self._calls: list[Call] = []
         """The calls so far, if there is no session whose receipts have them."""
         self._observer = observer
@@ -128,7 +127,7 @@ class Chat:
         """Return the prompt that a turn with `text` would send, and how it was made. Writes nothing."""
         _check_message(text)
         with observed(self._observer):
-            async with self._order_here:  # taking the lease would write
+            async with self._order if self.session is None else self.session.turn_order.here:  # a lease is a write
                 await self._begin_window()
                 turn, since = Turn(text, self, lambda _: None), self.window.since
                 try:

@@ -439,7 +439,7 @@ class Turn:
         self._is_complete = True
         is_answered = self.receipt.finish != "tool_calls"
         row = self.receipt.remembered if is_answered else None
-        await to_its_end(self._write_last_reply(row))
+        await self._write_last_reply(row)
         if self._session is None or not is_answered:
             return
         self._session.turn_order.answering = ""
@@ -470,7 +470,7 @@ class Turn:
         if self._memory is not None:
             self._memory.earlier = self._recalled  # the next block leaves these rows out
             changes, removed = self._memory.last_changes(self._recalled, row, self.receipt.reply)
-        ended = await self._transcript.write(*self._last_reply, events=changes)
+        ended = await to_its_end(self._transcript.write(*self._last_reply, events=changes))
         self._notice_secrets(removed)
         if (error := ended.failed.get("events")) is not None:
             self._unremembered = error if self.receipt.remembered else None

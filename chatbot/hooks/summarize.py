@@ -91,7 +91,7 @@ class Episodes(Hook):
         await self._model.aclose()
 
 
-Turns = Annotated[int, Meta(ge=1)]
+TurnCount = Annotated[int, Meta(ge=1)]
 _LONGEST = 240
 _MOST_ITEMS = 8
 _READ_CHARACTERS = 20_000
@@ -109,7 +109,7 @@ class Summarize(Hook):
     timeout_s = 60.0
     background = True
 
-    def __init__(self, context: HookContext, *, every: Turns = 10, least: Turns = 4) -> None:
+    def __init__(self, context: HookContext, *, every: TurnCount = 10, least: TurnCount = 4) -> None:
         super().__init__(context)
         self._every = every
         self._least = least

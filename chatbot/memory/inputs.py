@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 _OF_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
-Operation = Callable[P, Coroutine[Any, Any, Answer]]
+Method = Callable[P, Coroutine[Any, Any, Answer]]
 
 
 def list_of(value: object, name: str) -> tuple[Any, ...]:
@@ -38,14 +38,14 @@ def list_of(value: object, name: str) -> tuple[Any, ...]:
 
 def takes(
     inputs: Callable[P, Inputs], refusal: str
-) -> Callable[[Callable[[Self, Inputs], Awaitable[Answer]]], Operation[Concatenate[Self, P], Answer]]:
+) -> Callable[[Callable[[Self, Inputs], Awaitable[Answer]]], Method[Concatenate[Self, P], Answer]]:
     """Give an operation the fields of its one argument as parameters.
 
     `refusal` begins the error about an unknown parameter, before its name.
     """
     known = _parameters(inputs)
 
-    def decorate(operation: Callable[[Self, Inputs], Awaitable[Answer]]) -> Operation[Concatenate[Self, P], Answer]:
+    def decorate(operation: Callable[[Self, Inputs], Awaitable[Answer]]) -> Method[Concatenate[Self, P], Answer]:
         @wraps(operation)
         async def taking(self: Self, /, *args: P.args, **named: P.kwargs) -> Answer:
             _check_names(named, known, refusal)
@@ -58,7 +58,7 @@ def takes(
 
 def sets(
     inputs: Callable[P, object], refusal: str
-) -> Callable[[Callable[Concatenate[Self, str, ...], Awaitable[Answer]]], Operation[Concatenate[Self, str, P], Answer]]:
+) -> Callable[[Callable[Concatenate[Self, str, ...], Awaitable[Answer]]], Method[Concatenate[Self, str, P], Answer]]:
     """Give an operation that changes fields the fields of `inputs` as optional parameters.
 
     It gets only the given ones.
@@ -67,7 +67,7 @@ def sets(
 
     def decorate(
         operation: Callable[Concatenate[Self, str, ...], Awaitable[Answer]],
-    ) -> Operation[Concatenate[Self, str, P], Answer]:
+    ) -> Method[Concatenate[Self, str, P], Answer]:
         @wraps(operation)
         async def setting(self: Self, named_id: str, /, *args: P.args, **named: P.kwargs) -> Answer:
             _check_names(named, known, refusal)
@@ -95,7 +95,7 @@ def _parameters(inputs: Callable[..., object]) -> dict[str, inspect.Parameter]:
     return found
 
 
-def _signed(operation: Operation[P, Answer], known: Iterable[inspect.Parameter]) -> Operation[P, Answer]:
+def _signed(operation: Method[P, Answer], known: Iterable[inspect.Parameter]) -> Method[P, Answer]:
     """Return the operation with a signature of its parameters, for `help` and editors."""
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     answer = inspect.signature(operation).return_annotation
