@@ -21,7 +21,7 @@ from platformdirs import user_config_path, user_data_path
 
 from chatbot.allowed import SettingPath, allow, is_allowed, needing_trust
 from chatbot.cli.output import check_can_ask, is_sure, say, say_result, warn
-from chatbot.cli.repl.editor import edited
+from chatbot.cli.repl.editor import edit_text
 from chatbot.config import SECRET, Config
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
@@ -232,7 +232,7 @@ async def _edit(args: argparse.Namespace) -> None:
     path = file_in_force(args.config)
     before = text = current_text(path)
     while True:
-        text = await edited(text, suffix=".toml")
+        text = await edit_text(text, suffix=".toml")
         if text.strip() == before.strip():
             say("nothing was changed")
             return

@@ -340,7 +340,7 @@ async def run(args: argparse.Namespace) -> Exit:
     options = Options(config=args.config, identity=args.identity, agent=args.agent)
     found = examine(options, network=args.network, verify=args.verify)
     with waiting("checking"):
-        findings = [await _mended(finding) if args.fix else finding async for finding in found]
+        findings = [await _fix(finding) if args.fix else finding async for finding in found]
     say_result(args, [finding.as_json() for finding in findings], "\n".join(_lines(finding) for finding in findings))
     return Exit.FAILED if any(finding.state == "bad" for finding in findings) else Exit.OK
 
@@ -386,7 +386,7 @@ async def _storage_first(part: AsyncIterator[Finding]) -> AsyncIterator[Finding]
         yield Finding(STORAGE, "bad", str(error))
 
 
-async def _mended(finding: Finding) -> Finding:
+async def _fix(finding: Finding) -> Finding:
     if finding.mend is None:
         return finding
     try:

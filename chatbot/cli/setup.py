@@ -43,13 +43,13 @@ class ModelChoice:
 async def run(args: argparse.Namespace) -> None:
     """Find models, let the user choose one, and write it into the configuration."""
     can_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json
-    choices = await _found(args, can_ask=can_ask)
+    choices = await _find(args, can_ask=can_ask)
     if args.json and not args.model:
         say_json([asdict(each.model) | {"found": each.found} for each in choices])
         return
     if not (args.model or can_ask):
         raise InvalidValue("setup needs a terminal, or --model NAME")
-    name = args.model or _chosen(choices)
+    name = args.model or _choose(choices)
     if not name:
         say("nothing was changed")
         return
@@ -60,7 +60,7 @@ async def run(args: argparse.Namespace) -> None:
     _report(args, name, path, problem)
 
 
-async def _found(args: argparse.Namespace, *, can_ask: bool) -> list[ModelChoice]:
+async def _find(args: argparse.Namespace, *, can_ask: bool) -> list[ModelChoice]:
     is_allowed = args.yes or args.at or (can_ask and not args.model and is_yes(f"look for {_SCOPE}?"))
     if not is_allowed:
         return _with_keys({})
@@ -88,7 +88,7 @@ def _with_keys(places: Mapping[str, str]) -> list[ModelChoice]:
     return found
 
 
-def _chosen(choices: Sequence[ModelChoice]) -> str:
+def _choose(choices: Sequence[ModelChoice]) -> str:
     """Return the model that the user names by number or by name; empty if none."""
     head = ("#", "model", "window", "$ per 1M in/out", "tools", "images", "found")
     if choices:

@@ -67,10 +67,10 @@ async def _copy(args: argparse.Namespace) -> Exit:
     value = {"from": str(source), "to": str(target), **done.as_json()}
     end = f", digest {done.digest}" if done.left_out else f". Both are identical: {done.digest}"
     say_result(args, value, f"copied {counted(done.counts)}{end}")
-    return _warned(done.left_out)
+    return _exit_after(done.left_out)
 
 
-def _warned(left_out: Sequence[str]) -> Exit:
+def _exit_after(left_out: Sequence[str]) -> Exit:
     """Warn about unreadable data, and return the exit code."""
     for each in left_out:
         warn(f"left out, because it cannot be read: {each}; see `chatbot doctor`")
@@ -139,7 +139,7 @@ async def run_backup(args: argparse.Namespace) -> Exit:
     value = {"file": str(path), "identity": done.name, "digest": done.digest, "left_out": done.left_out}
     what = f"the readable part of {done.name}" if done.left_out else f"all of {done.name}"
     say_result(args, value, f"wrote {path}: {what}, digest {done.digest}. It is not encrypted")
-    return _warned(done.left_out)
+    return _exit_after(done.left_out)
 
 
 async def run_restore(args: argparse.Namespace) -> Exit:
@@ -150,15 +150,15 @@ async def run_restore(args: argparse.Namespace) -> Exit:
     with path.open("rb") as file, progress("restoring") as advance:
         found = await asyncio.to_thread(verified, file, str(path))
         name = args.name or found.name
-        with _made(args.config, name, found.settings) as setup:
+        with _new_setup(args.config, name, found.settings) as setup:
             done = await restore(file, str(path), setup.home, advance)
     value = {"identity": name, "made_at": found.made_at, **done.as_json()}
     say_result(args, value, f"restored {name} as of {found.made_at}: {counted(done.counts)}, digest {done.digest}")
-    return _warned(done.left_out)
+    return _exit_after(done.left_out)
 
 
 @contextmanager
-def _made(config: Path | None, name: str, text: str) -> Iterator[Setup]:
+def _new_setup(config: Path | None, name: str, text: str) -> Iterator[Setup]:
     """Yield the setup of an identity, which is created with this `identity.toml` if it does not exist.
 
     If the restore fails, everything created is deleted again, except after an error such as a full disk: then it can be

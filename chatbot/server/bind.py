@@ -117,7 +117,7 @@ def body_of(operation: Operation) -> type[RequestBody]:
 def given_in(operation: Operation, body: RequestBody) -> dict[str, Any]:
     """Return the arguments of an operation that a body gives, by the names of its parameters."""
     offered = operation.at("http")
-    return {offered[name].name: checked(offered[name], value) for name, value in _said(body, offered).items()}
+    return {offered[name].name: checked(offered[name], value) for name, value in _given_fields(body, offered).items()}
 
 
 def router_of(operations: Iterable[Operation]) -> APIRouter:
@@ -218,7 +218,7 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
         context = access.context if expected is None else expected.within(access.context)
         if writing is not None and writing.before is not None and shown.model is not None:
             return await shown.again(context, writing)
-        said = _said(body, in_body) if body is not None else {}
+        said = _given_fields(body, in_body) if body is not None else {}
         asked = {name: value for name, value in asked.items() if value is not None}
         given = {offered[name].name: checked(offered[name], value) for name, value in {**asked, **said}.items()}
         for each in in_path.values():
@@ -297,7 +297,7 @@ def _without_default(schema: dict[str, Any]) -> None:
     schema.pop("default", None)
 
 
-def _said(body: RequestBody, parameters: dict[str, Parameter]) -> dict[str, Any]:
+def _given_fields(body: RequestBody, parameters: dict[str, Parameter]) -> dict[str, Any]:
     """Return the given fields. Null leaves a field unchanged, but removes a time."""
     given = {name: getattr(body, name) for name in body.model_fields_set}
     return {name: value for name, value in given.items() if value is not None or parameters[name].item == kinds.Future}

@@ -20,7 +20,7 @@ from chatbot.server.doors import Rates
 from chatbot.server.earlier_requests import Requests
 from chatbot.server.identity_access import Chats, IdentityAccess
 from chatbot.server.open_runtimes import OpenRuntimes
-from chatbot.server.turns import Turns, cancelled
+from chatbot.server.turns import Turns, cancel_all
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_you_mean
@@ -155,7 +155,7 @@ class Identities(AsyncResource):
 
     async def aclose(self) -> None:
         """Stop the running turns, then close every identity. May be called twice."""
-        await cancelled({*self.at_work, *filter(None, [self._tidying])})
+        await cancel_all({*self.at_work, *filter(None, [self._tidying])})
         await self.turns.aclose()
         self._chats.clear()
         await self.runtimes.aclose()

@@ -269,16 +269,16 @@ class Turns(AsyncResource):
         stopped = self.under_way(place)
         for each in [each for each in self._begun if each[0] == place]:
             self._begun.remove(each)
-        return await cancelled(turn.task for turn in stopped)
+        return await cancel_all(turn.task for turn in stopped)
 
     async def aclose(self) -> None:
         """Stop all turns, and wait until each has cleaned up."""
-        await cancelled(turn.task for turn in self._running)
+        await cancel_all(turn.task for turn in self._running)
         while self._elsewhere:
             await self._elsewhere.popitem()[1].aclose()
 
 
-async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> int:
+async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> int:
     """Cancel the tasks, wait until all end, and return how many there were."""
     tasks = list(tasks)
     for task in tasks:

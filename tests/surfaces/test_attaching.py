@@ -12,7 +12,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from chatbot.attachments.read import uploaded
-from chatbot.cli.repl.actions import Consent, PastedTexts, _shown, attached
+from chatbot.cli.repl.actions import Consent, PastedTexts, _shown, attach_named
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.input import SlashCompleter
 from chatbot.messages import ToolCall
@@ -39,23 +39,23 @@ def _files() -> None:
     ],
 )
 def test_a_typed_name_attaches_its_file(typed: str, said: str, names: list[str]) -> None:
-    text, files = attached(typed, PastedTexts())
+    text, files = attach_named(typed, PastedTexts())
     assert (text, [file.name for file in files]) == (said, names)
 
 
 def test_what_was_pasted_names_no_file() -> None:
     pasted = PastedTexts()
     pasted.note("please read @notes.txt now")
-    assert attached("please read @notes.txt now", pasted) == ("please read @notes.txt now", [])
-    assert [file.name for file in attached("read @deep/er.md", pasted)[1]] == ["er.md"]
+    assert attach_named("please read @notes.txt now", pasted) == ("please read @notes.txt now", [])
+    assert [file.name for file in attach_named("read @deep/er.md", pasted)[1]] == ["er.md"]
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-this-name", "n" * 5_000, "\ud800", "a\0b"])
 def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
-    assert attached(f"ask @{name}", PastedTexts()) == (f"ask @{name}", [])
+    assert attach_named(f"ask @{name}", PastedTexts()) == (f"ask @{name}", [])
     for text in (f"@{name}/x", f'@"{name}"'):
         with pytest.raises(InvalidValue, match="file not found:"):
-            attached(text, PastedTexts())
+            attach_named(text, PastedTexts())
     with pytest.raises(InvalidValue, match="file not found:"):
         uploaded(name)
 

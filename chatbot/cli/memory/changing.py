@@ -19,7 +19,7 @@ from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.memory.results import show, show_changed
 from chatbot.cli.memory.tables import say_observations
 from chatbot.cli.output import agree, progress, read_input, say, say_json, say_marked, say_table, warn
-from chatbot.cli.repl.editor import edited
+from chatbot.cli.repl.editor import edit_text
 from chatbot.errors import SessionNotFound
 from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
 from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
@@ -54,7 +54,7 @@ async def change_memory(run: VerbRun) -> None:
     _read_narrative(run)
     found = await run.id(run.args.memory_id)
     fields = [each for each in operation.at("cli").values() if each.default is LEFT_OUT]
-    given = await given_of(run, fields) or await _edited(run, found)
+    given = await given_of(run, fields) or await _edit(run, found)
     given["memory_id"] = found
     show(run, operation, await operation.run(run.context, "cli", given), given)
 
@@ -151,14 +151,14 @@ def _read_narrative(run: VerbRun, *, is_asked: bool = False) -> None:
         run.args.narrative = read_input(sys.stdin.read).strip("\n")
 
 
-async def _edited(run: VerbRun, observation_id: str) -> dict[str, str]:
+async def _edit(run: VerbRun, observation_id: str) -> dict[str, str]:
     """Return a memory's texts after editing in the user's editor: the first line of a note is its title."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue("no change given: name a field, such as --title")
     row = await run.memories.row(observation_id, ask=SENSITIVITIES)
     if row.user_text:
-        return {"narrative": await edited(row.narrative or row.user_text)}
-    title, _, narrative = (await edited(f"{row.title}\n{row.narrative}".strip())).partition("\n")
+        return {"narrative": await edit_text(row.narrative or row.user_text)}
+    title, _, narrative = (await edit_text(f"{row.title}\n{row.narrative}".strip())).partition("\n")
     return {"title": title, "narrative": narrative.strip()}
 
 
@@ -221,7 +221,7 @@ async def extract(run: VerbRun) -> None:
         try:
             with progress("extracting") as advance:
                 async for extracted in extract_facts(calls, text):
-                    kept = await _kept(run, calls, extracted) if run.args.add else ()
+                    kept = await _remember_facts(run, calls, extracted) if run.args.add else ()
                     became = [each.as_json() for each in kept] or [{} for _ in extracted.facts]
                     facts += [asdict(fact) | more for fact, more in zip(extracted.facts, became, strict=True)]
                     dropped += [{"content": content, "reason": reason} for content, reason in extracted.dropped]
@@ -232,7 +232,7 @@ async def extract(run: VerbRun) -> None:
             _show_facts(run, facts, dropped, calls)
 
 
-async def _kept(run: VerbRun, calls: Calls, extracted: FactList) -> Sequence[FactOutcome]:
+async def _remember_facts(run: VerbRun, calls: Calls, extracted: FactList) -> Sequence[FactOutcome]:
     setup = run.setup
     guard = Guard(default_visibility(setup.identity.clearance), "public", "public", run.args.namespace or "", "")
     origin = Origin(setup.agent, guard)

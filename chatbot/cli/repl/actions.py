@@ -63,7 +63,7 @@ class PastedTexts:
         return any(text in each for each in self._texts)
 
 
-def attached(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
+def attach_named(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
     """Return the message with the names of its files in place of their paths, and the files.
 
     A name without a file is left unchanged, unless it looks like a path: then `InvalidValue` is raised. Blocking.

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from chatbot.cli.output import SESSION_HEAD, say_hit, say_table, session_rows
 from chatbot.cli.repl.actions import MemorySlash, ReplySlash
-from chatbot.cli.repl.editor import edited, named_editor
+from chatbot.cli.repl.editor import edit_text, named_editor
 from chatbot.cli.repl.input import CommandLineSlash, Next, needed, numbered
 from chatbot.cli.repl.screen import Screen
 from chatbot.identity import list_identities
@@ -185,7 +185,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             return Next()
         if not named_editor():
             return Next(draft=asked, replaces=True)
-        text = await edited(asked)
+        text = await edit_text(asked)
         if not text.strip() or text == asked:
             self._screen.say("nothing was changed", "dim")
             return Next()

@@ -22,13 +22,13 @@ def named_editor() -> list[str]:
         raise InvalidValue(f"the editor {text!r} is not a command: set EDITOR to one") from error
 
 
-async def edited(text: str, *, suffix: str = ".md") -> str:
+async def edit_text(text: str, *, suffix: str = ".md") -> str:
     """Return the text after editing, in `vi` if no editor is set. Raises `InvalidValue` if that failed."""
     with on_interrupt(lambda *_: None):  # Ctrl-C is a key of the editor
-        return await asyncio.to_thread(_edited, text, suffix)
+        return await asyncio.to_thread(_edit, text, suffix)
 
 
-def _edited(text: str, suffix: str) -> str:
+def _edit(text: str, suffix: str) -> str:
     editor = named_editor() or ["vi"]
     with tempfile.TemporaryDirectory(prefix="chatbot-") as folder:
         file = Path(folder, f"text{suffix}")

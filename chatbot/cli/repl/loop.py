@@ -21,7 +21,7 @@ from chatbot.chat.dialogue import ClientRequest, last_exchange
 from chatbot.cli.exits import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import TINY, on_interrupt
-from chatbot.cli.repl.actions import Consent, PastedTexts, attached
+from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, Next, SlashCompleter, Typeahead
 from chatbot.cli.repl.screen import Screen
@@ -146,7 +146,7 @@ class Repl:
             text = text[1:] if _ESCAPED.match(text) else text
         files: Sequence[Upload] = ()
         if following.say is None:
-            text, files = await asyncio.to_thread(attached, text, self._pasted)
+            text, files = await asyncio.to_thread(attach_named, text, self._pasted)
         if following.replaces:
             await self._commands.chat.take_back(to_ask_again=True)
         await self._answer(text, files, again=following.again)

@@ -163,7 +163,7 @@ class ReplyPlace:
 
 async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
     """Find or begin the session of a request. Raises `Problem`, or whatever opening it raises."""
-    named = await _named(ask, access)
+    named = await _continuation(ask, access)
     if ask.memory == "off":
         return ReplyPlace(before=None if named is None else await _said_in(named, ask, access))
     if named is not None:
@@ -226,17 +226,17 @@ class _Continuation:
     """Number of entries to continue after; None: all."""
 
 
-async def _named(ask: Ask, access: IdentityAccess) -> _Continuation | None:
+async def _continuation(ask: Ask, access: IdentityAccess) -> _Continuation | None:
     if ask.previous is not None:
         if ask.session is not None:
             raise invalid("it cannot be sent together with a session", "previous_response_id")
-        return await _followed(ask.previous, access)
+        return await _continuation_of(ask.previous, access)
     if ask.session in {None, NEW}:
         return None
     return _Continuation(await access.session(str(ask.session)))
 
 
-async def _followed(response: str, access: IdentityAccess) -> _Continuation:
+async def _continuation_of(response: str, access: IdentityAccess) -> _Continuation:
     session_id, turn = place_in(response)
     try:
         session = await access.session(session_id)

@@ -118,12 +118,12 @@ async def answer_to(
     place = await places.place_of(ask, access)
     turn, created = str(new_id()), int(time.time())
     if place.session is None:
-        return PendingReply(access, turn, created, None, await _answered(access, ask, place.before))
+        return PendingReply(access, turn, created, None, await _answer(access, ask, place.before))
     writing.may_be_erased = True
     note = partial(writing.note, session=place.session.id, created=str(created))
     begin = partial(_begin, access, ask, place, place.session, turn)
     new = place.session if place.is_new else None
-    return PendingReply(access, turn, created, place.session, _tidied(access, new, begin, note))
+    return PendingReply(access, turn, created, place.session, _begin_or_forget(access, new, begin, note))
 
 
 async def answered_before(access: IdentityAccess, made: Mapping[str, str], writing: IdempotentWrite) -> PendingReply:
@@ -131,10 +131,10 @@ async def answered_before(access: IdentityAccess, made: Mapping[str, str], writi
     session = await access.session(made["session"])
     turn = await access.kept_turn(session.id, made["turn"])
     created = int(made.get("created") or turn.begun_at.timestamp())
-    return PendingReply(access, made["turn"], created, session, _said(turn, partial(writing.note, **made)))
+    return PendingReply(access, made["turn"], created, session, _deltas_of(turn, partial(writing.note, **made)))
 
 
-async def _tidied(
+async def _begin_or_forget(
     access: IdentityAccess,
     new: SessionHandle | None,
     begin: Callable[[], Awaitable[RunningTurn]],
@@ -142,7 +142,7 @@ async def _tidied(
 ) -> AsyncGenerator[Delta, None]:
     """Begin a turn and yield its reply; if it fails, delete the `new` session: the client will ask again."""
     try:
-        async for delta in _said(await begin(), note):
+        async for delta in _deltas_of(await begin(), note):
             yield delta
     except Exception:
         if new is not None:
@@ -159,7 +159,7 @@ async def _check_options(access: IdentityAccess, ask: Ask) -> None:
         raise unsupported(unknown[0], f"the model of {access.identity} does not support it")
 
 
-async def _answered(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Delta, None]:
+async def _answer(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Delta, None]:
     """Return the reply to just these messages; `before`, if given, replaces all but the user's last message.
 
     Closing the generator stops the model.
@@ -236,7 +236,7 @@ class _ClientDeltas:
         return None
 
 
-async def _said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> AsyncGenerator[Delta, None]:
+async def _deltas_of(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> AsyncGenerator[Delta, None]:
     """Yield the reply of a turn, and note its id. Closing the generator does not stop the turn."""
     shown = _ClientDeltas()
     async for event in turn.events():

@@ -34,7 +34,7 @@ async def say_first(access: AccessHere, fields: Fields) -> Response:
     except (ChatbotError, StoreError):  # such as a missing model
         await access.forget_new(session)
         raise
-    return await _said(access, session.id, text, files)
+    return await _send(access, session.id, text, files)
 
 
 @router.post("/c/{session_id}/say")
@@ -48,8 +48,8 @@ async def say(
     session = await access.session(session_id)
     is_changed = await choose(access, session, fields)
     if not is_part(request):
-        return await _said(access, session_id, text, files)
-    turn = await _begun(access, session_id, text, files)
+        return await _send(access, session_id, text, files)
+    turn = await _begin(access, session_id, text, files)
     writing.note()
     waiting = len(await access.turns_under_way(session_id)) > 1
     shown: dict[str, Any] = {"session_id": session_id, "exchanges": [talk.waiting(turn)], "waiting": waiting}
@@ -77,7 +77,7 @@ async def retry(access: AccessHere, session_id: SessionId, fields: Fields) -> Re
     entries = await (await access.session(session_id)).transcript_read_all() if "at" in fields else []
     at = _position(entries, fields) if entries else 0
     if any(entry.role == "user" for entry in entries[at + 1 :]):
-        return await _said(access, await _fork(access, session_id, fields, keep_message=False), entries[at].content)
+        return await _send(access, await _fork(access, session_id, fields, keep_message=False), entries[at].content)
     await _stop_last(access, session_id)
     asked = await (await access.chat(session_id)).last_message()
     if asked is None:
@@ -109,7 +109,7 @@ async def edit(access: AccessHere, session_id: SessionId, fields: Fields) -> Res
     text = with_links(text, split(entries[at].content)[1])
     if any(entry.role == "user" for entry in entries[at + 1 :]):
         fork = await _fork(access, session_id, fields, keep_message=False)
-        return await _said(access, fork, text)
+        return await _send(access, fork, text)
     await _stop_last(access, session_id)
     client = await request_of(access, session_id)  # before the message is taken back, as it may raise
     await (await access.chat(session_id)).take_back(to_ask_again=True)
@@ -145,12 +145,12 @@ def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
     raise ConflictingChange("that message no longer exists: reload the conversation")
 
 
-async def _said(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:
-    await _begun(access, session_id, text, files)
+async def _send(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:
+    await _begin(access, session_id, text, files)
     return _to(access, session_id)
 
 
-async def _begun(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload]) -> RunningTurn:
+async def _begin(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload]) -> RunningTurn:
     client = await request_of(access, session_id)
     return await access.begin_turn(session_id, text, attachments=files, client=client)
 
