@@ -18,7 +18,7 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.dialogue import ToolContext
 from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of, merged
 from chatbot.config import Config, ModelSettings
-from chatbot.errors import ConfigError, SessionError, UnknownModel
+from chatbot.errors import ConfigError, ModelError, SessionError, UnknownModel
 from chatbot.hooks import HookContext
 from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
@@ -160,10 +160,15 @@ class Runtime(AsyncResource):
         """Return a warning for a chat in `session` that keeps nothing, unless that was asked for."""
         return "" if self._ephemeral else self.setup.why_lost(session.record.store_types if session else ())
 
-    @property
-    def is_tiny(self) -> bool:
-        """Return whether the embedded model answers, which knows little."""
-        return self.model.name == ModelSettings().name
+    async def why_missing(self) -> str | None:
+        """Return why the embedded model, which knows little, cannot answer; empty if it can, None for another model."""
+        if self.model.name != ModelSettings().name:
+            return None
+        try:
+            await self.model.check()
+        except ModelError as error:
+            return str(error)
+        return ""
 
     def chat(self, session: SessionHandle | None) -> Chat:
         """Return a conversation in `session`, by the rules of the agent. Raises `MissingRight` without `chat`."""

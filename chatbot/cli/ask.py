@@ -28,7 +28,7 @@ async def run(args: argparse.Namespace) -> Exit | None:
     end_in_order()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()
-        if runtime.is_tiny and not (args.json or await runtime.memory.list_sessions(limit=1)):
+        if not args.json and await runtime.why_missing() == "" and not await runtime.memory.list_sessions(limit=1):
             warn(TINY.format("chatbot setup"))
         session, is_new = await chosen_session(runtime, args)
         if not args.json and (warning := runtime.warning(session)):

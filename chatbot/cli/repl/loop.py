@@ -25,7 +25,7 @@ from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, Next, SlashCompleter, Typeahead
 from chatbot.cli.repl.screen import Screen
-from chatbot.errors import ChatbotError, ModelError
+from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.options import Options
@@ -94,12 +94,8 @@ class Repl:
     async def open(self, args: argparse.Namespace) -> None:
         """Enter the session that the flags name, or the one used last."""
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
-        if self._runtime.is_tiny:
-            try:
-                await self._runtime.model.check()
-                self._screen.say(TINY.format("/setup"), "dim")
-            except ModelError as error:
-                self._screen.say(str(error), "ansired")
+        if (missing := await self._runtime.why_missing()) is not None:
+            self._screen.say(missing or TINY.format("/setup"), "ansired" if missing else "dim")
         session, _ = await chosen_session(self._runtime, args, last=True)
         await self._enter(session)
         if args.resume == "":

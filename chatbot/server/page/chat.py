@@ -262,7 +262,7 @@ async def _welcome(access: IdentityAccess) -> dict[str, Any]:
     """Return the empty state; only the owner sees where the memory is."""
     return {
         "is_new": not await access.memory.list_sessions(limit=1),
-        "is_tiny": access.runtime.is_tiny,
+        "missing": await access.runtime.why_missing(),
         "remembers": access.runtime.remembers,
         "where": (access.memory.home or "PostgreSQL") if access.caller.is_owner else "",
         "suggestions": _SUGGESTIONS,

