@@ -59,11 +59,6 @@ def _any(_: Any) -> bool:
     return True
 
 
-def _nothing(value: Any) -> bool:
-    """Return True for an empty value, which in the weakest layer is the default; see `needing_trust`."""
-    return value in ("", [], {})
-
-
 def _is_model(value: Any, providers: frozenset[str] = PROVIDERS) -> bool:
     """Return True for the name of an embedded model, or of one at its provider's usual address."""
     if isinstance(value, str) and value in LOCAL_MODELS:
@@ -87,11 +82,6 @@ def _is_loopback(value: Any) -> bool:
         return value == "localhost" or ip_address(str(value)).is_loopback
     except ValueError:
         return False
-
-
-def _is_apart(value: Any) -> bool:
-    """Return True if users are kept apart, the default: a file that was found may not make them share a memory."""
-    return bool(value == "apart")
 
 
 class _Among(tuple[str, ...]):
@@ -126,7 +116,7 @@ HARMLESS: Forms = {
     },
     "memory": {
         "basic_session": _all("kv_cap transcript_cap"),
-        "observations": {**_all("max_observations ttl_days"), "cache": _nothing},
+        "observations": _all("max_observations ttl_days"),
         "in_memory": _all("kv_cap transcript_cap max_observations ttl_days"),
     },
     "hooks": {
@@ -145,7 +135,7 @@ HARMLESS: Forms = {
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
     },
     "standing": {"model": _is_model, **_all("name question pinned enabled")},
-    "storage": _all("url", _nothing),
+    "storage": {},
     "sessions": _all("ttl_days ttl_keeps_memory"),
     "maintenance": {
         **_all("consolidate_every_hours compress_every_hours decay_per_day compression_min_age_days similarity"),
@@ -154,39 +144,26 @@ HARMLESS: Forms = {
     },
     "budget": _all("session_usd day_usd session_tokens day_tokens"),
     "terminal": _all("markdown shown_on_resume show_usage vi"),
-    "mcp": {"servers": _nothing},
-    "files": _all("folder", _nothing),
-    "providers": _nothing,
+    "mcp": {"servers": {}},
+    "files": {},
+    "providers": {},
     "aliases": {"*": _is_model},
     "server": {
         "host": _is_loopback,
-        "users": _is_apart,
-        "memory": _nothing,
         **_all("port body_kb attachments_kb request_timeout_s rate_per_minute connections"),
-        **_all("allowed_hosts allowed_origins unasked_tools", _nothing),
     },
-    "sync": _all("places token", _nothing),
-    "telemetry": {**_all("prometheus service sample interval_s timeout_s"), **_all("endpoint headers", _nothing)},
+    "sync": {},
+    "telemetry": _all("prometheus service sample interval_s timeout_s"),
 }
-"""Values that a found file may set, by setting; `*` is any name. Everything else needs trust.
+"""Values that a found file may set, by setting; `*` is any name. Everything else needs trust, even an empty value.
 
 Not here: prices, as a wrong one makes budgets worthless; keys, addresses, headers and foreign plug-ins.
 """
 
 
-def needing_trust(
-    table: Mapping[str, Any], *, is_weakest: bool = True, providers: frozenset[str] = PROVIDERS
-) -> dict[str, Any]:
-    """Return the settings that need trust, by dotted name. Pure.
-
-    `is_weakest` means that no chosen layer is below this one, so that an empty setting removes nothing; `providers` are
-    those whose models may be named.
-    """
-    return {
-        name: value
-        for name, place, value in leaves(table)
-        if not _is_harmless(place, value, is_weakest=is_weakest, providers=providers)
-    }
+def needing_trust(table: Mapping[str, Any], *, providers: frozenset[str] = PROVIDERS) -> dict[str, Any]:
+    """Return the settings that need trust, by dotted name; models of `providers` may be named. Pure."""
+    return {name: value for name, place, value in leaves(table) if not _is_harmless(place, value, providers)}
 
 
 def is_harmless_model(name: str, providers: Collection[str]) -> bool:
@@ -194,18 +171,16 @@ def is_harmless_model(name: str, providers: Collection[str]) -> bool:
     return _is_model(name, PROVIDERS.union(providers))
 
 
-def is_allowed(path: Path, table: Mapping[str, Any], *, is_weakest: bool = True) -> bool:
+def is_allowed(path: Path, table: Mapping[str, Any]) -> bool:
     """Return True if the file sets what needs trust, and the user trusts it with its current settings."""
-    found = needing_trust(table, is_weakest=is_weakest)
+    found = needing_trust(table)
     return bool(found) and _known().get(_place(path)) == _digest(found)
 
 
-def check(
-    path: Path, table: Mapping[str, Any], remedy: str, *, is_weakest: bool = True, providers: frozenset[str] = PROVIDERS
-) -> None:
+def check(path: Path, table: Mapping[str, Any], remedy: str, *, providers: frozenset[str] = PROVIDERS) -> None:
     """Raise `ConfigError`, ending with `remedy`, for settings that need trust."""
-    found = needing_trust(table, is_weakest=is_weakest, providers=providers)
-    if not found or is_allowed(path, table, is_weakest=is_weakest):
+    found = needing_trust(table, providers=providers)
+    if not found or is_allowed(path, table):
         return
     names = list(found)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -213,9 +188,9 @@ def check(
     raise NotTrusted(f"{path} is not trusted: it sets {', '.join(names[:_SHOWN])}{more}{hint} {remedy}", at=path)
 
 
-def allow(path: Path, table: Mapping[str, Any], *, is_weakest: bool = True) -> dict[str, Any]:
+def allow(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
     """Trust the current settings of the file, and no later ones; return them."""
-    found = needing_trust(table, is_weakest=is_weakest)
+    found = needing_trust(table)
     folder = user_data_path("chatbot")
     make_folder(folder)
     with locked(folder) as place:
@@ -256,13 +231,13 @@ def leaves(value: Any, name: str = "", place: SettingPath = ()) -> Iterator[tupl
         yield name, place, value
 
 
-def _is_harmless(place: SettingPath, value: Any, *, is_weakest: bool, providers: frozenset[str]) -> bool:
+def _is_harmless(place: SettingPath, value: Any, providers: frozenset[str]) -> bool:
     form = _form(place)
-    if form is None or isinstance(form, dict):
-        return form is not None and value == {}  # an empty table
+    if isinstance(form, dict):
+        return bool(value == {})
     if form is _is_model:
         return _is_model(value, providers)
-    return form(value) and (is_weakest or form is not _nothing)
+    return form is not None and form(value)
 
 
 def _hint(place: SettingPath, value: Any) -> str:

@@ -178,13 +178,11 @@ def is_there(path: Path) -> bool:
     return os.path.lexists(path)
 
 
-def check_found(
-    path: Path, table: Table, remedy: str, *, is_weakest: bool = True, providers: frozenset[str] = allowed.PROVIDERS
-) -> None:
+def check_found(path: Path, table: Table, remedy: str, *, providers: frozenset[str] = allowed.PROVIDERS) -> None:
     """Raise `ConfigError` if a found file needs trust that it does not have; a mistake in it is reported first."""
-    if allowed.needing_trust(table, is_weakest=is_weakest, providers=providers):
+    if allowed.needing_trust(table, providers=providers):
         Settings(path, table).combined()
-        allowed.check(path, table, remedy, is_weakest=is_weakest, providers=providers)
+        allowed.check(path, table, remedy, providers=providers)
 
 
 def read_toml(path: Path) -> Table:

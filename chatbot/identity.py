@@ -119,7 +119,7 @@ def allow_identity(root: Path, name: str) -> tuple[Path, Table]:
     file = _folder(root, name) / FILE_NAME
     if not is_there(file):
         raise _missing(root, name)
-    return file, allowed.allow(file, _settings(read_toml(file)), is_weakest=False)
+    return file, allowed.allow(file, _settings(read_toml(file)))
 
 
 def _missing(root: Path, name: str) -> IdentityError:
@@ -167,7 +167,7 @@ def parse_identity(name: str, folder: Path, table: Table, providers: frozenset[s
     if unknown := next((key for key in table if key not in known), ""):
         raise _error(folder, f"unknown setting {unknown!r}{did_you_mean(unknown, known)}")
     remedy = f"review it, then run `chatbot config trust -i {name}`, or set that in config.toml"
-    check_found(folder / FILE_NAME, table, remedy, is_weakest=False, providers=providers)
+    check_found(folder / FILE_NAME, table, remedy, providers=providers)
     if not own.get("persona", DEFAULT_PERSONA).strip():
         del own["persona"]
     return Identity(name, folder, overrides=table, **own)

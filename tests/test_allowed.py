@@ -46,6 +46,9 @@ NEED_TRUST = {
     *(f"mcp.servers.{FREE}.{each.name}" for each in fields(McpServerSettings)),
     *(f"providers.{FREE}.{each.name}" for each in fields(ProviderSettings) if each.name != "prices"),
     *(f"providers.{FREE}.prices.{FREE}.{each.name}" for each in fields(PriceSettings)),
+    *("storage.url", "memory.observations.cache", "files.folder", "sync.places", "sync.token"),
+    *(f"server.{name}" for name in ("allowed_hosts", "allowed_origins", "unasked_tools", "users", "memory")),
+    *("telemetry.endpoint", "telemetry.headers"),
 }
 """The settings that need trust whatever their value is."""
 REACHING = {
@@ -92,7 +95,7 @@ HARMLESS_FILES = [
     '[model]\nname = "openrouter/anthropic/claude-sonnet-4.5:beta"\n[extraction]\nmodel = "ollama/llama3:8b"',
     '[model]\nname = "local/smollm2-135m"\n[embedding]\nmodel = "local/minilm"',
     '[agents.chat]\nmemory = ["basic_session"]\ntools = ["memory"]\n[agents.other]\nrecall_rows = 3',
-    '[telemetry]\nprometheus = true\nendpoint = ""\n[server]\nhost = "::1"\nallowed_origins = []',
+    '[telemetry]\nprometheus = true\n[server]\nhost = "::1"',
     "[memory.basic_session]\nkv_cap = 7\n[hooks.memorability]\nthreshold = 1",
     'identities = "people"\nidentity = "grace"',
     '[[maintenance.rules]]\ntypes = ["exchange"]\narchive_after_days = 90',
@@ -163,8 +166,7 @@ def test_every_setting_is_declared_harmless_or_needs_trust() -> None:
 
 
 def test_nothing_is_declared_that_is_no_setting() -> None:
-    of_tables = {("mcp", "servers"), ("providers",)}
-    assert set(declared()) - set(KNOWN) - of_tables == {(name,) for name in OF_IDENTITY}
+    assert set(declared()) - set(KNOWN) == {(name,) for name in OF_IDENTITY}
 
 
 def test_a_setting_that_is_not_declared_needs_trust_at_every_depth() -> None:
