@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -228,19 +227,16 @@ TaskStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 TaskScope = Literal["user", "agent", "collaborative"]
 Priority = Literal["high", "normal", "low"]
 
-_ABBREVIATED = re.compile(
-    r"\b(?:St|Mr|Mrs|Ms|Dr|Prof|Jr|Sr|vs|etc|e\.g|i\.e|approx|no|[A-Z]|(?:[A-Z]\.)+[A-Z]|Ave|Rd|Mt|Ft|Sgt|Lt|Col)\.$"
+_SENTENCE_END = re.compile(
+    r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?…])\s+"
+    r"|(?<=[^\W_A-Z]{2}\.)(?!(?<=\bno\.)\s\d)(?<!\bvs\.)(?<!\b(?:Mrs|etc|Ave|Sgt|Col)\.)(?<!\bProf\.)(?<!\bapprox\.)\s+"
 )
+"""A full stop after a capital and at most one more letter may be an abbreviation's."""
 
 
-def sentences(text: str, end: re.Pattern[str]) -> Iterator[str]:
-    """Yield the parts of a text between matches of `end`; an abbreviation, such as "Dr.", ends one only with a line."""
-    begin = 0
-    for found in end.finditer(text):
-        if not _ABBREVIATED.search(text[begin : found.start()]) or "\n" in found[0]:
-            yield text[begin : found.start()].strip()
-            begin = found.end()
-    yield text[begin:].strip()
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of a text, which end with their line, too. An abbreviation, such as "Dr.", ends none."""
+    return [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
 
 
 def asks(text: str) -> bool:

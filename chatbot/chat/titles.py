@@ -15,7 +15,7 @@ from chatbot.chat.receipts import Receipt
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import content
-from chatbot.messages import Message, asks, sentences
+from chatbot.messages import Message, asks, sentences_of
 from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
 
@@ -29,7 +29,6 @@ _SHOWN = 1_000
 
 _CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 _MARKS = re.compile(r"^\s*(?:[-*+] |#+ |\d+[.)] )*")
-_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
 _QUOTES = "\"'“”„«»‘’`*_# "
 
 
@@ -41,7 +40,7 @@ def title_of(text: str) -> str:
     """
     text, _ = redact(text)
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
-    parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences("\n".join(lines), _SENTENCE)]
+    parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences_of("\n".join(lines))]
     whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
     saying = [part for part in parts if not says_little(part)]
     long = (part for part in saying if asks(part) or len(content(part)) >= _TOPIC_WORDS)

@@ -6,7 +6,6 @@ the last such reply. Decisions and open items are the rows of type `decision` an
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +24,7 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE, exchanges_in, without_forgotten
 from chatbot.memory.memorability import content
 from chatbot.memory.people import KIND, OPEN, task_of
-from chatbot.messages import sentences, without_blocks
+from chatbot.messages import sentences_of, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, ObservationStore, TranscriptStore
@@ -95,7 +94,6 @@ TurnCount = Annotated[int, Meta(ge=1)]
 _LONGEST = 240
 _MOST_ITEMS = 8
 _READ_CHARACTERS = 20_000
-_SENTENCE = re.compile(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
 
 
 class Summarize(Hook):
@@ -166,7 +164,7 @@ async def _open(session: SessionHandle) -> list[str]:
 def _most_informative(text: str) -> str:
     """Return the sentence with most content words, without secrets; empty if it says little."""
     text, _ = redact(without_blocks(text)[:_READ_CHARACTERS])
-    best = max(sentences(text, _SENTENCE), key=lambda each: len(content(each)), default="")
+    best = max(sentences_of(text), key=lambda each: len(content(each)), default="")
     return "" if says_little(best) else _line(best)
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,7 +28,7 @@ from chatbot.embedding import Embedder, Judgement
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.scope import utc_now
-from chatbot.messages import Usage
+from chatbot.messages import Usage, asks, sentences_of
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
@@ -164,7 +163,7 @@ class Meaning(AsyncResource):
         With `sentences` a text also states something if one of its few sentences does, more likely than not: a
         statement is often made by the way in a request.
         """
-        parts = {text: found for text in texts if sentences and len(found := _sentences(text)) <= _MOST_JUDGED}
+        parts = {text: found for text in texts if sentences and len(found := sentences_of(text)) <= _MOST_JUDGED}
         every = [*texts, *(part for found in parts.values() for part in found)]
         made = await self._made(every, lambda asked: self._in_batches(asked, self._judged))
         return [_stating(made.get(text), [made.get(part) for part in parts.get(text, ())]) for text in texts]
@@ -352,8 +351,6 @@ def embedded_text(row: Observation) -> str:
     return "\n".join(dict.fromkeys(filter(None, parts)))
 
 
-_SENTENCE_END = re.compile(r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?])\s+|(?<=[^\W_A-Z]{2}\.)\s+")
-"""The end of a sentence. A full stop after a capital and one more letter may be an abbreviation's."""
 _MOST_JUDGED = 8
 """Maximum sentences of a text that are judged one by one."""
 _MOST = 3
@@ -367,13 +364,9 @@ _LEANING = 3.0
 def parted(text: str) -> tuple[str, list[str]]:
     """Return a message without its questions, and the questions, which end with a question mark."""
     said, questions = list[str](), list[str]()
-    for each in _sentences(text):
-        (questions if each.endswith(("?", "？")) else said).append(each)
+    for each in sentences_of(text):
+        (questions if asks(each) else said).append(each)
     return " ".join(said), questions
-
-
-def _sentences(text: str) -> list[str]:
-    return [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
 
 
 def _stating(judged: Judgement | None, parts: Sequence[Judgement | None]) -> Judgement | None:

@@ -343,6 +343,7 @@ def test_what_is_embedded_is_what_a_row_says_each_part_once_and_of_a_reply_no_mo
         ("Who came?! And when?", "Who came?!", ["And when?"]),
         ("今天天气真好。我的狗叫什么？另外，火车几点？", "今天天气真好。", ["我的狗叫什么？", "另外，火车几点？"]),
         ("Would Ann like Dr. Seuss?", "", ["Would Ann like Dr. Seuss?"]),
+        ("I said no. Which Prof. Lee has room no. 5?", "I said no.", ["Which Prof. Lee has room no. 5?"]),
         ("Read https://x.example/a?b=1 for me.", "Read https://x.example/a?b=1 for me.", []),
         ("I sold the dog.", "I sold the dog.", []),
         ("", "", []),
