@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatbot.chat.chat import Chat as Chat
-    from chatbot.chat.dialogue import ToolContext as ToolContext
+    from chatbot.chat.memory_tools import ToolContext as ToolContext
     from chatbot.chat.receipts import Receipt as Receipt
     from chatbot.errors import ChatbotError as ChatbotError
     from chatbot.memory import MemorySystem as MemorySystem
@@ -33,7 +33,7 @@ _HOMES = {
     "SessionHandle": "chatbot.memory",
     "SessionRecord": "chatbot.memory",
     "Tool": "chatbot.tools",
-    "ToolContext": "chatbot.chat.dialogue",
+    "ToolContext": "chatbot.chat.memory_tools",
     "open_model": "chatbot.models",
 }
 

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
-from chatbot.chat.dialogue import ToolContext
 from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of, merged
 from chatbot.config import Config, ModelSettings
 from chatbot.errors import ConfigError, ModelError, SessionError, UnknownModel
@@ -306,21 +305,23 @@ class Runtime(AsyncResource):
         model = model or self.model
         if not model.supports_tools:
             return Toolbox()
-        own = session and session.for_tools()
-        memory = self.memory if own else self.memory.cleared_for(rights=TOOL_RIGHTS)
-        context = ToolContext(own, memory, self.agent, self.setup.identity.name)
         names = self.setup.agent_settings.tools
         withheld = withheld_tools(model.disclosure)
         given = (*self._tools, *self._file_tools())
 
         def named() -> list[Tool]:
+            from chatbot.chat.memory_tools import ToolContext
+
+            own = session and session.for_tools()
+            memory = self.memory if own else self.memory.cleared_for(rights=TOOL_RIGHTS)
+            context = ToolContext(own, memory, self.agent, self.setup.identity.name)
             tools = tools_of(names, context, beside=self.setup.settings.plugins_beside)
             return [kept for tool in tools if (kept := tool.without(withheld)) is not None]
 
         is_ours = TOOLS.own.keys() >= set(names)  # those cannot be wrong: they load later, and the prompt need not wait
         return Toolbox(
             given if is_ours else (*given, *named()),
-            later=named if is_ours else None,
+            later=named if is_ours and names else None,
             sources=[self._servers.tools] if self.setup.agent_settings.tools else [],
             confirm=self.confirm,
         )

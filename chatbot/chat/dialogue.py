@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from chatbot.attachments import Link, with_links
 from chatbot.chat.ledger import UNBILLED, Payer
-from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory import SessionHandle
 from chatbot.memory.handle import WriteResult
 from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
 from chatbot.stores.base import TranscriptStore
@@ -120,21 +120,6 @@ def without_answers(messages: Sequence[Message], tools: Collection[str]) -> list
         replace(message, content=_WITHHELD) if names.get(str(message.tool_call_id)) in tools else message
         for message in messages
     ]
-
-
-class ToolContext(Struct, frozen=True):
-    """The session, memory and agent of the tools. `session` is None for an agent without stores."""
-
-    session: SessionHandle | None
-    system: MemorySystem
-    """The memory that `memory` is a part of."""
-    agent: str
-    identity: str
-
-    @property
-    def memory(self) -> MemorySystem:
-        """The memory in the session's current project, with the clearance and rights of its tool calls."""
-        return self.system if self.session is None else self.session.confined(self.system)
 
 
 def _paired(messages: list[Message]) -> list[Message]:

@@ -13,11 +13,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from chatbot import operation as kinds
-from chatbot.chat.dialogue import ToolContext
 from chatbot.chat.prompt import MORE_TOOLS
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
@@ -57,6 +56,21 @@ MORE = "more"
 """The argument of a short schema that holds the parameters that the schema does not name."""
 
 Answer = dict[str, Any]
+
+
+class ToolContext(Struct, frozen=True):
+    """The session, memory and agent of the tools. `session` is None for an agent without stores."""
+
+    session: SessionHandle | None
+    system: MemorySystem
+    """The memory that `memory` is a part of."""
+    agent: str
+    identity: str
+
+    @property
+    def memory(self) -> MemorySystem:
+        """The memory in the session's current project, with the clearance and rights of its tool calls."""
+        return self.system if self.session is None else self.session.confined(self.system)
 
 
 def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> list[Tool]:
