@@ -398,7 +398,7 @@ class TurnMemory:
                 self.earlier = PromptMemory()
 
     async def _at_the_beginning(self) -> tuple[Sequence[Observation], Sequence[Observation]]:
-        """Return what the first turn of a session shows unasked: open tasks, and the newest lasting rows."""
+        """Return what the first turn of a session always shows: open tasks, and the newest lasting rows."""
         due = [task.id for task in await self._memory.tasks(surface=STARTUP)][:_TASKS_SHOWN]
         tasks = await self._memory.get(due, count_use=False) if due else []
         most = self._settings.index_rows

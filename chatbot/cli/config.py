@@ -240,7 +240,7 @@ async def _edit(args: argparse.Namespace) -> None:
             with _alone(path):
                 seen, before = before, current_text(path)
                 if before != seen:
-                    raise ConfigError(f"{path} was changed meanwhile: saving it again replaces that change", at=path)
+                    raise ConfigError(f"{path} was changed by another program: saving again overwrites that", at=path)
                 replace_text(path, text.rstrip("\n") + "\n")
         except ConfigError as error:
             warn(str(error))

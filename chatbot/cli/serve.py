@@ -52,7 +52,7 @@ async def run(args: argparse.Namespace) -> None:
 
 def _say_ready(address: str) -> None:
     say(f"{address} (Ctrl-C stops)")
-    sys.stdout.flush()  # also to a pipe or a file: the server goes on
+    sys.stdout.flush()  # also to a pipe or a file: the server keeps running
 
 
 HOST, PORT = "127.0.0.1", 8808

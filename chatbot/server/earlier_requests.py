@@ -1,6 +1,6 @@
 """Stored requests with an `Idempotency-Key`: one record per key, of a running or completed request.
 
-identities/.server/requests-00 … -ff    {key: {"caller", "request", "at", "status", "made"}}, by the hash of the user
+identities/.server/requests-00 … -ff    {key: {"caller", "request", "at", "status", "made"}}, by hash of user or token
 
 Keys and requests are stored as hashes, created items as ids: no messages or memories, so nothing needs erasing. A
 request is stored before any work, and deleted if it fails. One without a status was interrupted: it may be partly done,

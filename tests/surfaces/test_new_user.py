@@ -231,7 +231,7 @@ def test_a_file_that_was_changed_while_it_is_edited_is_replaced_only_if_the_user
     editor.chmod(0o700)
     terminal = Terminal("config", "edit", columns=300, VISUAL=str(editor.resolve()))
     try:
-        terminal.see("was changed meanwhile.*edit it again. type yes:")
+        terminal.see("was changed by another program.*edit it again. type yes:")
         assert "seed = 2" in path.read_text(encoding="utf-8")
         terminal.type("yes\r")
         assert "changed in" in terminal.ended()

@@ -44,7 +44,7 @@ def _unless_deleted(record: SessionRecord) -> Iterator[None]:
     try:
         yield
     except SessionNotFound:
-        warn(f"{record.id} was deleted meanwhile")
+        warn(f"{record.id} was already deleted by another process")
 
 
 async def prune(run: VerbRun) -> None:

@@ -158,7 +158,7 @@ class ReplyPlace:
     """Earlier messages: those that the client sent or, where nothing is stored, the session's, with the answers of
     tools. None: the session's own transcript continues."""
     is_new: bool = False
-    """True if the session was created for this request, unasked."""
+    """True if the session was created for a request that names none."""
 
 
 async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
@@ -391,6 +391,6 @@ def _may_have_replies(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> b
 def _noted(record: SessionRecord) -> tuple[int, list[_Exchange]]:
     """Return the conversation that `note_history` stored: the number of entries, and the exchanges."""
     entries, _, run = record.history.partition(":")
-    if not entries.isdecimal():  # none, or edited by hand: the next reply notes it anew
+    if not entries.isdecimal():  # none, or edited by hand: the next reply rewrites it
         return 0, []
     return int(entries), [_Exchange(each[:8], each[8:]) for each in run.split(".") if each]

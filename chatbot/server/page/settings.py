@@ -354,7 +354,7 @@ def _digest(content: bytes) -> str:
 
 
 def _changed(file: Path) -> ConflictingChange:
-    return ConflictingChange(f"not saved: {file} was changed meanwhile: load the page again")
+    return ConflictingChange(f"not saved: {file} has changed since: reload the page")
 
 
 def _replace(file: Path, before: str | None, text: str | None) -> None:
