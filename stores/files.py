@@ -140,7 +140,7 @@ class Folder:
     def check_there(self) -> None:
         """Raise `MissingFolder` if the path now refers to another folder: what was read may be partly deleted."""
         lock = self._lock
-        named = self._named(lock.name) if lock is not None else None
+        named = self.status(lock.name) if lock is not None else None
         is_locked = lock is None or (named is not None and os.path.samestat(named, lock.status))
         if not is_locked or not os.path.samestat(os.lstat(self.path), os.fstat(self._descriptor)):
             raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
@@ -178,8 +178,21 @@ class Folder:
 
     def stamp(self, name: str) -> Stamp | None:
         """Return the file's stamp; None if it does not exist."""
-        status = self._named(name)
+        status = self.status(name)
         return None if status is None else Stamp.of(status)
+
+    def status(self, name: str) -> os.stat_result | None:
+        """Return the state of what has that name, of a link itself; None if nothing has."""
+        with suppress(FileNotFoundError):
+            return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+        return None
+
+    def inner(self, name: str, *, makes: bool = False) -> Folder:
+        """Open a folder in this one, to be closed by the caller; with `makes`, create a missing one."""
+        if makes:
+            with suppress(FileExistsError):
+                os.mkdir(_plain(name), FOLDER_MODE, dir_fd=self._descriptor)
+        return Folder(self.path / name, os.open(_plain(name), _FOLDER, dir_fd=self._descriptor))
 
     def names(self) -> list[str]:
         """Return the names of all that is in the folder, sorted."""
@@ -201,10 +214,12 @@ class Folder:
         self.create(draft, data, durable=durable)
         return draft
 
-    def create(self, name: str, data: bytes, *, durable: bool = True) -> None:
+    def create(self, name: str, data: bytes, *, durable: bool = True, mode: int = FILE_MODE) -> None:
         """Write a new file durably; no file is left if that fails."""
         with self._file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             try:
+                if mode != FILE_MODE:
+                    os.fchmod(file.descriptor, mode)
                 file.write(data)
                 if durable:
                     os.fsync(file.descriptor)
@@ -318,11 +333,6 @@ class Folder:
     def _open(self, name: str, flags: int, *, may_be_linked: bool = False) -> OpenFile:
         descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
         return OpenFile(name, descriptor, checked_status(descriptor, self.path, name, may_be_linked=may_be_linked))
-
-    def _named(self, name: str) -> os.stat_result | None:
-        with suppress(FileNotFoundError):
-            return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
-        return None
 
 
 class OpenFile(NamedTuple):
