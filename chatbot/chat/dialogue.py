@@ -255,7 +255,7 @@ class TurnTranscript:
         return self._before
 
     async def unfinished(self) -> list[TranscriptEntry]:
-        """Return the messages just before this one that nothing follows, newest first: their turns were killed."""
+        """Return the unanswered messages just before this one, newest first: their turns were killed."""
         said = [each for each in await self.entries() if each.at < self.asked_at]
         return list(takewhile(lambda each: each.role == USER, reversed(said)))
 

@@ -127,7 +127,7 @@ class Turn:
         self._title = SessionTitle(self._session, chat.window, self.receipt, self._notice)
         self._started = time.monotonic()
         self._last_reply: list[DialogueLine] = []
-        """Its lines, written at the end of the turn."""
+        """Lines of the last reply, written at the end of the turn."""
         self._results: list[ToolResult] = []
         self._unremembered: StoreError | None = None
         """The error of the last try to remember the exchange; None if it succeeded."""
@@ -300,7 +300,7 @@ class Turn:
             self._notice(result.refusal)  # the model may not pass it on
 
     async def _prompt(self) -> PromptBundle:
-        """Return the prompt; what the window has to leave out is summarised."""
+        """Return the prompt, and summarise what the window leaves out."""
         if loading := self._model.loading:
             self._emit(Phase(f"loading {loading}"))
         prompt = await self._build()
@@ -405,7 +405,7 @@ class Turn:
         self._session.turn_order.answering = self.receipt.remembered or ""
 
     async def _recover_words(self, session: SessionHandle) -> None:
-        """Remember the messages of turns that were killed before they could; every other turn left a receipt."""
+        """Remember the messages of turns that were killed first; every other turn left a receipt."""
         lost, record = await self._transcript.unfinished(), session.record
         if not (lost and self._memory and self._client.keeps) or record.parent or record.origin:
             return

@@ -1,4 +1,4 @@
-"""Running of a command, and its end: exit codes, errors, Ctrl-C and SIGTERM."""
+"""Run a command, and map its end to an exit code: errors, Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _CODES: dict[type[Exception], Exit] = {
 
 
 def exit_code(error: ChatbotError | StoreError) -> Exit:
-    """Return the code for an error: that of the nearest class which has one."""
+    """Return the exit code of an error, by its nearest class."""
     return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
 
 

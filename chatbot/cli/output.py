@@ -95,7 +95,7 @@ def say_columns(items: Sequence[T], columns: Columns[T]) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning on standard error; its further lines are indented: a file's name must not look like another."""
+    """Print a warning on standard error. Further lines are indented: no file name can look like another warning."""
     text = printable(text).replace("\n", "\n         ")
     print(f"chatbot: {text}", file=sys.stderr)  # noqa: T201 - the one place that prints
 
