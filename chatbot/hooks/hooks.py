@@ -329,7 +329,7 @@ class Hooks(Bus, AsyncResource):
 
     def _open(self) -> list[tuple[str, str]]:
         """Make the hooks; return the names of those that could not be made, and why."""
-        self._hooks, failed = [], list[tuple[str, str]]()
+        self._hooks, failed, subscriptions = [], list[tuple[str, str]](), list[Subscription]()
         for plan in filter(attrgetter("enabled"), planned_hooks(self._context.config.hooks, beside=self._beside)):
             try:
                 hook = plan.make(self._context)
@@ -337,7 +337,8 @@ class Hooks(Bus, AsyncResource):
                 failed.append((plan.name, str(error)))
             else:
                 self._hooks.append((hook, plan.timeout_s))
-                self.subscribe(
+                subscriptions.append(
                     Subscription(plan.name, hook.topics, hook.handle, plan.priority, plan.timeout_s, hook.background)
                 )
+        self.subscribe(*subscriptions)
         return failed
