@@ -173,9 +173,15 @@ def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
 
 def is_there(path: Path) -> bool:
     """Return whether there is a file of settings. Raises `ConfigError` for anything else in its place."""
-    if os.path.lexists(path) and not path.is_file():
-        raise ConfigError(f"{path} is not a regular file: move it away, or put the settings in a file", at=path)
-    return os.path.lexists(path)
+    try:
+        path.lstat()
+        if not path.is_file():
+            raise ConfigError(f"{path} is not a regular file: move it away, or put the settings in a file", at=path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", at=path) from error
+    return True
 
 
 def check_found(path: Path, table: Table, remedy: str, *, providers: frozenset[str] = allowed.PROVIDERS) -> None:

@@ -56,6 +56,12 @@ _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lo
 _SETTLED_NS = 50_000_000
 """File systems have coarse clocks: a file that changed less than this ago may change again and keep its stamp."""
 
+_REMEDIES = {
+    errno.EACCES: ": run `chatbot doctor`, which checks the permissions",
+    errno.EDQUOT: ": free some space, then try again",
+    errno.EMFILE: ": raise the limit of open files, as with `ulimit -n`",
+    errno.ENOSPC: ": free some space, then try again",
+}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 Mend = Callable[[bytes, int], tuple[int, bytes]]
@@ -442,7 +448,8 @@ def translated(path: Path) -> Iterator[None]:
             raise _read_only(path, error) from error
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{path / (error.filename or '')} is a link, which could lead anywhere") from error
-        raise StoreFailed(f"{path / (error.filename or '')}: {error.strerror or error}") from error
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        raise StoreFailed(f"{path / (error.filename or '')}: {error.strerror or error}{remedy}") from error
 
 
 def _read_only(path: Path, error: OSError) -> ReadOnlyFolder:

@@ -419,7 +419,7 @@ def test_a_full_disk_refuses_what_is_new_and_keeps_what_was(small_disk: Path) ->
     async def work(store: ObservationFileStore) -> None:
         await store.commit(OWNER, [adding(1), adding(2)])
         fill(small_disk)
-        with pytest.raises(StoreFailed, match="No space left"):
+        with pytest.raises(StoreFailed, match="No space left on device: free some space"):
             await store.commit(OWNER, [adding(3, narrative="x" * 50_000)])
         assert await titles(store) == ["title 1", "title 2"]
         with pytest.raises(StoreFailed, match="No space left"):
