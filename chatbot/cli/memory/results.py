@@ -110,7 +110,9 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return [as_json(each) for each in item]
         case Hit():
             return item.index()
-        case Observation() | Triple() | Person() | Project() | Profile() | SessionRecord() | SessionHit():
+        case Observation():  # an exchange has no title of its own
+            return item.as_json() | {"title": item.title or item.headline}
+        case Triple() | Person() | Project() | Profile() | SessionRecord() | SessionHit():
             return item.as_json()
         case Entries():
             return item.session.as_json() | {"entries": _entries_json(item)}
