@@ -173,9 +173,8 @@ def _add_argument(parser: argparse._ActionsContainer, parameter: Parameter) -> N
     optional = parameter.default_at("cli") is not REQUIRED
     nargs = "*" if optional else "+"
     several: dict[str, Any] = {"nargs": nargs} if parameter.is_list or parameter.item == kinds.Query else {}
-    parser.add_argument(
-        parameter.name, metavar=metavar if metavar != "TEXT" else name.upper(), help=_help(parameter), **several
-    )
+    is_named = metavar == "TEXT" or name in {"old", "new"}  # two ids need names
+    parser.add_argument(parameter.name, metavar=name.upper() if is_named else metavar, help=_help(parameter), **several)
 
 
 def _add_option(parser: argparse._ActionsContainer, parameter: Parameter) -> None:

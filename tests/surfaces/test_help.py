@@ -51,6 +51,8 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 def test_every_option_and_command_is_explained() -> None:
     for parser in parsers(build_parser()):
         assert parser.description
+        named = [action.metavar for action in parser._actions if action.metavar and not action.option_strings]
+        assert len(named) == len({*named}), f"{parser.prog}: {named}"
         for action in parser._actions:
             assert action.help or isinstance(action, argparse._SubParsersAction), (parser.prog, action)
 
