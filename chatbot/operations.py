@@ -122,7 +122,7 @@ class MemoryFilter(TypedDict, total=False):
     types: Annotated[Sequence[Type], About("of these types", cli="type", http="type")]
     tags: Annotated[Sequence[Line], About("with any of these tags", cli="tag", http="tag")]
     concepts: Annotated[Sequence[Line], About("with any of these concepts", cli="concept", http="concept")]
-    people: Annotated[Sequence[Line], About("that mention someone, by any name", cli="person", http="person")]
+    people: Annotated[Sequence[Line], About("that mention these people, by any name", cli="person", http="person")]
     files: Annotated[Sequence[Line], About("about any of these files, by the end of the path", cli="file", http="file")]
     subject: Annotated[Line | None, About("with exactly this topic")]
     category: Annotated[Line | None, About("of this category", tool=None)]
@@ -142,10 +142,10 @@ class Fields(TypedDict, total=False):
     facts: Annotated[Sequence[Text], About("complete statements", cli="fact")]
     tags: Annotated[Sequence[Line], About("words to find it by", cli="tag")]
     concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept")]
-    people: Annotated[Sequence[Line], About("who is mentioned", cli="person", tool="related_people")]
+    people: Annotated[Sequence[Line], About("people mentioned", cli="person", tool="related_people")]
     files_read: Annotated[Sequence[Line], About("files that it is about", cli="file", http=None, tool="related_files")]
-    subject: Annotated[Line, About("what it is about, to be asked for exactly")]
-    category: Annotated[Line, About("where it belongs", tool=None)]
+    subject: Annotated[Line, About("topic, for exact filters")]
+    category: Annotated[Line, About("category", tool=None)]
     project: Annotated[Line, About("the project that it belongs to")]
     metadata: Annotated[Metadata | None, About("other values, set key by key", cli="meta", tool=None)]
     importance: Annotated[Share, About("from 0 to 1", "0-1")]
@@ -186,10 +186,10 @@ class TaskDetails(TypedDict, total=False):
 
     priority: Annotated[Priority, About("priority")]
     scope: Annotated[TaskScope, About("who does it")]
-    surface: Annotated[Line, About('"startup" brings it up when a session begins, "" does not', '"" or startup')]
+    surface: Annotated[Line, About('"startup" shows it when a session begins, "" does not', '"" or startup')]
     project: Annotated[Line, About("the project that it belongs to")]
     due: Annotated[Line, About("when it is due, as text; ISO dates sort", "ISO date")]
-    note: Annotated[Line, About("anything else")]
+    note: Annotated[Line, About("further details")]
 
 
 class TaskChange(TaskDetails, total=False):
@@ -617,7 +617,7 @@ async def list_tasks(
         "in_progress",
     ),
     project: Annotated[Line | None, About("of this project", cli=None)] = None,
-    surface: Annotated[Line | None, About('"startup": those brought up then', cli=None)] = None,
+    surface: Annotated[Line | None, About('"startup": those shown when a session begins', cli=None)] = None,
     scope: Annotated[TaskScope | None, About("with this scope", cli=None, http=None)] = None,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
     cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,

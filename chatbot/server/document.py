@@ -43,7 +43,7 @@ _WORDS = {
     "session_id": "The session that it belongs to.",
     "sessions": "Number of sessions.",
     "sources": "The ids of the memories that it was taken from.",
-    "surface": "`startup` brings it up whenever a session begins; empty does not.",
+    "surface": "`startup` shows it whenever a session begins; empty does not.",
     "user": "The user's name, as in requests; null if it is not a user's.",
     "valid_from": "When it became true.",
     "valid_to": "When it stopped being true; null if it still is.",
