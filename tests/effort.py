@@ -15,6 +15,7 @@ NIGHTLY = os.environ.pop("CHATBOT_NIGHTLY", os.environ.get(_TOLD, "")) not in {"
 os.environ[_TOLD] = "1" if NIGHTLY else "0"
 """Told to the workers of pytest by a name that is no setting of the product, which would refuse one that is unknown."""
 _SHARE = 8
+_ROUNDS = 16
 
 _EXAMPLES = 16
 """By day Hypothesis tries the same examples each time, so that few do."""
@@ -25,7 +26,7 @@ settings.register_profile("nightly", deadline=None, max_examples=100)
 
 def rounds(nightly: int, *, least: int = 1) -> int:
     """How many rounds to play, of so many at night, and no fewer than `least`."""
-    return nightly if NIGHTLY else max(nightly // _SHARE, least)
+    return nightly if NIGHTLY else max(nightly // _ROUNDS, least)
 
 
 def examples(nightly: int) -> int:

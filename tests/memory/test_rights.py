@@ -238,18 +238,23 @@ def test_every_operation_says_which_right_it_needs() -> None:
     assert _operations(MemorySystem) - _operations(Memory) - beside == set(SYSTEM) - {"users_in", "export_user"}
 
 
-async def _place(system: MemorySystem, principal: str, rights: Collection[Right]) -> Place:
+async def _place(system: MemorySystem, principal: str) -> Callable[[Collection[Right]], Awaitable[Place]]:
+    """Make something of a principal's, and return how the actor uses it with some rights."""
     author = system.cleared_for(principal=principal)
     session = await author.create_session(STORES, "chat", title="Wells")
     await session.transcript_append("user", "Where is the well?")
-    actor = system.cleared_for(principal=ACTOR, rights=rights)
     row = (await author.memory().remember(SAID)).id
     task = (await author.memory().add_task("Clean the well")).id
     fact = (await author.memory().store_fact("well", "is", "deep")).id
     await author.memory().profile_set("home", "Graz")
     proposal = (await author.cleared_for(rights=TOOL_RIGHTS).memory().profile_set("employer", "Bosch")).id
-    held = await actor.load_session(session.id, any_agent=True)
-    return Place(actor, actor.memory("chat"), held, row, task, fact, proposal)
+
+    async def used(rights: Collection[Right]) -> Place:
+        actor = system.cleared_for(principal=ACTOR, rights=rights)
+        held = await actor.load_session(session.id, any_agent=True)
+        return Place(actor, actor.memory("chat"), held, row, task, fact, proposal)
+
+    return used
 
 
 @pytest.mark.parametrize("owner", [ACTOR, OWNER])
@@ -258,14 +263,12 @@ async def test_an_operation_needs_its_right_and_no_other(name: str, owner: str) 
     own, foreign, do = EVERY[name]
     needed: Any = own if owner == ACTOR else foreign
     async with MemorySystem(None) as system:
+        with_rights = await _place(system, owner)
         if needed:
-            lacking = await _place(system, owner, EVERY_RIGHT - {needed})
             with pytest.raises(MissingRight, match=f"the right '{needed}' is needed"):
-                await do(lacking)
-    async with MemorySystem(None) as system:
-        place = await _place(system, owner, ({needed} if needed else set()) | BESIDE.get(name, set()))
+                await do(await with_rights(EVERY_RIGHT - {needed}))
         with suppress(UnsupportedOperation, FileNotFoundError):  # a memory that writes no files has none
-            await do(place)
+            await do(await with_rights(({needed} if needed else set()) | BESIDE.get(name, set())))
 
 
 async def test_each_new_row_fact_and_session_names_who_wrote_it() -> None:

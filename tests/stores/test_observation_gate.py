@@ -117,13 +117,8 @@ class Zoo:
         return {row.id for row in self.rows if row.status in statuses and is_allowed(row, view)}
 
     def facts_seen(self, view: View) -> set[str]:
-        by_id = {row.id: row for row in self.rows}
-        return {
-            fact.id
-            for fact in self.facts
-            if (is_allowed(fact, view) if fact.source is None else fact.source in self.seen(view, ["active"]))
-            and is_allowed(by_id[fact.source] if fact.source else fact, view)
-        }
+        seen = self.seen(view, ["active"])
+        return {fact.id for fact in self.facts if (fact.source in seen if fact.source else is_allowed(fact, view))}
 
     def hidden(self, view: View) -> list[Observation]:
         """Return the rows that the caller may not know of, whatever they ask for."""
