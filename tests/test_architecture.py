@@ -17,36 +17,15 @@ from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {
-    "aiohttp",
-    "cyllama",
-    "fastapi",
-    "hypothesis",
-    "litellm",
-    "mcp",
-    "numpy",
-    "openai",
-    "prompt_toolkit",
-    "pydantic",
-    "pytest",
-    "rich",
-    "starlette",
-    "tokenizers",
-    "uvicorn",
-    "whoosh",
-}
+    "aiohttp", "cyllama", "fastapi", "hypothesis", "litellm", "mcp", "numpy", "openai", "prompt_toolkit", "pydantic",
+    "pytest", "rich", "starlette", "tokenizers", "uvicorn", "whoosh",
+}  # fmt: skip
 """Modules that take long to load, and must be loaded only when used."""
 
 LIGHT = [
-    "chatbot",
-    "chatbot.errors",
-    "chatbot.memory",
-    "chatbot.messages",
-    "chatbot.server",
-    "chatbot.stores",
-    "chatbot.stores.basic_session",
-    "chatbot.stores.in_memory",
-    "chatbot.stores.plugins",
-]
+    "chatbot", "chatbot.errors", "chatbot.memory", "chatbot.messages", "chatbot.server", "chatbot.stores",
+    "chatbot.stores.basic_session", "chatbot.stores.in_memory", "chatbot.stores.plugins",
+]  # fmt: skip
 
 
 USE_OF_A_SESSION = """
@@ -73,17 +52,9 @@ def test_a_light_module_loads_nothing_heavy_nor_does_the_use_of_a_session(tmp_pa
 
 def test_a_command_starts_without_what_only_turns_and_servers_need() -> None:
     late = {
-        "fastapi",
-        "litellm",
-        "pydantic",
-        "starlette",
-        "uvicorn",
-        "whoosh",
-        "mcp",
-        "opentelemetry",
-        "chatbot.memory.orders",
-        "chatbot.stores.observations",
-    }
+        "fastapi", "litellm", "pydantic", "starlette", "uvicorn", "whoosh", "mcp", "opentelemetry",
+        "chatbot.memory.orders", "chatbot.stores.observations",
+    }  # fmt: skip
     modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.memory.command, chatbot.cli.serve"
     assert loaded_by(f"import {modules}") & late == set()
     assert loaded_by("import chatbot.cli.users") & late <= {"chatbot.memory.orders"}
@@ -100,19 +71,9 @@ Runtime(Options(model="scripted", ephemeral=True))
 
 def test_the_first_prompt_is_drawn_before_a_turn_is_loaded(tmp_path: Path) -> None:
     late = {
-        "chatbot.attachments.read",
-        "chatbot.chat.chat",
-        "chatbot.chat.turn",
-        "chatbot.memory.episode",
-        "chatbot.memory.recall",
-        "chatbot.operations",
-        "aiofiles",
-        "jinja2",
-        "litellm",
-        "numpy",
-        "pygments",
-        "rich",
-    }
+        "chatbot.attachments.read", "chatbot.chat.chat", "chatbot.chat.turn", "chatbot.memory.episode",
+        "chatbot.memory.recall", "chatbot.operations", "aiofiles", "jinja2", "litellm", "numpy", "pygments", "rich",
+    }  # fmt: skip
     assert loaded_by(OPENED_CHAT.format(home=str(tmp_path))) & late == set()
 
 
@@ -186,15 +147,9 @@ FILE_CALLS = {
     "read_text", "rglob", "rmdir", "stat", "symlink_to", "touch", "unlink", "write_bytes", "write_text",
 }  # fmt: skip
 FILE_MODULES = (
-    "aiofiles",
-    "glob",
-    "shutil",
-    "sqlite3",
-    "chatbot.stores.cache",
-    "chatbot.stores.files",
-    "chatbot.stores.on_disk",
+    "aiofiles", "glob", "shutil", "sqlite3", "chatbot.stores.cache", "chatbot.stores.files", "chatbot.stores.on_disk",
     "tempfile",
-)
+)  # fmt: skip
 MAY_TOUCH_FILES = {
     "allowed.py": "configuration: which files are trusted",
     "cli/config.py": "configuration",

@@ -200,12 +200,7 @@ FIRST = {"memory_search", "memory_get", "memory_write", "memory_forget", "memory
 
 
 @pytest.mark.parametrize(
-    ("setting", "offered"),
-    [
-        ("", FIRST),
-        ('sensitivity = "public"', FIRST),
-        ("memory = false", set[str]()),
-    ],
+    ("setting", "offered"), [("", FIRST), ('sensitivity = "public"', FIRST), ("memory = false", set[str]())]
 )
 async def test_a_provider_is_not_offered_tools_whose_answers_are_withheld(setting: str, offered: set[str]) -> None:
     Path("asked.toml").write_text(f'[model]\nname = "scripted"\n[providers.scripted]\n{setting}\n', encoding="utf-8")

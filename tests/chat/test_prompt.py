@@ -31,14 +31,9 @@ async def test_what_changes_least_stands_first() -> None:
     bundle = await built(2, 8192, **EXTRAS)
     said = [message.content.split(" word")[0] for message in bundle.messages]
     assert said == [
-        "persona",
-        "the summary",
-        "user 0",
-        "assistant 0",
-        "the earlier block\n\nuser 1",
-        "assistant 1",
+        "persona", "the summary", "user 0", "assistant 0", "the earlier block\n\nuser 1", "assistant 1",
         "the block\n\nthe question",
-    ]
+    ]  # fmt: skip
 
 
 async def test_notes_stand_at_the_head_of_a_question_with_a_picture_too() -> None:

@@ -503,10 +503,7 @@ async def test_of_tools_that_would_fill_a_small_window_those_of_memory_go_last(
             ["the tools do not all fit a window of 900 tokens: 2 of 3 are left out, big__one, small__one"],
             ["memory_search"],
         ),
-        (
-            [f"the tools do not all fit a window of 256 tokens: 3 of 3 are left out, {', '.join(names)}"],
-            [],
-        ),
+        ([f"the tools do not all fit a window of 256 tokens: 3 of 3 are left out, {', '.join(names)}"], []),
         ([], names),
     ]
 

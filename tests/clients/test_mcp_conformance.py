@@ -15,16 +15,9 @@ from tests.servers.http_server import server_process
 
 SUITE = "@modelcontextprotocol/conformance@0.1.16"
 APPLIES = {
-    "server-initialize",
-    "ping",
-    "tools-list",
-    "tools-call-simple-text",
-    "tools-call-error",
-    "server-sse-multiple-streams",
-    "resources-list",
-    "prompts-list",
-    "dns-rebinding-protection",
-}
+    "server-initialize", "ping", "tools-list", "tools-call-simple-text", "tools-call-error",
+    "server-sse-multiple-streams", "resources-list", "prompts-list", "dns-rebinding-protection",
+}  # fmt: skip
 
 
 @pytest.mark.nightly

@@ -590,19 +590,10 @@ def _fresh(root: Path) -> Path:
 
 
 SCENARIOS: dict[str, type[Scenario]] = {
-    "append": Appending,
-    "compact": Compacting,
-    "long": Long,
-    "share": Sharing,
-    "kv": Setting,
-    "create": Creating,
-    "fork": Forking,
-    "erase": Erasing,
-    "remember": Remembering,
-    "import": Importing,
-    "purge": Purging,
+    "append": Appending, "compact": Compacting, "long": Long, "share": Sharing, "kv": Setting, "create": Creating,
+    "fork": Forking, "erase": Erasing, "remember": Remembering, "import": Importing, "purge": Purging,
     "snapshot": Saving,
-}
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -16,19 +16,10 @@ from tests.patience import PATIENCE_S
 
 ENGLISH = ["I live in Berlin", "Who am I?", "4711", "naïve café in Zürich is nice", "", "ok thx", "See ya, Nate!"]
 OTHERS = [
-    "Ich wohne in Berlin",
-    "Wo wohne ich?",
-    "¿Dónde vivo?",
-    "我父亲的生日是在5月14日。",
-    "Où est mon chien ?",
-    "Я живу в Москве",
-    "내 이름은 민수야",
-    "mam na imię Ola",
-    "Meine Schwester heißt Anna",
-    "Quando è il mio compleanno?",
-    "東京に住んでいます",
-    "Minha mãe mora no Porto",
-]
+    "Ich wohne in Berlin", "Wo wohne ich?", "¿Dónde vivo?", "我父亲的生日是在5月14日。",
+    "Où est mon chien ?", "Я живу в Москве", "내 이름은 민수야", "mam na imię Ola",
+    "Meine Schwester heißt Anna", "Quando è il mio compleanno?", "東京に住んでいます", "Minha mãe mora no Porto",
+]  # fmt: skip
 
 
 def product(one: Vector, other: Vector) -> float:

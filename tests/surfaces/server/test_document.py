@@ -22,19 +22,11 @@ SECONDS = 10 * PATIENCE_S
 """It sends thousands of requests, and ends by itself."""
 SEEDED = 300
 NAMED = {
-    "path.memory_id": "memories",
-    "path.task_id": "tasks",
-    "path.fact_id": "facts",
-    "path.session_id": "sessions",
-    "path.response": "responses",
-    "path.key": "keys",
-    "query.other": "sessions",
-    "body.by": "memories",
-    "body.session_id": "sessions",
-    "body.model": "models",
-    "body.identity": "models",
+    "path.memory_id": "memories", "path.task_id": "tasks", "path.fact_id": "facts", "path.session_id": "sessions",
+    "path.response": "responses", "path.key": "keys", "query.other": "sessions", "body.by": "memories",
+    "body.session_id": "sessions", "body.model": "models", "body.identity": "models",
     "body.previous_response_id": "responses",
-}
+}  # fmt: skip
 UNSAID = {
     "422": """
         GET /v1/facts, GET /v1/memories, GET /v1/memories/recall, GET /v1/memories/search, GET /v1/profile,

@@ -72,13 +72,9 @@ FIXED = {
 """Values of fields that take no free text."""
 PLAIN: Json = {"object": [{WORD: {"deep": [WORD]}}], "number": [1], "boolean": [True]}
 BY_ID = {
-    "session_id": "sessions",
-    "memory_id": "memories",
-    "other_id": "memories",
-    "task_id": "tasks",
-    "fact_id": "facts",
+    "session_id": "sessions", "memory_id": "memories", "other_id": "memories", "task_id": "tasks", "fact_id": "facts",
     "response": "responses",
-}
+}  # fmt: skip
 ERASING = {("DELETE", "/v1/users"), ("DELETE", "/v1/users/quota"), ("POST", "/v1/memories/purge")}
 UNTOLD = ("proposals", "embeddings", "/sync")
 """In paths of routes that keep nothing new of a user: a proposal is a memory, a sync is the owner's."""

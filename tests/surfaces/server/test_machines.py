@@ -135,12 +135,7 @@ _ANSWERS: dict[str, tuple[int, bytes, tuple[tuple[str, str], ...]]] = {
     "a redirection to a file": (302, b"", (("Location", "file:///etc/passwd"),)),
     **{
         f"{field} {value!r:.20}": (200, json.dumps(_WHOLE | {field: value}).encode(), ())
-        for field, value in (
-            ("identity", [1]),
-            ("files", {"a": 1}),
-            ("taken", None),
-            ("aside", 5),
-        )
+        for field, value in (("identity", [1]), ("files", {"a": 1}), ("taken", None), ("aside", 5))
     },
     **{
         f"a head with {what}": (200, json.dumps(_WHOLE | {"files": {NAME: b64encode(data).decode()}}).encode(), ())

@@ -396,7 +396,7 @@ def test_no_conversation_ever_gets_into_the_session_of_another(http: Serve) -> N
     chance = random.Random(34)
     owners: dict[str, Talk] = {}
     with served.client(served.token("ada", memory="on")) as client:
-        for _ in range(50 if NIGHTLY else 2):
+        for _ in range(50 if NIGHTLY else 1):
             talks = [Talk(chance.choice(("alice", "bob")), chance.choice(WAYS)) for _ in range(10)]
             for _ in range(40):
                 talk = chance.choice(talks)

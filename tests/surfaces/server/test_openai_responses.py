@@ -53,16 +53,10 @@ def test_a_streamed_response_tells_of_every_step(client: openai.OpenAI) -> None:
     assert [event.sequence_number for event in events] == list(range(len(events)))
     kinds = list(dict.fromkeys(event.type for event in events))
     assert kinds == [
-        "response.created",
-        "response.in_progress",
-        "response.output_item.added",
-        "response.content_part.added",
-        "response.output_text.delta",
-        "response.output_text.done",
-        "response.content_part.done",
-        "response.output_item.done",
-        "response.completed",
-    ]
+        "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
+        "response.output_text.delta", "response.output_text.done", "response.content_part.done",
+        "response.output_item.done", "response.completed",
+    ]  # fmt: skip
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert text == "You said: hello there"
     assert events[-1].type == "response.completed"
