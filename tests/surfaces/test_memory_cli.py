@@ -144,7 +144,7 @@ def test_what_a_session_remembered_is_found_by_the_session() -> None:
     assert titles("list", "--session", "hello", "--type", "note") == []
     fails(4, "no session", "list", "--session", "goodbye")
     command.ok("ask", "My sister Ingrid keeps a heron")
-    assert titles("list", "--type", "exchange") == ["My sister Ingrid keeps a heron"]
+    assert titles("list", "--type", "exchange") == ["My sister Ingrid keeps a heron", "hello"]
 
 
 def test_what_is_ranked_goes_on_behind_so_many() -> None:
