@@ -89,8 +89,6 @@ class Setup(Struct, frozen=True):
     identity: Identity
     identities: Path
     agent: str
-    is_default_identity: bool
-    """True for the identity that is used when none is named."""
     project: str | None = None
     """The project that was asked for or configured; empty for none, None if nothing names one."""
 
@@ -112,11 +110,7 @@ class Setup(Struct, frozen=True):
             raise settings.wrong(("providers",), str(error)) from error
         _check_agent(options.agent, config)
         project = config.agents[options.agent].project or None if options.project is None else options.project
-        is_default = options.identity is None
-        project = Caller(project=project).project
-        return cls(
-            settings, config, owners, identity, root, options.agent, is_default_identity=is_default, project=project
-        )
+        return cls(settings, config, owners, identity, root, options.agent, Caller(project=project).project)
 
     def with_file(self, text: str) -> Setup:
         """Return the setup that another text of `identity.toml` gives; nothing is written. Raises `ConfigError`."""

@@ -73,6 +73,7 @@ class Repl:
     def __init__(self, runtime: Runtime, screen: Screen, options: Options, consent: Consent) -> None:
         self._runtime = runtime
         self._screen = screen
+        self._asked_identity = options.identity
         self._consent = consent
         self._typeahead = Typeahead()
         self._commands = Commands(runtime, screen, options)
@@ -126,7 +127,7 @@ class Repl:
         if await self._commands.discard_empty():
             return
         if session is not None and self._runtime.memory.where is not None:
-            who = "" if self._runtime.setup.is_default_identity else f" -i {self._runtime.setup.identity.name}"
+            who = "" if self._asked_identity is None else f" -i {self._asked_identity}"
             self._screen.say(f"continue with: chatbot{who} -r {session.id}", "dim")
 
     async def _step(self, following: Next) -> Next:
