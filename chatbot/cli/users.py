@@ -31,7 +31,7 @@ from chatbot.stores.fields import how_many
 async def run_token(args: argparse.Namespace) -> None:
     """Run one action. Needs neither a model nor a running server."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    await _TOKEN_ACTIONS[args.action](setup, Tokens.of(setup.server_home), args)
+    await _TOKEN_ACTIONS[args.action](setup, Tokens(setup.server_home), args)
 
 
 async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
@@ -69,7 +69,7 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
 
 async def _list_tokens(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
     found = await asyncio.to_thread(tokens.all)
-    accounts = Accounts.of(setup.server_home)
+    accounts = Accounts(setup.server_home)
     spent = {each.id: await accounts.account(accounts.of_token(each.id, each.quota), utc_now()) for each in found}
     if args.json:
         say_json([_without_digest(token) | {"spent_today": spent[token.id].spent.as_json()} for token in found])
@@ -101,7 +101,7 @@ async def _limit_token(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
         )
 
     token = await asyncio.to_thread(tokens.limit, args.token, limited)
-    accounts = Accounts.of(setup.server_home)
+    accounts = Accounts(setup.server_home)
     account = await accounts.account(accounts.of_token(token.id, token.quota), utc_now())
     each = f", each user {_limits(token.user_quota)} a day" if token.user_quota != NO_QUOTA else ""
     value = _without_digest(token) | {"spent_today": account.spent.as_json()}
@@ -205,14 +205,14 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
         raise InvalidValue(f"this would delete permanently: {what}: add --yes to confirm")
     with waiting("erasing"):
         erased = await erase_user(theirs)
-    await asyncio.to_thread(Accounts.of(setup.server_home).set_quota, theirs.caller.namespace, None)
-    requests = await asyncio.to_thread(Requests.of(setup.server_home).forget, theirs.caller.namespace)
+    await asyncio.to_thread(Accounts(setup.server_home).set_quota, theirs.caller.namespace, None)
+    requests = await asyncio.to_thread(Requests(setup.server_home).forget, theirs.caller.namespace)
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
     say_result(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {what}")
 
 
 async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> None:
-    name, accounts = _named(args), Accounts.of(setup.server_home)
+    name, accounts = _named(args), Accounts(setup.server_home)
     if args.default:
         await asyncio.to_thread(accounts.set_quota, name, None)
     elif not (args.day_usd is None and args.day_tokens is None):

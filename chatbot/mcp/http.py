@@ -37,7 +37,7 @@ async def serve_http(
 
     `home` has the server's tokens.
     """
-    tokens = Tokens.of(home)
+    tokens = Tokens(home)
     check_doors(settings.host, tokens)
     most_bytes = settings.body_kb * 1024
     app: ASGIApp = server.streamable_http_app(

@@ -23,7 +23,6 @@ from chatbot.errors import UnknownToken
 from chatbot.memory.scope import Caller, check_namespace, utc_now
 from chatbot.server.callers import Grant, ServerCaller, checked
 from chatbot.stores.access import RIGHTS
-from chatbot.stores.backend import Place
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.fields import one_line
 from chatbot.stores.home import Home
@@ -66,16 +65,11 @@ def _granted(grant: Grant) -> dict[str, Any]:
 
 
 class Tokens:
-    """The tokens in a place. A change by any process applies from the next request."""
+    """The tokens in a home. A change by any process applies from the next request."""
 
-    def __init__(self, place: Place) -> None:
-        self._document = place.document(NAME)
+    def __init__(self, home: Home) -> None:
+        self._document = open_place(home).document(NAME)
         self._read: tuple[bytes | None, tuple[Token, ...]] = (None, ())
-
-    @classmethod
-    def of(cls, home: Home) -> Tokens:
-        """Return the tokens stored in that home."""
-        return cls(open_place(home))
 
     def all(self) -> tuple[Token, ...]:
         """Return every token, oldest first. Raises `DamagedFile` or `LaterFormat`: all requests are then refused."""

@@ -21,7 +21,6 @@ from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
 from chatbot.memory.scope import Caller, digest_of, joined, user_namespace
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
-from chatbot.stores.backend import Place
 from chatbot.stores.errors import DamagedFile, InvalidValue
 from chatbot.stores.home import Home
 from chatbot.stores.plugins import open_place
@@ -143,17 +142,13 @@ class Account:
 
 
 class Accounts:
-    """The accounts in a place."""
+    """The accounts in a home."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, home: Home) -> None:
+        place = open_place(home)
         self._ledger = Ledger(place, counts=False)
         self._document = place.document(_NAME)
         self._read: tuple[bytes | None, dict[str, Quota]] = (None, {})
-
-    @classmethod
-    def of(cls, home: Home) -> Accounts:
-        """Return the accounts stored in that home."""
-        return cls(open_place(home))
 
     def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:
         """Return the payers of the caller's calls: their token, and the user whom they name. May block.

@@ -19,7 +19,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from chatbot.memory.scope import digest_of, utc_now
-from chatbot.stores.backend import Document, Place
+from chatbot.stores.backend import Document
 from chatbot.stores.home import Home
 from chatbot.stores.plugins import open_place
 
@@ -47,16 +47,11 @@ _Result = TypeVar("_Result")
 
 
 class Requests:
-    """The requests of all callers, in a place. Blocking; safe between processes."""
+    """The requests of all callers, in a home. Blocking; safe between processes."""
 
-    def __init__(self, place: Place, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self._place = place
+    def __init__(self, home: Home, *, clock: Callable[[], datetime] = utc_now) -> None:
+        self._place = open_place(home)
         self._clock = clock
-
-    @classmethod
-    def of(cls, home: Home) -> Requests:
-        """Return the requests stored in that home."""
-        return cls(open_place(home))
 
     def begin(self, caller: str, key: str, request: str) -> EarlierRequest | None:
         """Return the request that is stored under the key; if there is none, store this one and return None."""

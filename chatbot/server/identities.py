@@ -83,9 +83,9 @@ class Identities(AsyncResource):
         self._own_telemetry = None if options.telemetry else open_telemetry(owners.telemetry, serves=True)
         self.telemetry = options.telemetry or self._own_telemetry
         self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
-        self.tokens = Tokens.of(self.setup.server_home)
-        self.accounts = Accounts.of(self.setup.server_home)
-        self.requests = Requests.of(self.setup.server_home)
+        self.tokens = Tokens(self.setup.server_home)
+        self.accounts = Accounts(self.setup.server_home)
+        self.requests = Requests(self.setup.server_home)
         self.rates = Rates()
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()

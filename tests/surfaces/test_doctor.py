@@ -80,7 +80,7 @@ def test_what_is_well_is_well_and_stays_as_it_is() -> None:
 
 
 def tokens() -> Path:
-    Tokens.of(Path("identities/.server")).add("phone", Grant(("ada",), "full"))
+    Tokens(Path("identities/.server")).add("phone", Grant(("ada",), "full"))
     return Path("identities/.server/tokens.json")
 
 

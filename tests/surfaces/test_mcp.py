@@ -308,7 +308,7 @@ def add_setting(line: str) -> None:
 
 
 def token(*identities: str, clearance: Clearance = "full") -> str:
-    text, _ = Tokens.of(Path("identities/.server")).add(uuid4().hex, Grant(identities, clearance))
+    text, _ = Tokens(Path("identities/.server")).add(uuid4().hex, Grant(identities, clearance))
     return text
 
 

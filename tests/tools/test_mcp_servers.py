@@ -344,7 +344,7 @@ async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_
     (tmp_path / "config.toml").write_text(
         '[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8"
     )
-    secret, _ = Tokens.of(tmp_path / "identities" / ".server").add("test", Grant(("ada",), "full"))
+    secret, _ = Tokens(tmp_path / "identities" / ".server").add("test", Grant(("ada",), "full"))
     process, url = await _serve(tmp_path, "0")
     right = McpServerSettings(url=url, headers={"Authorization": f"Bearer {secret}"}, start_timeout_s=PATIENCE_S,
                               trust=("memory_search", "memory_write"))  # fmt: skip

@@ -15,7 +15,6 @@ from chatbot.memory.scope import utc_now
 from chatbot.messages import TextDelta, ToolCall
 from chatbot.server import earlier_requests
 from chatbot.server.earlier_requests import Requests
-from chatbot.stores.plugins import open_place
 from tests.servers.http_server import Serve, Served, events, serving, wait_until
 from tests.surfaces.server.test_doors import ASKED, World, named, routes_in
 
@@ -215,7 +214,7 @@ def test_records_of_requests_are_bounded_expire_and_survive_damage(
 ) -> None:
     monkeypatch.setattr(earlier_requests, "MOST", 20)
     now = [utc_now()]
-    requests = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
+    requests = Requests(tmp_path / "s", clock=lambda: now[0])
     requests.begin("a/me", "running", "r")
     requests.begin("a/me", "done", "r")
     requests.end("a/me", "done", 200)
@@ -227,7 +226,7 @@ def test_records_of_requests_are_bounded_expire_and_survive_damage(
     assert len(json.loads(file.read_bytes())) == 20 + 3
     assert requests.begin("a/me", "done", "r") is not None
     assert all(requests.begin(caller, "running", "r") is not None for caller in ("me", "a/me"))
-    other = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
+    other = Requests(tmp_path / "s", clock=lambda: now[0])
     known = other.begin("me", "99", "r")
     assert known is not None
     assert (known.status, known.made) == (200, {"id": "99"})

@@ -250,7 +250,7 @@ async def test_a_refusal_of_one_payer_leaves_nothing_reserved_at_the_other(tmp_p
     caller = ServerCaller(
         token="tk_1", quota=Quota(day_tokens=1000), user="al", namespace="user:al", user_quota=Quota(0, 1)
     )
-    payers = Accounts.of(tmp_path).payers(caller)
+    payers = Accounts(tmp_path).payers(caller)
     calls = Calls(ScriptedModel([]), Ledger(tmp_path / "ada"), BudgetSettings(), reply_tokens=50, payers=payers)
     with pytest.raises(QuotaExceeded, match="of this user"):
         await calls.ask("answer", ASKED)
