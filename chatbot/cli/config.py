@@ -135,11 +135,11 @@ def check(path: Path, text: str) -> None:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} would not be valid TOML: {error}: nothing was written", at=path) from error
+        raise ConfigError(f"nothing was written: {path} would not be valid TOML: {error}", at=path) from error
     try:
         Setup.resolve(Options(settings=Settings(path, table))).check()
     except ConfigError as error:
-        raise ConfigError(f"{error}: nothing was written", at=path) from error
+        raise ConfigError(f"nothing was written: {error}", at=path) from error
 
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:

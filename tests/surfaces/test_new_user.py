@@ -215,7 +215,7 @@ def test_an_edited_file_that_is_invalid_is_offered_again_and_comments_are_kept()
     editor.chmod(0o700)
     terminal = Terminal("config", "edit", columns=300, VISUAL=str(editor.resolve()))
     try:
-        terminal.see("'seed'.*nothing was written.*edit it again. type yes:")
+        terminal.see("nothing was written: .*'seed'.*edit it again. type yes:")
         assert path.read_text(encoding="utf-8") == before
         terminal.type("yes\r")
         assert "changed in" in terminal.ended()

@@ -81,7 +81,8 @@ class VerbRun:
         rows = [hit.observation for hit in hits]
         if self.args.json or not sys.stdin.isatty():
             named = ", ".join(f"{row.id} {row.headline[:40]!r}" for row in rows[:3])
-            raise InvalidValue(f"{text!r} is not an id: name one, or add --first for the best match of {named}")
+            otherwise = ", or add --first for the best match" if hasattr(self.args, "first") else ""
+            raise InvalidValue(f"{text!r} is not an id: name one, such as {named}{otherwise}")
         say_numbered(rows)
         chosen = ask_line("which one? number: ")
         if not (chosen.isdecimal() and 0 < int(chosen) <= len(rows)):
