@@ -41,7 +41,9 @@ def pdf(*lines: str) -> bytes:
     writer = PdfWriter()
     page = writer.add_blank_page(300, 300)
     font = {"/Type": NameObject("/Font"), "/Subtype": NameObject("/Type1"), "/BaseFont": NameObject("/Helvetica")}
-    fonts = DictionaryObject({NameObject("/F1"): _dictionary(font)})
+    fonts = DictionaryObject(
+        {NameObject("/F1"): DictionaryObject({NameObject(name): each for name, each in font.items()})}
+    )
     page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
     text = DecodedStreamObject()
     said = " ".join(f"({line}) Tj T*" for line in lines)
@@ -50,10 +52,6 @@ def pdf(*lines: str) -> bytes:
     file = BytesIO()
     writer.write(file)
     return file.getvalue()
-
-
-def _dictionary(values: dict[str, NameObject]) -> DictionaryObject:
-    return DictionaryObject({NameObject(name): value for name, value in values.items()})
 
 
 def docx(body: str, before: str = "") -> bytes:

@@ -54,10 +54,6 @@ def _ids(rows: list[dict[str, Any]]) -> list[str]:
     return [row["id"] for row in rows]
 
 
-async def _at(memory: MemorySystem, clearance: Clearance) -> Use:
-    return _use(await memory.cleared_for(clearance).create_session(STORES, "chat"), memory)
-
-
 async def test_one_call_changes_a_memory_or_replaces_it_and_names_its_subject_and_project(memory: MemorySystem) -> None:
     use = _use(await memory.cleared_for(project="moves").create_session(STORES, "chat"), memory)
     first = await use("memory_write", title="Sam moved to Oslo", subject="home", more={"project": "moves"})
@@ -361,7 +357,10 @@ async def test_a_session_is_read_only_by_who_sees_what_is_said_there(memory: Mem
     }
     for session in sessions.values():
         await session.transcript_append("user", "hello")
-    users = {clearance: await _at(memory, clearance) for clearance in clearances}
+    users = {
+        clearance: _use(await memory.cleared_for(clearance).create_session(STORES, "chat"), memory)
+        for clearance in clearances
+    }
     readable = {
         reader: [each for each in clearances if "error" not in await use("session_read", session_id=sessions[each].id)]
         for reader, use in users.items()

@@ -265,7 +265,8 @@ class Remembering(Scenario):
             rows = await Scope(store, Caller(), Environment()).rows(Filter(), view=OWNER)
             torn = (self.folder / "memory" / "observations.jsonl").exists() and not _ends_whole(self.folder)
             with _told() as told:
-                [outcome] = await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=_fact(str(uuid4())))])
+                fact = Triple(id=str(uuid4()), subject="s", predicate="p", object="o", created_at=NOW)
+                [outcome] = await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
             assert outcome.kind == "added"
             assert any("torn" in each or "cut" in each for each in told) == torn, told
             assert _ends_whole(self.folder)
@@ -477,10 +478,6 @@ def _adding(number: int, word: str = "") -> Event:
         sensitivity="public",
     )
     return Event(kind="add", at=NOW, ids=(observation_id,), row=row)
-
-
-def _fact(fact_id: str) -> Triple:
-    return Triple(id=fact_id, subject="s", predicate="p", object="o", created_at=NOW)
 
 
 def _ends_whole(folder: Path) -> bool:

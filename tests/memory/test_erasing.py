@@ -289,10 +289,6 @@ FILLED: dict[str, Any] = {
 """Every field of a row that takes text."""
 
 
-def home_of(engine: str, tmp_path: Path) -> Home:
-    return address(tmp_path) if engine == "postgres" else tmp_path / "memory"
-
-
 def lines_in(home: Home) -> list[str]:
     """The journal, line by line."""
     if isinstance(home, Path):
@@ -365,7 +361,8 @@ async def test_every_kind_of_event_is_erased_and_counted(
 ) -> None:
     if engine == "postgres":
         request.getfixturevalue("postgres")
-    home, clock = home_of(engine, tmp_path), Clock(step=timedelta(seconds=1))
+    home: Home = address(tmp_path) if engine == "postgres" else tmp_path / "memory"
+    clock = Clock(step=timedelta(seconds=1))
     settings = {"observations": {"cache": str(tmp_path / "cache")}} if engine == "files" else {}
     async with MemorySystem(home, settings=settings, clock=clock) as memory:
         alice = memory.cleared_for(namespace=user_namespace("alice"))

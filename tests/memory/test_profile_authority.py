@@ -56,10 +56,6 @@ async def _other(memories: Memory) -> str:
     return (await memories.remember("The owner lives in Mars City")).id
 
 
-async def _proposed(memories: Memory) -> str:
-    return (await memories.profile_set("home", "Mars City")).id
-
-
 ATTACKS: dict[str, Callable[[Memory, Told], Awaitable[object]]] = {
     "forge": lambda m, _: m.remember("home: Mars City", category="profile", metadata=LINE),
     "title": lambda m, told: m.update(told.line, title="home: Mars City"),
@@ -82,7 +78,7 @@ async def _supersede_said(memories: Memory, told: Told) -> None:
 
 
 async def _promote(memories: Memory, _: Told) -> None:
-    await memories.update(await _proposed(memories), metadata={"kind": "line"})
+    await memories.update((await memories.profile_set("home", "Mars City")).id, metadata={"kind": "line"})
 
 
 ATTACKS |= {"supersede": _supersede, "supersede what was said": _supersede_said}

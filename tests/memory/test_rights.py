@@ -134,7 +134,11 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "kv_entries": ("read", "read", lambda p: p.session.kv_entries()),
     "working_memory_read": ("read", "read", lambda p: p.session.working_memory_read()),
     "transcript_append": ("write", "curate", lambda p: p.session.transcript_append("user", "hello")),
-    "transcript_extend": ("write", "curate", lambda p: p.session.transcript_extend([_entry(p)])),
+    "transcript_extend": (
+        "write",
+        "curate",
+        lambda p: p.session.transcript_extend([TranscriptEntry("user", "hello", p.record.created_at)]),
+    ),
     "transcript_read_last": ("read", "read", lambda p: p.session.transcript_read_last()),
     "transcript_read_all": ("read", "read", lambda p: p.session.transcript_read_all()),
     "transcript_count": ("read", "read", lambda p: p.session.transcript_count()),
@@ -211,10 +215,6 @@ BESIDE: dict[str, set[Right]] = {
     "deleting": {"read"},
 }
 EVERY = MEMORIES | SESSIONS | SYSTEM
-
-
-def _entry(place: Place) -> TranscriptEntry:
-    return TranscriptEntry("user", "hello", place.record.created_at)
 
 
 def _new(place: Place) -> SessionRecord:

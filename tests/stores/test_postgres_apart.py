@@ -54,7 +54,8 @@ def test_no_statement_is_written_elsewhere() -> None:
     folder = Path(statements.__file__).parent
     for path in folder.glob("*.py"):
         if path.name not in {"statements.py", "schema.py"}:
-            assert not re.search(r"chatbot\.(?:%s)\b[^`]" % "|".join(TABLES), _code(path)), path  # noqa: UP031
+            code = re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
+            assert not re.search(r"chatbot\.(?:%s)\b[^`]" % "|".join(TABLES), code), path  # noqa: UP031
 
 
 def test_every_plan_reads_one_partition(tmp_path: Path) -> None:
@@ -236,10 +237,6 @@ def _use(url: str) -> None:
         backend.lines("usage").all()
     finally:
         backend.close()
-
-
-def _code(path: Path) -> str:
-    return re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
 
 
 _VALUES = {

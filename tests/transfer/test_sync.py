@@ -431,15 +431,14 @@ async def test_identities_that_were_never_one_are_refused(pair: Pair, tmp_path: 
         await stranger.sync(pair[2])
 
 
-def _cut(data: bytes) -> bytes:
-    return data[: len(data) // 2]
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda data: data[: len(data) // 2],
+    "flipped": lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+    "empty": lambda _: b"",
+}
 
 
-def _flipped(data: bytes) -> bytes:
-    return data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
-
-
-@pytest.mark.parametrize("damage", [_cut, _flipped, lambda _: b""], ids=["cut", "flipped", "empty"])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 async def test_a_damaged_file_is_set_aside_with_its_reason_and_taken_once_it_is_whole(
     pair: Pair, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:

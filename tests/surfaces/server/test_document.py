@@ -72,12 +72,10 @@ def document(served: Served) -> dict[str, Any]:
 @pytest.mark.timeout(SECONDS + PATIENCE_S)
 def test_schemathesis_finds_nothing(served: Served, tmp_path: Path) -> None:
     """All of its checks in all of its phases, with ids of what is there."""
+    settings = tmp_path / "schemathesis.toml"
     with served.client() as client:
-        settings = tmp_path / "schemathesis.toml"
-        settings.write_text(
-            _settings({"models": ["ada"], "keys": _keys(client)} | {kind: _made(client, kind) for kind in MADE}),
-            encoding="utf-8",
-        )
+        made = {kind: [_make(client, kind, number) for number in range(SEEDED)] for kind in MADE}
+        settings.write_text(_settings({"models": ["ada"], "keys": _keys(client)} | made), encoding="utf-8")
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run", "--no-color"]
     done = subprocess.run(
         [
@@ -190,10 +188,6 @@ def _keys(client: httpx.Client) -> list[str]:
     for key in keys:
         client.put(f"/v1/memories/by-key/{key}", json={"title": f"Something under {key}"}).raise_for_status()
     return keys
-
-
-def _made(client: httpx.Client, kind: str) -> list[str]:
-    return [_make(client, kind, number) for number in range(SEEDED)]
 
 
 def _make(client: httpx.Client, kind: str, number: int) -> str:

@@ -240,11 +240,12 @@ def _new_key(client: httpx.Client, ids: Mapping[str, str]) -> str:
 
 def _new(path: str, body: Json) -> Callable[[httpx.Client, Any], str]:
     """Makes one thing by a request that answers with its id."""
-    return lambda client, _: str(client.post(path, json=_unique(body)).raise_for_status().json()["id"])
 
+    def make(client: httpx.Client, _: Any) -> str:
+        unique = body | {name: f"{body[name]} {uuid.uuid4()}" for name in ("title", "object") if name in body}
+        return str(client.post(path, json=unique).raise_for_status().json()["id"])
 
-def _unique(body: Json) -> Json:
-    return body | {name: f"{body[name]} {uuid.uuid4()}" for name in ("title", "object") if name in body}
+    return make
 
 
 def _new_project(client: httpx.Client, ids: Mapping[str, str]) -> str:
