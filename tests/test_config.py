@@ -200,14 +200,10 @@ def test_no_setting_takes_a_number_out_of_all_range() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        'persona = "a\\u0000b"',
-        '[model]\nscript = ["\\U00000000"]',
-        '"a\\u0000" = 1',
-        f"persona = {'[' * 5_000}",
-        f"{'a.' * 5_000}a = 1",
-        f"[budget]\nday_tokens = {'9' * 5_000}",
+        'persona = "a\\u0000b"', '[model]\nscript = ["\\U00000000"]', '"a\\u0000" = 1', f"persona = {'[' * 5_000}",
+        f"{'a.' * 5_000}a = 1", f"[budget]\nday_tokens = {'9' * 5_000}",
     ],
-)
+)  # fmt: skip
 def test_a_file_that_no_program_should_take_is_refused_by_its_name(text: str) -> None:
     for name in ("config.toml", "identity.toml"):
         path = Path(name)

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,20 +11,12 @@ PAGES = ("docs/architecture.md", "docs/sync.md", "CONTRIBUTING.md")
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-def _quoted(page: str) -> Iterator[str]:
-    """Every text in backticks, outside of code blocks."""
-    yield from re.findall(r"`([^`\n]+)`", _FENCE.sub("", (ROOT / page).read_text(encoding="utf-8")))
-
-
-def _test_names() -> set[str]:
-    paths = (*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "stores").rglob("*.py"))
-    return {name for path in paths for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_every_test_file_and_module_that_is_named_exists(page: str) -> None:
-    quoted = list(_quoted(page))
-    assert {text for text in quoted if re.fullmatch(r"test_\w+", text)} - _test_names() == set()
+    quoted = re.findall(r"`([^`\n]+)`", _FENCE.sub("", (ROOT / page).read_text(encoding="utf-8")))
+    paths = (*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "stores").rglob("*.py"))
+    tests = {name for path in paths for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
+    assert {text for text in quoted if re.fullmatch(r"test_\w+", text)} - tests == set()
     tops = "chatbot|stores|docs|tests|benchmarks|[.]ci"
     files = [text for text in quoted if re.fullmatch(rf"(?:{tops})/[\w./-]*", text)]
     assert files

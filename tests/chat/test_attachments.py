@@ -79,21 +79,13 @@ def _archive(files: dict[str, str]) -> bytes:
 @pytest.mark.parametrize(
     ("data", "media"),
     [
-        (PHOTO, "image/png"),
-        (b"\xff\xd8\xff\xe0", "image/jpeg"),
-        (b"GIF89a", "image/gif"),
-        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
-        (b"%PDF-1.7", "application/pdf"),
-        ("Grüße".encode(), "text/plain"),
-        ("Grüße".encode("utf-16"), "text/plain"),
-        (b"<svg onload=alert(1)>", "text/plain"),
-        (b"<!doctype html><script>", "text/plain"),
-        (b"PK\x03\x04\0\0", None),
-        (docx(""), DOCX),
-        (odt(""), ODT),
+        (PHOTO, "image/png"), (b"\xff\xd8\xff\xe0", "image/jpeg"), (b"GIF89a", "image/gif"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"), (b"%PDF-1.7", "application/pdf"), ("Grüße".encode(), "text/plain"),
+        ("Grüße".encode("utf-16"), "text/plain"), (b"<svg onload=alert(1)>", "text/plain"),
+        (b"<!doctype html><script>", "text/plain"), (b"PK\x03\x04\0\0", None), (docx(""), DOCX), (odt(""), ODT),
         (b"\xff\xfe\xff", None),
     ],
-)
+)  # fmt: skip
 def test_a_file_is_known_by_its_content(data: bytes, media: str | None) -> None:
     assert media_type(data) == media
 

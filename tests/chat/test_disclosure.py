@@ -69,21 +69,12 @@ def model_of(disclosure: Disclosure, *replies: str | Sequence[Delta]) -> Scripte
 @pytest.mark.parametrize(
     ("disclosure", "sensitivity", "is_sent"),
     [
-        (ANYTHING, "public", True),
-        (ANYTHING, "private", False),
-        (ANYTHING, "secret", False),
-        (PRIVATE, "private", True),
-        (PRIVATE, "secret", False),
-        (HERE, "private", True),
-        (HERE, "secret", False),
-        (PUBLIC, "public", True),
-        (PUBLIC, "private", False),
-        (PUBLIC, "secret", False),
-        (NOTHING, "public", False),
-        (NOTHING, "private", False),
-        (NOTHING, "secret", False),
+        (ANYTHING, "public", True), (ANYTHING, "private", False), (ANYTHING, "secret", False),
+        (PRIVATE, "private", True), (PRIVATE, "secret", False), (HERE, "private", True), (HERE, "secret", False),
+        (PUBLIC, "public", True), (PUBLIC, "private", False), (PUBLIC, "secret", False), (NOTHING, "public", False),
+        (NOTHING, "private", False), (NOTHING, "secret", False),
     ],
-)
+)  # fmt: skip
 async def test_a_row_is_sent_as_far_as_the_provider_may_be_sent_it(
     session: SessionHandle, disclosure: Disclosure, sensitivity: Sensitivity, *, is_sent: bool
 ) -> None:

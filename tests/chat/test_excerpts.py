@@ -37,12 +37,6 @@ def long_text(needle: str, at: float, characters: int = 6_000, separator: str = 
     return separator.join(sentences)
 
 
-def _note(characters: int) -> str:
-    half = (characters - len(NEEDLE)) // 2
-    filler = long_text("", 0.0, characters)
-    return f"{filler[:half]} {NEEDLE} {filler[half : 2 * half]}"
-
-
 def block_of(*rows: Observation, asked: str = QUESTION, budget_tokens: int = 1_000) -> MemoryBlock:
     hits = [(row, 1.0) for row in rows]
     return build_block(hits, nonce=NONCE, view=VIEW, budget_tokens=budget_tokens, count=estimate_tokens, asked=[asked])
@@ -127,12 +121,13 @@ def test_an_excerpt_that_was_not_sent_is_not_told_as_sent() -> None:
 
 @pytest.mark.parametrize("characters", [400, 9_000, 70_000])
 async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Path, characters: int) -> None:
-    clock = Clock()
+    clock, half, filler = Clock(), (characters - len(NEEDLE)) // 2, long_text("", 0.0, characters)
+    text = f"{filler[:half]} {NEEDLE} {filler[half : 2 * half]}"
     async with MemorySystem(tmp_path / "memory", clock=clock) as memory:
         session = await memory.create_session(["basic_session", "observations"], "chat")
         for n in range(8):
             await session.memory.remember(f"A padlock, number {n}", narrative="It hangs on a door. " * 5)
-        note = await session.memory.remember("House rules", type="note", narrative=_note(characters))
+        note = await session.memory.remember("House rules", type="note", narrative=text)
         model = ScriptedModel(["In its place."] * 2)
         chat = chat_of(model, session, tmp_path / "ledger", clock=clock)
         questions = (QUESTION, "And the barometer of the shed?")

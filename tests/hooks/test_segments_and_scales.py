@@ -69,23 +69,11 @@ def test_a_window_is_bounded_and_boundaries_go_forward(texts: list[str], size: i
 @pytest.mark.parametrize(
     ("minutes", "uses", "scale"),
     [
-        (0, 0, "immediate"),
-        (5, 0, "immediate"),
-        (5.01, 0, "task"),
-        (30, 1, "task"),
-        (31, 0, "session"),
-        (120, 0, "session"),
-        (121, 0, "project"),
-        (1e6, 0, "project"),
-        (-60, 0, "immediate"),
-        (0, 1, "immediate"),
-        (0, 2, "task"),
-        (0, 4, "session"),
-        (0, 8, "project"),
-        (10, 2, "session"),
-        (1e6, 10**6, "project"),
+        (0, 0, "immediate"), (5, 0, "immediate"), (5.01, 0, "task"), (30, 1, "task"), (31, 0, "session"),
+        (120, 0, "session"), (121, 0, "project"), (1e6, 0, "project"), (-60, 0, "immediate"), (0, 1, "immediate"),
+        (0, 2, "task"), (0, 4, "session"), (0, 8, "project"), (10, 2, "session"), (1e6, 10**6, "project"),
     ],
-)
+)  # fmt: skip
 def test_the_scale_is_the_age_and_use_promotes(minutes: float, uses: int, scale: Scale) -> None:
     assert scale_of(NOW - timedelta(minutes=minutes), NOW, uses=uses) == scale
 

@@ -163,16 +163,11 @@ async def test_what_is_purged_can_be_named_by_person_and_source(memory: MemorySy
 @pytest.mark.parametrize(
     ("named", "found"),
     [
-        ("/my notes", ["/my notes/a.md/k"]),
-        ("/my  notes/", ["/my notes/a.md/k"]),
-        ("/my notes/a.md/k", ["/my notes/a.md/k"]),
-        ("/my", []),
-        ("/", []),
-        ("\0", []),
-        ("default", []),
+        ("/my notes", ["/my notes/a.md/k"]), ("/my  notes/", ["/my notes/a.md/k"]),
+        ("/my notes/a.md/k", ["/my notes/a.md/k"]), ("/my", []), ("/", []), ("\0", []), ("default", []),
         ("default/7", ["default/7"]),
     ],
-)
+)  # fmt: skip
 async def test_a_source_is_a_key_a_file_or_an_absolute_folder_and_no_other_beginning(
     memory: MemorySystem, named: str, found: list[str]
 ) -> None:

@@ -180,22 +180,12 @@ async def test_a_session_copied_in_within_one_tick_of_a_coarse_clock_is_found(
 @pytest.mark.parametrize(
     "fields",
     [
-        {"title": "\ud800"},
-        {"agent_id": "\ud800"},
-        {"agent_id": 7},
-        {"title": ["a"]},
-        {"parent": {}},
-        {"store_types": "basic_session"},
-        {"store_types": [1]},
-        {"store_types": None},
-        {"created_at": "0001-01-01T00:00:00+09:00"},
-        {"created_at": None},
-        {"expires_at": 5},
-        {"version": "2"},
-        {"id": "../../etc"},
-        None,
+        {"title": "\ud800"}, {"agent_id": "\ud800"}, {"agent_id": 7}, {"title": ["a"]}, {"parent": {}},
+        {"store_types": "basic_session"}, {"store_types": [1]}, {"store_types": None},
+        {"created_at": "0001-01-01T00:00:00+09:00"}, {"created_at": None}, {"expires_at": 5}, {"version": "2"},
+        {"id": "../../etc"}, None,
     ],
-)
+)  # fmt: skip
 async def test_a_session_json_of_a_wrong_shape_hides_no_other_session(
     memory_home: Path, fields: dict[str, object] | None
 ) -> None:

@@ -330,14 +330,9 @@ async def test_each_guard_of_supersession_is_kept(memories: Memory, clock: Clock
     clock.move(minutes=2)
     await memories.forget(gone)
     for first, second, error in (
-        (old, old, "itself"),
-        (old, conflicting, "differ in 'kind'"),
-        (old, social, "must be alike"),
-        (old, gone, "deleted"),
-        (gone, new, "deleted"),
-        (old, past, "expired"),
-        (past, new, "expired"),
-    ):
+        (old, old, "itself"), (old, conflicting, "differ in 'kind'"), (old, social, "must be alike"),
+        (old, gone, "deleted"), (gone, new, "deleted"), (old, past, "expired"), (past, new, "expired"),
+    ):  # fmt: skip
         with pytest.raises(ConflictingChange, match=error):
             await memories.supersede(first, second)
     for first, second in ((UNKNOWN, new), (old, UNKNOWN)):

@@ -199,21 +199,11 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
 """The same for the memory system. What needs nothing tells nothing that was said, or only does what time would."""
 
 BESIDE: dict[str, set[Right]] = {
-    "summarize_session": {"read"},
-    "mark": {"read"},
-    "users_in": {"read"},
-    "maintain": {"read"},
-    "purging": {"read"},
-    "profile_set": {"read"},
-    "profile_accept": {"read", "write"},
-    "profile_reject": {"read"},
-    "profile_pin": {"read", "chat"},
-    "profile_forget": {"read", "chat"},
-    "profile_learn": {"read"},
-    "sum_up": {"read"},
-    "upsert": {"read"},
-    "deleting": {"read"},
-}
+    "summarize_session": {"read"}, "mark": {"read"}, "users_in": {"read"}, "maintain": {"read"}, "purging": {"read"},
+    "profile_set": {"read"}, "profile_accept": {"read", "write"}, "profile_reject": {"read"},
+    "profile_pin": {"read", "chat"}, "profile_forget": {"read", "chat"}, "profile_learn": {"read"}, "sum_up": {"read"},
+    "upsert": {"read"}, "deleting": {"read"},
+}  # fmt: skip
 EVERY = MEMORIES | SESSIONS | SYSTEM
 
 

@@ -76,18 +76,12 @@ async def test_a_passing_failure_is_tried_again_twice(openai_url: str) -> None:
 @pytest.mark.parametrize(
     ("behaviour", "kind", "calls"),
     [
-        ("fails", ProviderFailed, 3),
-        ("is-overloaded", ProviderFailed, 3),
-        ("slows-down-for-an-hour", RateLimited, 1),
-        ("has-no-quota", RateLimited, 1),
-        ("denies", KeyRefused, 1),
-        ("is-unknown", UnknownModel, 1),
-        ("refuses", RequestRefused, 1),
-        ("drops-at-once", ProviderFailed, 3),
-        ("embeds-too-little", ProviderFailed, 3),
+        ("fails", ProviderFailed, 3), ("is-overloaded", ProviderFailed, 3), ("slows-down-for-an-hour", RateLimited, 1),
+        ("has-no-quota", RateLimited, 1), ("denies", KeyRefused, 1), ("is-unknown", UnknownModel, 1),
+        ("refuses", RequestRefused, 1), ("drops-at-once", ProviderFailed, 3), ("embeds-too-little", ProviderFailed, 3),
         ("embeds-nonsense", ProviderFailed, 3),
     ],
-)
+)  # fmt: skip
 async def test_failures_are_ours_and_show_no_key(
     openai_url: str, behaviour: str, kind: type[ModelError], calls: int
 ) -> None:

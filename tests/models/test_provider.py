@@ -143,15 +143,11 @@ def test_an_address_is_a_provider_s_own_by_its_whole_host(provider: str, address
 @pytest.mark.parametrize(
     ("model", "provider"),
     [
-        ("openai/gpt-5", "openai"),
-        ("gpt-4o", "openai"),
-        ("claude-sonnet-4-5", "anthropic"),
-        ("gemini-2.5-pro", "vertex_ai"),
-        ("local/smollm2-135m", "local"),
-        ("scripted", "scripted"),
+        ("openai/gpt-5", "openai"), ("gpt-4o", "openai"), ("claude-sonnet-4-5", "anthropic"),
+        ("gemini-2.5-pro", "vertex_ai"), ("local/smollm2-135m", "local"), ("scripted", "scripted"),
         ("never-heard-of", ""),
     ],
-)
+)  # fmt: skip
 def test_a_model_s_name_tells_its_provider(model: str, provider: str) -> None:
     assert provider_of(model) == provider
 

@@ -146,6 +146,7 @@ class TestObservationFiles(ObservationStoreContract):
         return Place(home).open()
 
 
+@pytest.mark.nightly  # the same engine once more; by day TestCappedHistories tries the cap on files
 class TestCappedObservationFiles(ObservationStoreContract):
     def open_store(self, home: Path) -> ObservationFileStore:
         return Place(home).open(max_observations=10)

@@ -126,40 +126,17 @@ BROKEN: list[Any] = [
     changed("compress", by=0),
 ]
 ROWS: list[dict[str, Any]] = [
-    {"id": "two"},
-    {"created_at": "2026-03-04"},
-    {"updated_at": "0001-01-01T00:00:00Z"},
-    {"title": ["a"]},
-    {"narrative": 5},
-    {"facts": [1]},
-    {"tags": {"a": [1]}},
-    {"type": "poem"},
-    {"status": "lost"},
-    {"importance": float("nan")},
-    {"use_count": float("inf")},
-    {"mention_count": 2**40},
-    {"metadata": {"n": float("-inf")}},
-    {"session_id": {"a": 1}},
-    {"superseded_by": "x"},
-    {"expires_at": "never"},
+    {"id": "two"}, {"created_at": "2026-03-04"}, {"updated_at": "0001-01-01T00:00:00Z"}, {"title": ["a"]},
+    {"narrative": 5}, {"facts": [1]}, {"tags": {"a": [1]}}, {"type": "poem"}, {"status": "lost"},
+    {"importance": float("nan")}, {"use_count": float("inf")}, {"mention_count": 2**40},
+    {"metadata": {"n": float("-inf")}}, {"session_id": {"a": 1}}, {"superseded_by": "x"}, {"expires_at": "never"},
     {"derived_from": [[]]},
-]
+]  # fmt: skip
 FACTS: list[dict[str, Any]] = [
-    {"id": "x"},
-    {"subject": ""},
-    {"object": "x" * 1001},
-    {"predicate": "\ud800"},
-    {"confidence": 2},
-    {"confidence": float("nan")},
-    {"confidence": True},
-    {"source": {}},
-    {"source": "me"},
-    {"agent_id": 5},
-    {"namespace": ["a"]},
-    {"session_id": 5},
-    {"visibility": "all"},
-    {"created_at": "now"},
-]
+    {"id": "x"}, {"subject": ""}, {"object": "x" * 1001}, {"predicate": "\ud800"}, {"confidence": 2},
+    {"confidence": float("nan")}, {"confidence": True}, {"source": {}}, {"source": "me"}, {"agent_id": 5},
+    {"namespace": ["a"]}, {"session_id": 5}, {"visibility": "all"}, {"created_at": "now"},
+]  # fmt: skip
 FACT = Triple(id=id_of(20), subject="s", predicate="p", object="o", created_at=NOW, sensitivity="public")
 BAD: dict[str, list[Any]] = {
     "lines": BROKEN,

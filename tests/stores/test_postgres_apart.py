@@ -60,10 +60,11 @@ def test_no_statement_is_written_elsewhere() -> None:
 
 def test_every_plan_reads_one_partition(tmp_path: Path) -> None:
     backend = open_backend(tmp_path)
-    touched = 0
+    values, touched = _VALUES | {"identity": f"'{backend.identity}'"}, 0  # the planner looks at values
     with psycopg.connect(owner_url(), autocommit=True) as connection:
         for name, text in STATEMENTS.items():
-            plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {_filled(text, backend.identity)}"))
+            whole = re.sub(r"%\((\w+)\)s", lambda found: values.get(found[1], "'x'"), text)
+            plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {whole}"))
             parts = set(re.findall(r"\bon ((?:%s)_\d)\b" % "|".join(TABLES), plan))  # noqa: UP031
             assert len({part.rpartition("_")[2] for part in parts}) <= 1, f"{name}: {plan}"
             touched += bool(parts)
@@ -248,9 +249,3 @@ _VALUES = {
     "ttl": "1",
     **dict.fromkeys(("value", "data"), "'x'"),
 }
-
-
-def _filled(text: str, identity: str) -> str:
-    """The statement with values in it; the planner looks at those."""
-    values = _VALUES | {"identity": f"'{identity}'"}
-    return re.sub(r"%\((\w+)\)s", lambda found: values.get(found[1], "'x'"), text)

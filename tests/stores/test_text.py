@@ -272,7 +272,10 @@ WORDS = [f"word{number}" for number in range(12)]
 
 def test_scores_are_those_of_whoosh() -> None:
     random_ = random.Random(7)
-    rows = {row: _made(random_) for row in range(300)}
+    rows: dict[int, Document] = {}
+    for row in range(300):
+        fields = random_.sample(FIELDS, random_.randint(0, 3))
+        rows[row] = {name: random_.choices(WORDS, k=random_.choice(LENGTHS[1:80:13])) for name in fields}
     asked = WORDS[:5]
     ours = rank(rows, asked)
     index = RamStorage().create_index(Schema(**{name: TEXT(SpaceSeparatedTokenizer()) for name in FIELDS}))
@@ -296,8 +299,3 @@ class ByDocument(scoring.BM25F):  # type: ignore[misc]
         fields = [name for name in FIELDS if (name, term) in reader]
         held = {row for name in fields for row in reader.postings(name, term).all_ids()}
         return log(searcher.doc_count_all() / (len(held) + 1)) + 1
-
-
-def _made(random_: random.Random) -> Document:
-    fields = random_.sample(FIELDS, random_.randint(0, 3))
-    return {name: random_.choices(WORDS, k=random_.choice(LENGTHS[1:80:13])) for name in fields}

@@ -78,12 +78,6 @@ def everything(texts: Texts) -> Visible:
     return Visible(bytearray(b"\1" * (max(texts) + 1)))
 
 
-def flip(file: Path, random_: random.Random) -> None:
-    data = bytearray(file.read_bytes())
-    data[random_.randrange(len(data))] ^= 1 << random_.randrange(8)
-    file.write_bytes(data)
-
-
 class Life(RuleBasedStateMachine):
     """A store's use of two indexes over one folder, one text at a time."""
 
@@ -148,7 +142,10 @@ class Life(RuleBasedStateMachine):
     def damage(self) -> None:
         index = Path(self.place.name) / "index"
         if files := sorted(index.glob("seg-*")):
-            flip(self.random.choice(files), self.random)
+            file = self.random.choice(files)
+            data = bytearray(file.read_bytes())
+            data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
+            file.write_bytes(data)
 
     @rule(which=st.integers(0, 1))
     def leave(self, which: int) -> None:
@@ -214,13 +211,6 @@ def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(
     assert scored(other, WORDS, visible) == rank(seen(texts, visible), WORDS)
 
 
-def relist(folder: Path, segment: Path, at: int, value: object) -> None:
-    """Change a property of a segment in the list."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    next(entry for entry in manifest["pieces"] if entry[0] == segment.name)[at] = value
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
 @pytest.mark.parametrize("trouble", ["link", "pipe", "folder", "empty", "open to others", "end", "digest", "missing"])
 def test_a_segment_that_is_not_as_it_was_written_is_told_and_removed(
     tmp_path: Path, index: TextIndex, texts: Texts, trouble: str, caplog: pytest.LogCaptureFixture
@@ -229,7 +219,10 @@ def test_a_segment_that_is_not_as_it_was_written_is_told_and_removed(
     folder = tmp_path / "index"
     victim = min(folder.glob("seg-*"))
     if trouble in {"end", "digest"}:
-        relist(folder, victim, *((3, 15) if trouble == "end" else (1, "é" * 32)))
+        manifest = json.loads((folder / "manifest.json").read_text())
+        at, value = (3, 15) if trouble == "end" else (1, "é" * 32)
+        next(entry for entry in manifest["pieces"] if entry[0] == victim.name)[at] = value
+        (folder / "manifest.json").write_text(json.dumps(manifest))
     elif trouble == "open to others":
         victim.chmod(0o666)
     else:

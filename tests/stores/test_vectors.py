@@ -29,11 +29,6 @@ async def fill(home: Path) -> Path:
     async with Place(home).open() as store:
         await store.commit(OWNER, adding(*ROWS))
         await store.put_vectors(MODEL, list(zip(ROWS, VECTORS, strict=True)))
-    return the_file(home)
-
-
-def the_file(home: Path) -> Path:
-    """The one part that there is."""
     [path] = (home / "cache").glob("*/meaning/part-*")
     return path
 

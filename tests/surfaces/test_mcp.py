@@ -200,15 +200,10 @@ async def test_a_call_that_cannot_be_made_is_an_error_of_the_tool() -> None:
 
 
 NOWHERE = [
-    f"chatbot://memories/{NO_ID}",
-    f"chatbot://sessions/{NO_ID}",
-    f"chatbot://identities/{NO_ID}",
-    "chatbot://memories/../../identity.toml",
-    "file:///etc/passwd",
-    f"chatbot://sessions/{NO_ID}/../../guarded",
-    "-" * 36,
-    f"chatbot://memories/{'-' * 36}",
-]
+    f"chatbot://memories/{NO_ID}", f"chatbot://sessions/{NO_ID}", f"chatbot://identities/{NO_ID}",
+    "chatbot://memories/../../identity.toml", "file:///etc/passwd", f"chatbot://sessions/{NO_ID}/../../guarded",
+    "-" * 36, f"chatbot://memories/{'-' * 36}",
+]  # fmt: skip
 MADE_UP_CURSORS = ["x", "W10=", "WyJzZXNzaW9ucyJd", "eyJhIjoxfQ==", "é", "WyJtZW1vcmllcyIsICIuLi8iXQ=="]
 
 
@@ -302,11 +297,6 @@ def test_a_signal_ends_it_though_its_input_stays_open(talking: subprocess.Popen[
 JSON_HEADERS = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
-def add_setting(line: str) -> None:
-    with Path("config.toml").open("a", encoding="utf-8") as file:
-        file.write(f"[server]\n{line}\n")
-
-
 def token(*identities: str, clearance: Clearance = "full") -> str:
     text, _ = Tokens(Path("identities/.server")).add(uuid4().hex, Grant(identities, clearance))
     return text
@@ -317,7 +307,8 @@ def bearer(text: str) -> dict[str, str]:
 
 
 async def test_over_http_a_token_host_and_origin_are_checked() -> None:
-    add_setting('body_kb = 4\nallowed_hosts = ["memory.example.org"]')
+    config, more = Path("config.toml"), '[server]\nbody_kb = 4\nallowed_hosts = ["memory.example.org"]\n'
+    config.write_text(config.read_text(encoding="utf-8") + more, encoding="utf-8")
     command.ok("config", "trust")
     good, other = bearer(token("ada")), bearer(token("guarded"))
     async with listening() as url, httpx.AsyncClient() as web:

@@ -278,14 +278,8 @@ def test_stored_text_cannot_steer_the_terminal() -> None:
     ok("tasks", "add", "task" + BIDI, "--note", "x" + BIDI)
     add("with " + BIDI, "--person", "Bob" + BIDI)
     for arguments in (
-        ["get", found],
-        ["list"],
-        ["search", "text"],
-        ["history", found],
-        ["people"],
-        ["tasks"],
-        ["facts"],
-    ):
+        ["get", found], ["list"], ["search", "text"], ["history", found], ["people"], ["tasks"], ["facts"],
+    ):  # fmt: skip
         for form in ([], ["--json"]):
             shown = ok(*arguments, *form)
             assert not set(shown) & set("\u202e\u2066\x1b\x9b"), (arguments, form)

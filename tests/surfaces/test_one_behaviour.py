@@ -31,7 +31,8 @@ async def test_the_same_scenario_gives_the_same_answers(
     if storage == "postgres":
         request.getfixturevalue("postgres")
     for name in NAMES:
-        monkeypatch.chdir(_folder(tmp_path / name))
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
         if storage == "postgres":
             monkeypatch.setenv("CHATBOT_STORAGE__URL", fresh_database(f"door_{name}"))
         session = await _seed()
@@ -296,11 +297,6 @@ async def test_a_session_is_open_to_who_is_cleared_for_as_much_as_who_began_it()
             seen = list(CLEARANCES[number:])
             assert await way_in.sessions() == seen
             assert {*await way_in.each("search_sessions", "title", query="bicycle")} == set(seen)
-
-
-def _folder(path: Path) -> Path:
-    path.mkdir()
-    return path
 
 
 async def _seed() -> str:

@@ -87,19 +87,14 @@ def _without_what_differs(out: str) -> str:
     return re.sub(r"^· places .*\n +→ ls .*\n", "", out, flags=re.MULTILINE)
 
 
-def forget_caches(folder: Path) -> None:
-    """Leave what a backup without hidden files and caches holds."""
-    for path in folder.rglob("*"):
-        if path.name.startswith((".", "sessions.j")) and path.is_file():
-            path.unlink()
-    shutil.rmtree(os.environ["XDG_CACHE_HOME"])
-
-
 @pytest.mark.parametrize("is_bare", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_every_read_answers_on_a_read_only_mount_as_on_a_writable_one(names: dict[str, str], *, is_bare: bool) -> None:
     folder = Path(names["folder"])
-    if is_bare:
-        forget_caches(folder)
+    if is_bare:  # as a backup without hidden files and caches
+        for path in folder.rglob("*"):
+            if path.name.startswith((".", "sessions.j")) and path.is_file():
+                path.unlink()
+        shutil.rmtree(os.environ["XDG_CACHE_HOME"])
     before = files(folder)
     with read_only(folder):
         there = answers(names)

@@ -297,7 +297,9 @@ def filled(body: Any, ids: Mapping[str, str]) -> Any:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with served_in(tmp_path_factory) as served, served.client() as client:
-        yield _world(served, client)
+        tokens = {name: served.token(name) for name in ("ada", "grace")}
+        tokens |= {"both": served.token("ada", "grace"), "familiar": served.token("ada", clearance="familiar")}
+        yield World(served, client, tokens)
 
 
 @contextmanager
@@ -308,12 +310,6 @@ def served_in(folders: pytest.TempPathFactory, *, tokens: bool = True, **options
         patch.setenv("XDG_CACHE_HOME", str(folders.mktemp("cache")))
         with serving(tokens=tokens, **options) as served:
             yield served
-
-
-def _world(served: Served, client: httpx.Client) -> World:
-    tokens = {name: served.token(name) for name in ("ada", "grace")}
-    tokens |= {"both": served.token("ada", "grace"), "familiar": served.token("ada", clearance="familiar")}
-    return World(served, client, tokens)
 
 
 def routes_of(routes: Any) -> Iterator[tuple[str, str]]:
@@ -409,15 +405,10 @@ HOSTS = [
 
 
 FOREIGN = [
-    {"Origin": "https://evil.example"},
-    {"Origin": "null"},
-    {"Origin": "http://localhost:1"},
-    {"Origin": "http://127.0.0.1.evil.example"},
-    {"Origin": "http://["},
-    {"Origin": ""},
-    {"Sec-Fetch-Site": "cross-site"},
-    {"Sec-Fetch-Site": "same-site"},
-]
+    {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": "http://localhost:1"},
+    {"Origin": "http://127.0.0.1.evil.example"}, {"Origin": "http://["}, {"Origin": ""},
+    {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
+]  # fmt: skip
 
 
 def test_a_request_by_another_name_and_a_page_of_another_site_are_refused(world: World) -> None:

@@ -115,16 +115,11 @@ def test_what_a_search_finds_comes_in_pages(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("query", "param"),
     [
-        ({"nosuch": "1"}, "nosuch"),
-        ({"limt": "5"}, "limt"),
-        ({"limit": "5.0"}, "limit"),
-        ({"limit": " 5"}, "limit"),
-        ({"after": "0.5"}, "after"),
-        ({"after": "1700000000"}, "after"),
-        ({"count_use": "yes"}, "count_use"),
+        ({"nosuch": "1"}, "nosuch"), ({"limt": "5"}, "limt"), ({"limit": "5.0"}, "limit"), ({"limit": " 5"}, "limit"),
+        ({"after": "0.5"}, "after"), ({"after": "1700000000"}, "after"), ({"count_use": "yes"}, "count_use"),
         ({"type": "nonsense"}, "type.0"),
     ],
-)
+)  # fmt: skip
 def test_a_parameter_that_is_unknown_or_written_otherwise_is_refused(
     refusing: Served, query: dict[str, str], param: str
 ) -> None:

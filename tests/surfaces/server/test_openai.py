@@ -259,17 +259,9 @@ def _asked(served: Served) -> dict[str, Any]:
 
 def test_sampling_stops_and_biases_reach_the_model(served: Served, client: openai.OpenAI) -> None:
     wanted: dict[str, Any] = {
-        "temperature": 0.5,
-        "top_p": 0.9,
-        "seed": 7,
-        "presence_penalty": 1,
-        "frequency_penalty": -1,
-        "reasoning_effort": "low",
-        "verbosity": "low",
-        "logit_bias": {"5": 1},
-        "logprobs": True,
-        "top_logprobs": 2,
-    }
+        "temperature": 0.5, "top_p": 0.9, "seed": 7, "presence_penalty": 1, "frequency_penalty": -1,
+        "reasoning_effort": "low", "verbosity": "low", "logit_bias": {"5": 1}, "logprobs": True, "top_logprobs": 2,
+    }  # fmt: skip
     client.chat.completions.create(model="ada", messages=HELLO, stop="END", **wanted)
     assert _asked(served) == {**wanted, "stop": ["END"]}
 
