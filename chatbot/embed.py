@@ -34,7 +34,7 @@ from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import user_namespace, user_of, utc_now
-from chatbot.messages import INTRODUCTION, Message, ToolCall, ToolSpec
+from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec
 from chatbot.models.model import Disclosure
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
@@ -381,7 +381,7 @@ def _entries(at: datetime, user: str, assistant: str, results: Sequence[ToolResu
 
 ITEM = "item"
 """The role of a transcript entry that holds a framework's own message, as JSON."""
-ChatMessage = Message | Mapping[str, Any] | str
+ChatMessage = Mapping[str, Any] | str
 """A message with role and content as OpenAI's clients write them; a string is a user message."""
 
 
@@ -435,8 +435,6 @@ def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[
 def _of_user(message: ChatMessage) -> str:
     if isinstance(message, str):
         return message
-    if isinstance(message, Message):
-        return message.content if message.role == USER else ""
     if not isinstance(message, Mapping):
         raise InvalidValue(f"a message is a string, or has role and content: got {type(message).__name__}")
     return text_of(message.get("content")) if message.get("role") == USER else ""
