@@ -257,10 +257,6 @@ class OperationTable:
     def __getitem__(self, name: str) -> Operation:
         return self._operations[name]
 
-    def remove(self, name: str) -> None:
-        """Remove an operation from the table."""
-        del self._operations[name]
-
     def tools(self) -> frozenset[str]:
         """The names of all tools."""
         return frozenset(each.tool for each in self if each.tool)

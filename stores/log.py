@@ -195,8 +195,9 @@ class Shelf(ABC):
         """Erase the shelf with everything on it."""
 
 
-_ID = re.compile(ID.pattern.encode())
-_COUNTS = frozenset({"use", "counts", "consolidate"})
+ID_IN_LINE = re.compile(ID.pattern.encode())
+COUNTING = frozenset({"use", "counts", "consolidate"})
+"""Kinds of events that count the uses of rows, or set their strength, and change no text."""
 _KIND = re.compile(rb'\{"v":1,"event":"([a-z]+)"')
 _REPLACING = re.compile(rb'"(?:supersedes|forgets|compresses)"\s*:')
 _ADDING = re.compile(rb'\{"v":1,"event":"add","at":"[^"]*","row":\{"id":"([^"]*)"')
@@ -243,7 +244,7 @@ def erasing(
             since = parse_time(record["at"]) if along else at  # the time at which it replaced them
             return encode(replace(purge, at=since, ids=(gone[begin],), **along).as_json()).rstrip(b"\n")
         other = _ADDING.match(line)
-        if marks.isdisjoint(other.groups() if other else _ID.findall(line)):
+        if marks.isdisjoint(other.groups() if other else ID_IN_LINE.findall(line)):
             return line
         try:
             return _without(parse_event(record_of(line)), erased, line)
@@ -264,9 +265,9 @@ def uncounted(change: LineChange) -> LineChange:
 
 def _is_count(line: bytes) -> bool:
     if plain := _KIND.match(line):
-        return plain[1].decode() in _COUNTS
+        return plain[1].decode() in COUNTING
     try:
-        return record_of(line).get("event") in _COUNTS
+        return record_of(line).get("event") in COUNTING
     except InvalidValue:
         return False
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.scope import Scope
+from chatbot.memory.session_catalog import MESSAGES
 from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreError
@@ -31,8 +32,6 @@ from chatbot.stores.text.bm25 import rank, score_sessions
 
 logger = logging.getLogger(__name__)
 
-SPOKEN = ("user", "assistant")
-"""Roles whose entries are searched; tool calls and results are not conversation."""
 MEMORY = "memory"
 TITLE = "title"
 _SESSIONS_PART = 0.5
@@ -153,7 +152,7 @@ def _keep(
     answers: dict[str, tuple[int, ...]] = {}
     rows: list[Row] = []
     for session, stamp, entries in read:
-        spoken = [entry.content for entry in entries if entry.role in SPOKEN]
+        spoken = [entry.content for entry in entries if entry.role in MESSAGES]
         held = Counter(term for text in spoken for term in set(terms(text)))
         answers[session] = tuple(held[term] for term in asked)
         if stamp:
@@ -236,7 +235,7 @@ def _said(each: _Candidate) -> Iterable[tuple[int, str, str]]:
     if each.session.record.title:
         yield 0, "title", each.session.record.title
     for number, entry in enumerate(each.entries, 1):
-        if entry.role in SPOKEN:
+        if entry.role in MESSAGES:
             yield number, entry.role, entry.content
 
 

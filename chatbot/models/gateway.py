@@ -14,6 +14,7 @@ from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.messages import CallOptions, Delta, Finished, Message, ToolSpec, Usage
 from chatbot.models import litellm_import
+from chatbot.models.addresses import OLLAMA
 from chatbot.models.call import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
@@ -28,8 +29,7 @@ from chatbot.models.model import JsonMode, Model, Price, estimate
 from chatbot.models.provider import Provider
 
 _USUAL_WINDOW = 8192
-_CUTTING = frozenset({"ollama", "ollama_chat"})
-"""Providers that silently cut a prompt to a small default window, unless each call asks for more."""
+"""Ollama silently cuts a prompt to a small default window, unless each call asks for more."""
 _PASSED_ANYWAY = frozenset({"logit_bias", "parallel_tool_calls"})
 """Options that LiteLLM's lists lack for providers that take them; for others, only a preference is lost."""
 
@@ -70,7 +70,7 @@ class LiteLLMModel(LiteLLMClient, Model):
             return self._settings.context_window
         info = await self._info()
         window = int(info.get("max_input_tokens") or info.get("max_tokens") or _USUAL_WINDOW)
-        return min(window, _USUAL_WINDOW) if self.provider.kind in _CUTTING else window
+        return min(window, _USUAL_WINDOW) if self.provider.kind in OLLAMA else window
 
     async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
         """Estimate the tokens: LiteLLM's own counter takes half a second and 100 MB to load."""
@@ -178,7 +178,7 @@ class LiteLLMModel(LiteLLMClient, Model):
             "top_p": settings.top_p,
             "seed": settings.seed,
             "tools": [tool.as_openai() for tool in tools] or None,
-            "num_ctx": (settings.context_window or _USUAL_WINDOW) if self.provider.kind in _CUTTING else None,
+            "num_ctx": (settings.context_window or _USUAL_WINDOW) if self.provider.kind in OLLAMA else None,
         }
         return {
             **self.provider.arguments(),

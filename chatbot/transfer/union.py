@@ -10,7 +10,6 @@ strength have no identity, as compaction adds them up: the larger number of uses
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,14 +28,12 @@ from chatbot.stores.backend import Document
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, StoreError
 from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import LineChange, Writing
+from chatbot.stores.log import COUNTING, ID_IN_LINE, LineChange, Writing
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import ID, SessionRecord, TranscriptEntry, format_time, micros, parse_time
+from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time, micros, parse_time
 from chatbot.stores.row_events import KINDS, Event, applied, check_fields, implied, parse_event
 
-_ID = re.compile(ID.pattern.encode())
 SESSIONS, OBSERVATIONS, STATE = "basic_session", "observations", "sync.json"
-_COUNTING = frozenset({"use", "counts", "consolidate"})
 _STEP = timedelta(microseconds=1)
 _BEGINNINGS = ("add", "triple")
 _Key = tuple[int, datetime, int, str]
@@ -110,7 +107,7 @@ def _key(event: Event) -> _Key:
 
 def parts_of(event: Event) -> Iterator[tuple[str, Event]]:
     """Yield the parts of an event, each with the id of its row or fact; none for an event that only counts."""
-    if event.kind in _COUNTING:
+    if event.kind in COUNTING:
         return
     if event.row is not None:
         yield event.row.id, replace(event, supersedes=None, forgets=None, compresses=())
@@ -149,7 +146,7 @@ class Journal:
         self.erased: dict[str, bool] = {}
         """The ids of erased rows; True for those erased alone, without those derived from them."""
         for at, line in enumerate(self.lines):
-            for each in dict.fromkeys(_ID.findall(line)):
+            for each in dict.fromkeys(ID_IN_LINE.findall(line)):
                 self._named[each.decode()].append(at)
             if b'"event":"purge"' in line and (event := self._event(at)) and event.kind == "purge":
                 self.erased |= dict.fromkeys(event.ids, event.who == MAINTENANCE)
@@ -180,7 +177,7 @@ class Journal:
             if known and blake2b(line, digest_size=8).digest() in known:
                 continue
             if (event := self._event(at)) is not None:  # a purge may say what the erased row had replaced
-                found |= dict.fromkeys(event.ids if event.kind in _COUNTING else (each for each, _ in parts_of(event)))
+                found |= dict.fromkeys(event.ids if event.kind in COUNTING else (each for each, _ in parts_of(event)))
         return [each for each in found if each not in self.erased]
 
     def has_fact(self, fact_id: str) -> bool:
@@ -200,7 +197,7 @@ class Journal:
         row: Observation | None = None
         last: _Key | None = None
         for event in filter(None, map(self._event, self._named.get(row_id, ()))):
-            if row and row_id in event.ids and (event.kind in _COUNTING or "importance" in event.fields):
+            if row and row_id in event.ids and (event.kind in COUNTING or "importance" in event.fields):
                 with suppress(StoreError):  # it is skipped by every reader
                     row = applied(row, event)
             for part in (each for about, each in parts_of(event) if about == row_id):
@@ -285,13 +282,13 @@ def _taking_out(rows: Collection[str]) -> LineChange:
     marks = {each.encode() for each in rows}
 
     def change(line: bytes, _: int) -> bytes | None:
-        if marks.isdisjoint(_ID.findall(line)):
+        if marks.isdisjoint(ID_IN_LINE.findall(line)):
             return line
         try:
             event = parse_event(record_of(line))
         except InvalidValue:
             return line
-        if event.kind in _COUNTING or event.kind == "triple":
+        if event.kind in COUNTING or event.kind == "triple":
             return line
         without: dict[str, Any] = {"compresses": tuple(each for each in event.compresses if each not in rows)}
         without |= {name: None for name in ("supersedes", "forgets") if getattr(event, name) in rows}

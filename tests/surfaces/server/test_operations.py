@@ -67,8 +67,8 @@ def _one_more() -> Iterator[None]:
     )
     declare(list_tagged)
     yield
-    OPERATIONS.remove("list_tagged")
-    OPERATIONS.remove("count_tagged")
+    for name in ("list_tagged", "count_tagged"):
+        del OPERATIONS._operations[name]
 
 
 @pytest.mark.usefixtures("_one_more")
