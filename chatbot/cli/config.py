@@ -11,7 +11,7 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file,
 from chatbot.errors import ConfigError
 from chatbot.identity import allow_identity
 from chatbot.options import Options, Setup
-from chatbot.stores.files import make_folder, opened
+from chatbot.stores.files import make_folder, open_folder
 from chatbot.stores.home import without_password
 from chatbot.stores.records import check_text
 
@@ -143,24 +143,23 @@ def check(path: Path, text: str) -> None:
 
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
-    """Replace a file, or create it with mode 0600, which `is_secret` also sets; a link stays. Raises `ConfigError`."""
-    path = path.resolve() if path.is_symlink() else path
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    """Replace a file, or create it with mode 0600, which `is_secret` also sets; links stay. Raises `ConfigError`."""
+    target = path.resolve()
+    fresh = f".{target.name}.{os.getpid()}"
     try:
-        make_folder(path.parent)
-        mode = path.stat().st_mode & 0o777 if path.exists() else _PRIVATE
+        make_folder(target.parent)
+        mode = target.stat().st_mode & 0o777 if target.exists() else _PRIVATE
         if is_secret and mode & ~_PRIVATE:
             warn(f"{path} contains a key: now only you may read it (its mode changed from {mode:o} to 600)")
             mode = _PRIVATE
-        with opened(path.parent) as folder:
-            folder.create(fresh.name, text.encode())
-        try:
-            fresh.chmod(mode)
-            fresh.replace(path)
-        finally:
-            fresh.unlink(missing_ok=True)
+        with closing(open_folder(target.parent)) as folder:
+            try:
+                folder.create(fresh, text.encode(), mode=mode)
+                folder.rename(fresh, target.name)
+            finally:
+                folder.remove(fresh)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", at=path) from error
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}", at=path) from error
 
 
 def toml_text(text: str) -> str:

@@ -170,6 +170,9 @@ def test_models_are_listed_with_what_can_be_used_and_nothing_that_does_not_chat(
 
 def test_a_setting_is_set_with_comments_kept_and_nothing_invalid_is_written() -> None:
     path = Path.home() / CONFIG
+    path.parent.parent.mkdir(parents=True)
+    Path("dotfiles").mkdir()
+    path.parent.symlink_to(Path("dotfiles").absolute())
     ok("config", "set", "model.name", "scripted")
     path.write_text("# mine\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
     path.chmod(0o640)
