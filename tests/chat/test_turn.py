@@ -124,11 +124,8 @@ async def test_a_failed_call_leaves_the_question_an_error_and_a_usable_session(
         await chat.turn("first")
     await chat.turn("second")
     assert await _transcript(session) == [
-        ("user", "first"),
-        ("error", "slow down"),
-        ("user", "second"),
-        ("assistant", "fine now"),
-    ]
+        ("user", "first"), ("error", "slow down"), ("user", "second"), ("assistant", "fine now"),
+    ]  # fmt: skip
     assert [message.content for message in model.prompts[1]] == [PERSONA, "first", "second"]
     receipts = await session.receipts()
     assert [(receipt["finish"], receipt["error"]) for receipt in receipts] == [("error", "slow down"), ("stop", None)]

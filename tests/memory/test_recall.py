@@ -69,12 +69,9 @@ async def recalled(memory: MemorySystem, *question: str, limit: int = 5, stateme
 
 
 DIRECTIONS = {
-    "How many cats": (1, 0, 0),
-    "We have two": (0.8, 0.6, 0),
-    "I walked": (0.5, 0, 0.87),
-    "Moritz has": (0, 1, 0),
+    "How many cats": (1, 0, 0), "We have two": (0.8, 0.6, 0), "I walked": (0.5, 0, 0.87), "Moritz has": (0, 1, 0),
     "Both": (0, 0.98, -0.2),
-}
+}  # fmt: skip
 
 
 class Directions(Embedder):

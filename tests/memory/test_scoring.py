@@ -89,13 +89,10 @@ def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
 @pytest.mark.parametrize(
     ("later", "nearest"),
     [
-        ({"a": 0.6, "b": 0.5, "c": 0.1}, "a"),
-        ({"a": 0.6, "b": 0.55, "c": 0.1}, ""),
-        ({"a": 0.45}, "a"),
-        ({"a": 0.3, "b": 0.1}, ""),
-        ({}, ""),
+        ({"a": 0.6, "b": 0.5, "c": 0.1}, "a"), ({"a": 0.6, "b": 0.55, "c": 0.1}, ""), ({"a": 0.45}, "a"),
+        ({"a": 0.3, "b": 0.1}, ""), ({}, ""),
     ],
-)
+)  # fmt: skip
 def test_a_later_row_is_about_the_same_thing_if_it_is_near_and_well_ahead_of_the_others(
     later: dict[str, float], nearest: str
 ) -> None:

@@ -265,13 +265,10 @@ async def test_a_provider_without_its_key_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("no-provider-at-all", ""),
-        ("opnai/gpt", ": did you mean 'openai'\\?"),
-        ("nobody/knows-this", ""),
-        ("/", ""),
+        ("no-provider-at-all", ""), ("opnai/gpt", ": did you mean 'openai'\\?"), ("nobody/knows-this", ""), ("/", ""),
         ("😀", ""),
     ],
-)
+)  # fmt: skip
 async def test_a_name_without_a_known_provider_is_an_unknown_model(name: str, hint: str) -> None:
     model = LiteLLMModel(ModelSettings(name=name, retries=0))
     for refused in (model.check(), reply_of(model)):

@@ -38,11 +38,8 @@ def test_training_again_gives_the_same_heads(training: dict[str, Any]) -> None:
 
 async def test_a_text_is_judged_in_any_language() -> None:
     texts = [
-        "Ich wohne seit März in Gent.",
-        "哈哈，谢谢！",
-        "What did I tell you about my sister?",
-        "¿Cuánto es 12 por 7?",
-    ]
+        "Ich wohne seit März in Gent.", "哈哈，谢谢！", "What did I tell you about my sister?", "¿Cuánto es 12 por 7?",
+    ]  # fmt: skip
     async with LocalEmbedder() as embedder:
         home, thanks, question, time = await embedder.judge(texts)
     assert home.states_something

@@ -20,13 +20,9 @@ NONCE = "5f1e8a7c33b94d02"
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 VIEW = View("full", NOW)
 _FIELDS = {
-    "fact": "facts",
-    "tag": "tags",
-    "person": "people",
-    "file": "files_read",
-    "import": "narrative",
+    "fact": "facts", "tag": "tags", "person": "people", "file": "files_read", "import": "narrative",
     "preference": "facts",
-}
+}  # fmt: skip
 _TYPES = {"user_text": "exchange", "preference": "preference"}
 _LISTS = {"facts", "tags", "people", "files_read"}
 _FOLDER = Path(__file__).parent

@@ -5,13 +5,9 @@ import re
 from typing import Any
 
 FACT = {
-    "content": "Sam lives in Porto",
-    "subject": "Sam",
-    "category": "home",
-    "type": "identity",
-    "key": "home",
+    "content": "Sam lives in Porto", "subject": "Sam", "category": "home", "type": "identity", "key": "home",
     "value": "Porto",
-}
+}  # fmt: skip
 LOCKER = {"content": "Sam's locker has the number 4711", "subject": "Sam", "category": "sports", "type": "note"}
 SECRET = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
 VALID = json.dumps({"facts": [FACT, LOCKER]})

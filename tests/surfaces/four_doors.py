@@ -174,13 +174,9 @@ class Cli(Door):
 
 
 _KINDS = {
-    "invalid_value": "InvalidValue",
-    "memory_not_found": "UnknownObservation",
-    "project_not_found": "UnknownProject",
-    "session_not_found": "SessionNotFound",
-    "conflicting_change": "ConflictingChange",
-    "clearance": "AccessDenied",
-}
+    "invalid_value": "InvalidValue", "memory_not_found": "UnknownObservation", "project_not_found": "UnknownProject",
+    "session_not_found": "SessionNotFound", "conflicting_change": "ConflictingChange", "clearance": "AccessDenied",
+}  # fmt: skip
 
 
 class Http(Door):

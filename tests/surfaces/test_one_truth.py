@@ -81,12 +81,8 @@ def test_the_log_of_the_provider_the_receipts_why_and_the_page_agree(session: st
         withheld = memory.get("withheld", {}).get("rows", [])
         assert (f"{len(withheld)} note about this is withheld from openai" in prompt) is bool(withheld)
     assert found >= {
-        "sent",
-        "sent as a profile line",
-        "sent with the previous message",
-        "in the conversation already",
-        "withheld",
-    }
+        "sent", "sent as a profile line", "sent with the previous message", "in the conversation already", "withheld",
+    }  # fmt: skip
     _check_why_and_page(session)
 
 

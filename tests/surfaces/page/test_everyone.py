@@ -33,13 +33,9 @@ def places(served: Served, tab: Tab) -> list[str]:
         at = client.get(f"/v1/sessions/{session}/messages").json()["data"][0]["at"]
     paths = ["", "/sessions", "/memory", "/memory?q=gym", "/tasks", "/people", "/profile", "/settings", "/cost"]
     paths += [
-        f"/memory/{memory_id}",
-        f"/c/{session}",
-        f"/c/{session}?edit={at}",
-        f"/c/{session}/why",
-        f"/c/{session}/cost",
+        f"/memory/{memory_id}", f"/c/{session}", f"/c/{session}?edit={at}", f"/c/{session}/why", f"/c/{session}/cost",
         "/memory/nothing",
-    ]
+    ]  # fmt: skip
     return [*(f"/i/ada{path}" for path in paths), "/login"]
 
 

@@ -45,12 +45,9 @@ def test_settings_are_written_to_the_identity_keep_its_comments_and_hold_at_once
     page = client.get("/i/ada/settings")
     assert "You are ada." in page.text
     form = {
-        "persona": "/other",
-        "persona.other": "You are brief.",
-        "budget.day_usd": "2.5",
-        "agents.chat.recall_rows": "3",
+        "persona": "/other", "persona.other": "You are brief.", "budget.day_usd": "2.5", "agents.chat.recall_rows": "3",
         "model.name": "scripted",
-    }
+    }  # fmt: skip
     saved = client.post("/i/ada/settings", data=form)
     assert "Saved." in saved.text
     assert FILE.read_text().startswith("# mine\n")
