@@ -224,8 +224,7 @@ class Folder:
         """Write a new file durably; no file is left if that fails."""
         with self._file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             try:
-                if mode != FILE_MODE:
-                    os.fchmod(file.descriptor, mode)
+                os.fchmod(file.descriptor, mode)
                 file.write(data)
                 if durable:
                     os.fsync(file.descriptor)
