@@ -300,7 +300,7 @@ class BruteQuestions(Questions):
         found.sort(reverse=True, key=lambda each: each[:2])
         return [Match.of(row, score) for score, _, row in found[: query.check_limit(limit)]]
 
-    def nearest(self, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
+    def _nearest(self, vector: Sequence[float], wanted: Filter, model: str, limit: int) -> list[tuple[int, float]]:
         self.store.check_model(model)
         limit = query.check_limit(limit)
         if len(vector) != self.store.model[1]:
@@ -308,7 +308,11 @@ class BruteQuestions(Questions):
         rows = [row for row in self.rows if self.store.has_vector(row) and fits(row, wanted, self.now)]
         rows.sort(key=lambda row: self.store.numbers[row.id])
         found = alike(unit(vector), memoryview(b"".join(self.store.vectors[row.id][1].tobytes() for row in rows)))
-        return [Match.of(rows[at], cosine) for cosine, at in islice(found, limit)]
+        return [(self.store.numbers[rows[at].id], cosine) for cosine, at in islice(found, limit)]
+
+    def _matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
+        rows = {self.store.numbers[row.id]: row for row in self.rows}
+        return [Match.of(rows[number], score) for number, score in zip(numbers, scores, strict=False)]
 
     def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
         held = Counter(

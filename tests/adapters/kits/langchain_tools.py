@@ -20,7 +20,6 @@ CALLS: dict[str, dict[str, Any]] = {
     "memory_write": {"title": "Ada likes tea"},
     "memory_get": {"ids": ["01900000-0000-7000-8000-000000000000"]},
     "memory_forget": {"ids": ["01900000-0000-7000-8000-000000000000"]},
-    "memory_supersede": {"old": "01900000-0000-7000-8000-000000000000", "new": "01900000-0000-7000-8000-000000000001"},
     "memory_more": {"tool": "memory_stats"},
 }
 
