@@ -52,8 +52,6 @@ _LONGEST_OLD = 300
 """Number of characters of a changed value that a history shows."""
 _MOST_FACTS = 20
 """Facts of one person in an answer."""
-MORE = "more"
-"""The argument of a short schema that holds the parameters that the schema does not name."""
 
 Answer = dict[str, Any]
 
@@ -133,12 +131,7 @@ class OperationTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> str:
         """Check the arguments, run the operation, and frame its result. Raises `ToolError`."""
-        more = coerced(arguments.get(MORE) or {}, "object")
-        if not isinstance(more, dict):
-            raise ToolError(f"{self.spec.name}: {MORE}: it must be an object")
-        checked = _arguments_of(self.operation).check(
-            {**more, **{name: arguments[name] for name in arguments if name != MORE}}
-        )
+        checked = _arguments_of(self.operation).check(arguments)
         names = self.operation.at("tool")
         fields = [name for name, each in names.items() if each.default is LEFT_OUT]
         if self.operation.effect == "changes" and fields and not any(checked.get(name) is not None for name in fields):
@@ -225,16 +218,18 @@ def _arguments_of(operation: Operation) -> Arguments:
 
 @lru_cache
 def _short_spec(operation: Operation) -> ToolSpec:
-    """Return the schema for prompts: positional and required arguments, and only names and choices of the rest."""
+    """Return the schema for prompts: of positional and required arguments. The description names the rest.
+
+    Small models fill in every argument that has a schema.
+    """
     parameters = operation.at("tool")
     rest = {name: each for name, each in parameters.items() if not (each.is_positional or each.is_required)}
     rest = rest if len(rest) > 1 else {}
     named = {name: each.schema for name, each in parameters.items() if name not in rest}
-    if rest:
-        named[MORE] = {"type": "object", "description": named_for_models(rest, most_choices=4)}
     needed = [name for name, each in parameters.items() if each.default_at("tool") is REQUIRED]
     required = {"required": needed} if needed else {}
-    return ToolSpec(operation.tool, operation.brief, {"type": "object", "properties": named, **required})
+    about = f"{operation.brief} If asked for, also: {named_for_models(rest, most_choices=4)}." if rest else operation.brief
+    return ToolSpec(operation.tool, about, {"type": "object", "properties": named, **required})
 
 
 def _named_ids(operation: Operation, given: Mapping[str, Any]) -> list[tuple[str, str]]:

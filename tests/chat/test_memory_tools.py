@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatbot.chat.memory_tools import FRAME, LONGEST_ANSWER, MORE, agent_context, agent_tools, memory_tools
+from chatbot.chat.memory_tools import FRAME, LONGEST_ANSWER, agent_context, agent_tools, memory_tools
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
@@ -99,7 +99,6 @@ async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
         ("memory_search", {"sensitivities": ["private"]}, "no argument 'sensitivities'"),
         ("memory_search", {"limit": "ten"}, "limit: input should be a valid integer"),
         ("memory_search", {"limit": -1}, "limit: input should be greater than or equal to 0"),
-        ("memory_search", {"more": ["note"]}, "more: it must be an object"),
         ("memory_search", {"types": ["nope"]}, "types.0: input should be 'bugfix'"),
         ("memory_search", {"after": "yesterday"}, "after: invalid time 'yesterday'"),
         ("memory_search", {"query": "x" * 1_001}, "query: string should have at most 1000"),
@@ -147,7 +146,7 @@ async def test_whatever_a_model_sends_is_answered_in_json(data: st.DataObject) -
             tool.spec.name: tool.spec.parameters["properties"] for tool in agent_tools(agent_context(memory, "chat"))
         }
         for tool in tools:
-            names = st.sampled_from([*wholes.get(tool.spec.name, ("tool", "arguments")), MORE])
+            names = st.sampled_from([*wholes.get(tool.spec.name, ("tool", "arguments"))])
             arguments = data.draw(st.dictionaries(names, JSON, max_size=4))
             [result] = await toolbox.run([ToolCall("c", tool.spec.name, json.dumps(arguments))])
             answer = json.loads(result.content)
