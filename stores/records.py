@@ -271,7 +271,7 @@ def _title(text: str) -> str:
     return in_line(check_text(text, "the title"))[:LONGEST_TITLE].rstrip()
 
 
-def is_session_id(text: str) -> bool:
+def is_session_id(text: object) -> bool:
     """Return whether `text` has the form of a session id; nothing else may name a session's folder."""
     return isinstance(text, str) and ID.fullmatch(text) is not None
 

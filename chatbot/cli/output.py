@@ -124,8 +124,11 @@ def wrapped(text: str, indent: str = "") -> str:
     from shutil import get_terminal_size
     from textwrap import fill
 
-    columns, shape = get_terminal_size().columns, {"break_long_words": False, "break_on_hyphens": False}
-    return "\n".join(fill(line, columns, subsequent_indent=indent, **shape) for line in text.split("\n"))
+    columns = get_terminal_size().columns
+    return "\n".join(
+        fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n")
+    )
 
 
 def _as_json(value: Any, indent: int | None = None) -> str:
