@@ -162,7 +162,7 @@ class OperationTool(Tool):
         if missing := [each for each in dict.fromkeys(ids) if each not in found]:
             nouns = {each.name: each.noun for each in self.operation.parameters}
             what = next(nouns[name] for name, each in named if each == missing[0])
-            raise ToolError(f"no {what} has the id {', '.join(missing)}")
+            raise ToolError(f"no {what} has the id {', '.join(missing)}: search for it first")
         return rows
 
 
@@ -228,7 +228,9 @@ def _short_spec(operation: Operation) -> ToolSpec:
     named = {name: each.schema for name, each in parameters.items() if name not in rest}
     needed = [name for name, each in parameters.items() if each.default_at("tool") is REQUIRED]
     required = {"required": needed} if needed else {}
-    about = f"{operation.brief} If asked for, also: {named_for_models(rest, most_choices=4)}." if rest else operation.brief
+    about = (
+        f"{operation.brief} If asked for, also: {named_for_models(rest, most_choices=4)}." if rest else operation.brief
+    )
     return ToolSpec(operation.tool, about, {"type": "object", "properties": named, **required})
 
 

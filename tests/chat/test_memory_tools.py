@@ -56,13 +56,13 @@ def _ids(rows: list[dict[str, Any]]) -> list[str]:
 
 async def test_one_call_changes_a_memory_or_replaces_it_and_names_its_subject_and_project(memory: MemorySystem) -> None:
     use = _use(await memory.cleared_for(project="moves").create_session(STORES, "chat"), memory)
-    first = await use("memory_write", title="Sam moved to Oslo", subject="home", more={"project": "moves"})
+    first = await use("memory_write", title="Sam moved to Oslo", subject="home", project="moves")
     changed = await use("memory_write", title="Sam moved to Bergen", id=first["id"])
     assert (changed["outcome"], changed["id"]) == ("updated", first["id"])
     [row] = await memory.memory("chat").get([first["id"]])
     assert (row.title, row.subject, row.project) == ("Sam moved to Bergen", "home", "moves")
     later = await use("memory_write", title="Sam moved to Turku", supersedes=first["id"])
-    assert _ids((await use("memory_search", query="Sam", project="moves", more={}))["hits"]) == [later["id"]]
+    assert _ids((await use("memory_search", query="Sam", project="moves"))["hits"]) == [later["id"]]
     both = await use("memory_write", title="x", id=later["id"], supersedes=first["id"])
     assert "no memory has the id" in both["error"]
     assert "give one of them" in (await use("memory_write", title="x", id=later["id"], supersedes=later["id"]))["error"]
@@ -175,9 +175,8 @@ async def test_a_short_schema_reaches_every_argument_of_the_whole_one(
     *tools, others = memory_tools(session, memory)
     for tool in filter(lambda each: each.is_offered, tools):
         short, whole = tool.spec.parameters, wholes[tool.spec.name]
-        named = {**short["properties"]}
-        rest = named.pop(MORE, {"description": ""})["description"]
-        assert {*named, *re.findall(r"(\w+)(?: \([^)]*\))?(?:, |$)", rest)} == {*whole["properties"]}
+        named, rest = short["properties"], tool.spec.description.partition("If asked for, also: ")[2]
+        assert {*named, *re.findall(r"(\w+)(?: \([^)]*\))?(?:, |\.$)", rest)} == {*whole["properties"]}
         assert all(kind.items() <= whole["properties"][name].items() for name, kind in named.items())
         assert short.get("required") == whole.get("required")
     for tool in tools:
@@ -205,15 +204,20 @@ async def test_a_model_finds_writes_corrects_and_forgets_by_what_prompts_describ
         assert {call.name for call in calls} <= offered
         return [json.loads(message.content) for message in model.prompts[-1] if message.role == "tool"][-len(calls) :]
 
-    more = {"importance": "0.9", "concepts": "gotcha", "facts": "Sam moved", "related_files": "gym.md"}
-    more["supersedes"] = old.id
-    [written] = await ask(_call("memory_write", title="Sam's locker is 47", more=json.dumps(more)))
+    more: dict[str, Any] = {
+        "importance": "0.9",
+        "concepts": "gotcha",
+        "facts": "Sam moved",
+        "related_files": "gym.md",
+        "project": None,
+    }
+    [written] = await ask(_call("memory_write", title="Sam's locker is 47", supersedes=old.id, **more))
     [found] = await ask(_call("memory_search", query="locker", limit="5"))
     assert found["hits"][0]["title"].startswith("Sam's locker")
     [row] = await session.memory.get([written["id"]])
     assert (row.importance, row.concepts, row.facts, row.files_read) == (0.9, ("gotcha",), ("Sam moved",), ("gym.md",))
     by_file, by_concept, history = await ask(
-        _call("memory_search", id="f", query="", more={"files": "gym.md"}),
+        _call("memory_search", id="f", query="", files="gym.md"),
         _call("memory_search", id="c", query="", concepts=["gotcha"]),
         _call("memory_more", id="h", tool="memory_history", arguments={"observation_id": old.id}),
     )
