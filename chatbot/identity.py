@@ -133,6 +133,8 @@ def _folder(root: Path, name: str) -> Path:
         return contained(root, name)
     except UnsafePath as error:
         raise IdentityError(str(error)) from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {root}: {error.strerror}", at=root) from error
 
 
 def is_name(text: str) -> bool:

@@ -105,6 +105,8 @@ def editing(at: Path | str, file: Path | None) -> str:
     if isinstance(at, str) and _VARIABLE.fullmatch(at):
         return f"unset {at}"
     path = at if isinstance(at, Path) else file
+    if path and not os.path.isfile(path):  # noqa: PTH113 - a folder, or what may not be looked at
+        return f"ls -ld {shell_word(path)}"
     return f"$EDITOR {shell_word(path)}" if path else "chatbot init"
 
 
@@ -399,7 +401,9 @@ def _mending(error: ChatbotError, options: Options) -> str:
     """Return the command that fixes an unreadable configuration."""
     try:
         file = find_file(options.config, os.environ)
-    except ConfigError:
+    except ConfigError as unusable:
+        if unusable.at:  # it is there
+            return f"ls -ld {shell_word(unusable.at)}"
         return f"chatbot init --config {shlex.quote(str(options.config or os.environ[FILE_VARIABLE]))}"
     if isinstance(error, IdentityError) and options.identity:
         return f"chatbot init --name {shlex.quote(options.identity)}"

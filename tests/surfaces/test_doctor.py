@@ -306,6 +306,7 @@ MISTAKEN = [
     ("CHATBOT_MODEL__NAME", "nosuch", "unset CHATBOT_MODEL__NAME"),
     ("CHATBOT_MODEL__NAME", "openai/gpt-4o", "chatbot keys set openai"),
     ("CHATBOT_CONFIG", "nosuch.toml", "chatbot init --config nosuch.toml"),
+    ("CHATBOT_CONFIG", "identities", "ls -ld identities"),
     ("CHATBOT_IDENTITY", "nosuch", "unset CHATBOT_IDENTITY"),
 ]
 

@@ -121,7 +121,7 @@ def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
-        raise StoreFailed(f"{path} cannot be written: {error.strerror}") from error
+        raise StoreFailed(f"{path} cannot be written: {error.strerror or error}") from error
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
