@@ -50,16 +50,16 @@ Result = TypeVar("Result")
 AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
 """The type of a client's messages."""
 _CLOCKS_APART = timedelta(minutes=1)
-"""How far the clock of a sender of messages may be ahead of ours."""
+"""How far a sender's clock may be ahead of ours."""
 _UNKNOWN = Disclosure("the model")
-"""The caller chooses the model that reads it, so sensitive rows are left out."""
+"""The caller's model, which is unknown here: sensitive rows are left out."""
 _LOOKED_BACK = 20
-"""Number of earlier entries that are first searched for the question which new ones answer."""
+"""Number of earlier entries that are read first to find the question that new ones answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A tool that was called in the turn: its name, its arguments (JSON text or a mapping), and its answer.
+    """A tool that was called in the turn: its name, its arguments (JSON text or a mapping), and its result.
 
     `writes` says whether it changed something, such as the files among its arguments; None if that is unknown.
     """
@@ -96,7 +96,7 @@ class MemoryContext:
         """
         if isinstance(cast("object", messages), str | Mapping):
             raise InvalidValue(
-                "messages is no list: give those for the model, such as [{'role': 'user', 'content': …}]"
+                "messages is not a list: pass the model's messages, such as [{'role': 'user', 'content': …}]"
             )
         if not self.text:
             return list(messages)
@@ -125,11 +125,11 @@ class MemoryTool:
         self.parameters = spec.parameters
         """JSON schema of the arguments."""
         self.schema: Any = spec.as_openai()
-        """The tool as chat completions take it, which LiteLLM hands to every provider; fits the types of any SDK."""
+        """The tool in the format of chat completions, which LiteLLM converts for providers; `Any` fits every SDK."""
         self._box = box
 
     async def __call__(self, arguments: str | Mapping[str, Any] = "{}") -> str:
-        """Run it and return the text for the model, also if the call is wrong. Memories in it are framed as data."""
+        """Run it and return the text for the model, which may be an error. Memories in it are framed as data."""
         written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         [result] = await self._box.run([ToolCall(self.name, self.name, written)])
         return str(result.content)
@@ -230,7 +230,7 @@ class AgentMemory(Memory, AsyncResource):
         return [each.id for each in kept if each is not None]
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:
-        """Return the tools of memory for a model, which see only `public` rows that this caller sees."""
+        """Return the memory tools for a model; they see only the `public` rows that this caller sees."""
         project = self._placed.caller.project
         rights = self.caller.rights & TOOL_RIGHTS
         system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
@@ -242,25 +242,26 @@ class AgentMemory(Memory, AsyncResource):
         return [MemoryTool(each, box) for each in box.specs]
 
     async def session(self, key: str | None = None, *, title: str = "") -> SessionHandle:
-        """Return your session of that `key`, created if there is none; without a key a new one."""
+        """Return the session of that `key`, created if there is none; without a key, a new session."""
         stores = self._setup.agent_settings.memory if self.system.where else (IN_MEMORY,)
         if key is None:
             return await self.system.create_session(stores, self._setup.agent, title=title)
         return await self.system.keyed_session(key, stores, self._setup.agent, title=title)
 
     def for_user(self, user: str, *, clearance: Clearance = "full") -> AgentMemory:
-        """Return the same memory for one of your users, closed with this one. Raises `AccessDenied` from a user's."""
+        """Return the same memory for a user, closed with this one. Raises `AccessDenied` on a user's memory."""
         if (mine := user_of(self.caller.namespace)) is not None:
             raise AccessDenied(
-                f"this is the memory of the user {mine!r:.80}: call for_user of one opened without a user"
+                f"this is the memory of the user {mine!r:.80}: call for_user on memory opened without a user"
             )
         namespace = user_namespace(user)
         return AgentMemory(self.system.cleared_for(clearance, namespace=namespace), self._setup, owns=False)
 
     def for_project(self, project: str) -> AgentMemory:
-        """Return the same memory in a project, closed with this one; `-` for none. Raises `AccessDenied` from another.
+        """Return the same memory in a project, closed with this one; `-` for none.
 
-        Memories of a project are found only in it, those without a project in all.
+        Memories of a project are found only in it, those without a project in all. Raises `AccessDenied` on the memory
+        of another project.
         """
         return AgentMemory(self.system.cleared_for(project=project), self._setup, owns=False)
 

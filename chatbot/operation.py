@@ -26,7 +26,7 @@ _RIGHTS: dict[Effect, Right] = {"reads": "read", "adds": "write", "changes": "wr
 Line = Annotated[str, "Line"]
 """Text on one line."""
 Name = Annotated[str, "Name"]
-"""Text on one line, with something in it."""
+"""Non-empty text on one line."""
 Title = Annotated[str, "Title"]
 """The title of a session."""
 Text = Annotated[str, "Text"]
@@ -54,9 +54,9 @@ Kind = Annotated[str, "Kind"]
 Share = Annotated[float, "Share"]
 """A number from 0 to 1."""
 Past = Annotated[datetime, "Past"]
-"""A time; on the command line also how long ago."""
+"""A time; on the command line also a duration before now."""
 Future = Annotated[datetime, "Future"]
-"""A time; on the command line also in how long."""
+"""A time; on the command line also a duration from now."""
 Metadata = Annotated[dict[str, Any], "Metadata"]
 
 ItemT = TypeVar("ItemT")
@@ -213,7 +213,7 @@ class Operation(Struct, frozen=True):
 
     @property
     def returned(self) -> Any:
-        """The type of its result, which is imported now."""
+        """The type of its result; this imports the type."""
         return _hints_of(self.function, {"return": self.function.__annotations__["return"]})["return"]
 
     async def run(self, context: Any, door: Door, given: Mapping[str, Any]) -> Any:
@@ -223,7 +223,7 @@ class Operation(Struct, frozen=True):
 
 
 def named_for_models(parameters: Mapping[str, Parameter], *, most_choices: int = 0) -> str:
-    """Return the names of parameters, each with its brief, or its choices if they are few: models make up others."""
+    """Return the names of parameters, each with its brief, or its choices if they are few: models invent others."""
     described = {
         name: each.about.brief or ", ".join(each.choices if len(each.choices) <= most_choices else ())
         for name, each in parameters.items()

@@ -1,4 +1,4 @@
-"""Names of the providers of models, and the provider of a model's name.
+"""Names of model providers, and the provider of a model.
 
 The names are LiteLLM's. They are read from the files of the installed package, because importing it takes seconds.
 """
@@ -41,7 +41,7 @@ def provider_of(model: str) -> str:
 
 @cache
 def openai_like() -> Mapping[str, Mapping[str, Any]]:
-    """Return LiteLLM's providers that speak OpenAI's interface, each with its address and the variable of its key."""
+    """Return LiteLLM's providers with OpenAI's interface, each with its address and the variable of its key."""
     return _json("llms/openai_like/providers.json")
 
 

@@ -45,8 +45,8 @@ __all__ = ["Options", "Runtime", "Setup"]
 class Runtime(AsyncResource):
     """An open identity: its memory and its model. Use with `async with`.
 
-    `confirm` asks the user about tool calls that need consent; without it they are refused. `is_terminal` says that a
-    person sees the calls: only then are tools for files offered.
+    `confirm` asks the user about tool calls that need consent; without it they are refused. File tools are offered
+    only with `is_terminal`: a person sees each call there.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Runtime(AsyncResource):
         options: CallOptions | None = None,
         payers: Sequence[Payer] = (),
     ) -> AsyncGenerator[Delta, None]:
-        """Ask the model without a session: nothing is recalled or kept but the bill. Yields deltas, `Finished` last.
+        """Ask the model without a session: nothing is recalled or kept except the bill. Yields deltas, `Finished` last.
 
         The persona comes first, unless `messages` have a system message. Raises `BudgetExceeded`, `ContextTooLong`, or
         the `ModelError` of the model.

@@ -32,11 +32,11 @@ MOST_PIXELS = 100_000_000
 MOST = 10
 """Maximum attachments of one message."""
 _WALL_S = 2.0 * extract.LONGEST_S
-"""Seconds that reading a document may take, on a busy machine too."""
+"""Maximum seconds for reading a document, even on a busy machine."""
 _READERS = ThreadPoolExecutor(2, "read documents")
 """Threads for documents: the reader of each may take a gigabyte, and many people may send documents at once."""
 _THREADS = ThreadPoolExecutor(thread_name_prefix="read attachments")
-"""Threads for other files, which do not wait for documents: those of `asyncio.to_thread` serve the stores."""
+"""Threads for other files: they need not wait for documents, nor the stores, in `asyncio.to_thread`, for them."""
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """Environment variables that a reader gets; others, such as keys, are withheld."""
 _DOCUMENTS = (PDF, DOCX, ODT)
@@ -182,7 +182,7 @@ def _sides(picture: bytes) -> Iterable[int]:
 
 
 def _jpeg_sides(picture: bytes) -> tuple[int, int]:
-    """Walk over the segments to that of the frame: embedded pictures, such as a camera's preview, do not count."""
+    """Return the sides in the frame's segment, not those of an embedded picture, such as a camera's preview."""
     at = 2
     while at + 9 <= len(picture) and picture[at] == _MARKER:
         kind = picture[at + 1]

@@ -41,7 +41,7 @@ SUMMARY = "session.summary_by_model"
 class Episodes(Hook):
     """Lets a model summarise the entries that left the window, if `[extraction]` enables summaries.
 
-    It then provides `session.summary_by_model`: `await it(session, entries)` gives a `SessionSummary`, or None.
+    It then provides the capability `session.summary_by_model`, which is its method `summarize`.
     """
 
     topics = (TURN_END,)
@@ -64,18 +64,18 @@ class Episodes(Hook):
         if not (session.supports(TranscriptStore) and session.supports(KeyValueStore)):
             return
         # Loaded late: the governor's patterns take long to compile.
-        from chatbot.hooks.extraction.summaries import entries_left, summarize_left
+        from chatbot.hooks.extraction.summaries import evicted_entries, summarize_evicted
 
-        left = await entries_left(session)
-        if left is None or self._tried(session.id) == [left.until]:
+        evicted = await evicted_entries(session)
+        if evicted is None or self._tried(session.id) == [evicted.until]:
             return  # a failure is tried again when the window has moved, not at each turn
-        self._tried(session.id)[:] = [left.until]
+        self._tried(session.id)[:] = [evicted.until]
         calls = self._model.calls(session)
         async with noted(calls, "episode", after=event.turn, failed="the summary made by rule is kept") as record:
-            record["notices"] += await summarize_left(session, calls, left)
+            record["notices"] += await summarize_evicted(session, calls, evicted)
 
     async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
-        """Return a model's summary of the session; None if it cannot be used, which the receipts say."""
+        """Return a model's summary of the session; None, with a notice in the receipts, if it is unusable."""
         from chatbot.hooks.extraction.summaries import summarize_by_model
 
         calls, notice = self._model.calls(session), ""

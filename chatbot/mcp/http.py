@@ -48,9 +48,9 @@ async def serve_http(
     )
     app = Bodies(_NoListening(app), most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
     if is_watched:
-        from chatbot.telemetry.telemetry import Joining  # needs the extra
+        from chatbot.telemetry.telemetry import TraceparentMiddleware  # needs the extra
 
-        app = Joining(app)
+        app = TraceparentMiddleware(app)
     app = Doors(app, settings=settings, tokens=tokens, rates=Rates(), identity=identity)
     running = _Uvicorn(uvicorn_config(app, settings, farewell_s=_GRACE_S))
     with listening(settings.host, settings.port) as sock:

@@ -113,7 +113,7 @@ class Purges(ScopedOperations):
         view = scope.acting(SENSITIVITIES)
         rows = await scope.rows(Filter(statuses=("expired",)), view=view)
         gone = await scope.store.purge(view, [row.id for row in rows]) if rows else []
-        await scope.unsaid(rows, erased=gone)
+        await scope.drop_quotes(rows, erased=gone)
         scope.changed("purge", gone)
         return gone
 
@@ -190,7 +190,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
         gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
     if not target.everything:  # a failing hook could quote an erased person
         scope.changed("purge", gone)
-    await scope.unsaid(going.observations, erased=gone)
+    await scope.drop_quotes(going.observations, erased=gone)
     return replace(_shown(going), erased=tuple(gone))
 
 

@@ -45,7 +45,7 @@ SUMMARY_KEYS = ("episode_summary", "episode_told")
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
 _NOTED_FOR = timedelta(minutes=1)
 _LOOKED_FOR_S = 1.0
-"""Age up to which a turn uses the reads it began with; a turn may take minutes."""
+"""Maximum age of the reads at the start of a turn that the turn reuses; a turn may take minutes."""
 
 Contract = TypeVar("Contract", bound=Store)
 Write = Callable[[], Any]
@@ -80,7 +80,7 @@ class SessionHandle:
     ) -> None:
         self._shared_record = [record]  # with the copies that have other rights
         self.caller = replace(caller, clearance=least_clearance(caller.clearance, record.clearance))
-        """The holder, with the lower of their clearance and the session's."""
+        """The caller, with the lower of their clearance and the session's."""
         self._environment = environment
         self._ref = ref
         self._stores = stores
@@ -125,14 +125,14 @@ class SessionHandle:
         )
 
     async def _check_there(self) -> None:
-        """Raise `MissingFolder` if another process deleted the session; a turn looks when it begins."""
+        """Raise `MissingFolder` if another process deleted the session; a turn checks at its start."""
         sessions = self._catalog.sessions
         if not self._as_of() and sessions.glance(self.id) is None:
             with suppress(DamagedFile, LaterFormat):
                 await asyncio.to_thread(sessions.get, self.id)
 
     def check(self, right: Right | None) -> None:
-        """Raise `MissingRight` if the holder lacks the right for this session, `ClosedResource` if it is closed."""
+        """Raise `MissingRight` if the caller lacks the right for this session, `ClosedResource` if it is closed."""
         if self._catalog.is_closed:
             self._catalog.check_open()
         if right is not None:
@@ -148,16 +148,16 @@ class SessionHandle:
         return self._with(self.caller.rights & TOOL_RIGHTS)
 
     def confined(self, memory: MemorySystem) -> MemorySystem:
-        """Return the memory system as the holder of this session may use it."""
+        """Return the memory system as the caller of this session may use it."""
         own = self.caller
         where = {"namespace": own.namespace, "project": self.record.project}
         return memory.cleared_for(own.clearance, rights=own.rights, principal=own.principal, **where)
 
     @asynccontextmanager
     async def taking_turn(self) -> AsyncIterator[None]:
-        """Hold the session for a turn. Costly reads within its first second are answered as of its beginning.
+        """Hold the session for a turn. Costly reads within its first second are answered as of its start.
 
-        Raises `SessionNotFound` if others have moved it to where the holder may not go.
+        Raises `SessionNotFound` if it was moved to where the caller may not go.
         """
         await self.turn_order.take(self._reads)
         try:
@@ -196,7 +196,7 @@ class SessionHandle:
     ) -> WriteResult:
         """Write several parts; if that saves round trips, in one transaction, which with a receipt also ends the turn.
 
-        Durable on return. The result has the failures.
+        Durable on return. Failures are in the result.
         """
         self.check("write")
         ended = WriteResult()
@@ -307,7 +307,7 @@ class SessionHandle:
         return cleared
 
     async def rename(self, title: str, *, instead_of: str | None = None) -> None:
-        """Give it a title, or none if empty; with `instead_of`, only if it still has that one. Durable on return."""
+        """Set the title; an empty one removes it. With `instead_of`, only if that is its title. Durable on return."""
         now = self._environment.clock()
         await self._change(
             "write", lambda record: record.renamed(title).used(now) if instead_of in {None, record.title} else record
@@ -503,7 +503,7 @@ class SessionHandle:
         return self._looked if time.monotonic() - self._looked < _LOOKED_FOR_S else 0.0
 
     def _store(self, contract: type[Contract], right: Right | None = None) -> Contract:
-        """Return the store that implements `contract`, for a holder with the right."""
+        """Return the store that implements `contract`, for a caller with the right."""
         self.check(right)
         for store in self._stores.values():
             if isinstance(store, contract):
@@ -514,7 +514,7 @@ class SessionHandle:
         )
 
     async def _note_used(self) -> None:
-        """Record last use, at most once a minute unless another session was used: more is a write per message."""
+        """Record last use, at most once a minute unless another session was used since, to save writes."""
         now, ttl, known = self._environment.clock(), self._environment.ttl, self.record
         until = None if ttl is None else now + ttl
         is_prolonged = until is not None and (known.expires_at is None or until - known.expires_at > _NOTED_FOR)

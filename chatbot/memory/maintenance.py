@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory.memorability import content
-from chatbot.memory.merging import Key, digest, groups, kinship, may_be_merged, portions
+from chatbot.memory.merging import Key, digest, groups, may_be_merged, merge_key, portions
 from chatbot.memory.scope import Scope
 from chatbot.messages import asks
 from chatbot.stores.access import SENSITIVITIES
@@ -346,7 +346,7 @@ class Run:
         kin: defaultdict[Key, list[Observation]] = defaultdict(list)
         for row in rows:
             if may_be_merged(row) and self._days_old(row) >= policy.compression_min_age_days:
-                kin[*kinship(row), asks(row.user_text or row.text())].append(row)
+                kin[*merge_key(row), asks(row.user_text or row.text())].append(row)
         for family in kin.values():
             if len(family) >= _LEAST:
                 found = await asyncio.to_thread(self._alike, family)
@@ -359,7 +359,7 @@ class Run:
         sessions: defaultdict[tuple[str, Key], list[Observation]] = defaultdict(list)
         for row in rows:
             if row.session_id is not None and may_be_merged(row) and self._days_old(row) >= days:
-                sessions[row.session_id, kinship(row)].append(row)
+                sessions[row.session_id, merge_key(row)].append(row)
         over = [
             group
             for (session, _), group in sessions.items()

@@ -7,7 +7,7 @@ New rows are embedded in the background, at no more than half a core and not whi
 rest within `CLOSING_S`, and a search first embeds a bounded number of missing rows.
 
 The last messages of a chat are embedded together. Each question of the last one gets its own vector, moved towards
-theirs; so does a last message that asks without a question mark.
+that of all; so does a last message that asks without a question mark.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ Billing = Callable[[str, Usage, float], Awaitable[None]]
 class Meaning(AsyncResource):
     """Embedding and search by meaning for one store. The owner closes the embedder, after this.
 
-    `notice` is called with problems, in words for people.
+    `notice` is called with a message to the user about each problem.
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class Meaning(AsyncResource):
     async def judge(self, texts: Sequence[str], *, sentences: bool = False) -> list[Judgement | None]:
         """Judge each text; None for one without words, and for all if nothing can judge now.
 
-        With `sentences` a text also states something if one of its few sentences does, more likely than not: a
-        statement is often made by the way in a request.
+        With `sentences`, a text of few sentences also states something if one of them probably does: a request often
+        contains a statement.
         """
         parts = {text: found for text in texts if sentences and len(found := sentences_of(text)) <= _MOST_JUDGED}
         every = [*texts, *(part for found in parts.values() for part in found)]
@@ -210,7 +210,7 @@ class Meaning(AsyncResource):
         except TimeoutError:
             with suppress(ChatbotError, StoreError):
                 left = how_many(await self.missing(), "memory")
-                self._notice(f"{left} not embedded yet: `chatbot memory reindex --embed`")
+                self._notice(f"{left} not embedded yet: run `chatbot memory reindex --embed`")
         except (ChatbotError, StoreError) as error:
             self.pause(error)
 
@@ -361,7 +361,7 @@ _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
 
 
-def parted(text: str) -> tuple[str, list[str]]:
+def without_questions(text: str) -> tuple[str, list[str]]:
     """Return a message without its questions, and the questions, which end with a question mark."""
     said, questions = list[str](), list[str]()
     for each in sentences_of(text):
@@ -377,7 +377,7 @@ def _stating(judged: Judgement | None, parts: Sequence[Judgement | None]) -> Jud
 
 def only_asks(text: str) -> bool:
     """Return whether the text is nothing but questions."""
-    besides, questions = parted(text)
+    besides, questions = without_questions(text)
     return bool(questions) and not besides
 
 
@@ -403,13 +403,13 @@ def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
 
     A part that is all of `whole` is left out.
     """
-    _, questions = parted(message)
+    _, questions = without_questions(message)
     parts = questions or ([message.strip()] if asks else [])
     return [each for each in parts if each != whole.strip() and terms(each)][-_MOST:]
 
 
 def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
-    """Return a part's vectors at their lengths, each moved towards the whole's of the same encoder, or its last."""
+    """Return a part's vectors at their lengths, each moved towards the whole's of that encoder, or its last."""
     around = [*whole, *[whole[-1]] * len(part)] if whole else []
     return [
         unit([_LEANING * own + other for own, other in zip(each, beside, strict=True)], length=math.hypot(*each))

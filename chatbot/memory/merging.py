@@ -1,9 +1,9 @@
 """Merging of observations into a digest: all their distinct lines, by rule, without added words. Pure.
 
-Merged rows have the same agent and guard. A digest is short enough to be recalled with others: more text makes several.
-Nothing is cut: a row that is too long stays as it is. Each row's lines have its date, the oldest first, so that a
-statement and its later denial are told apart. A digest has the rank of its best row, and the session and time of its
-last.
+Merged rows have the same agent and guard. A digest is short enough to be recalled with others: longer text makes
+several. Nothing is cut: a row that is too long stays as it is. Each row's lines have its date, the oldest first, to
+show which of a statement and its denial is later. A digest has the rank of its best row, and the session and time of
+its last.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def may_be_merged(row: Observation) -> bool:
     return row.type not in PROTECTED_TYPES | _SUMMARIES and row.metadata.keys().isdisjoint({KIND, OWN_KEY})
 
 
-def kinship(row: Observation) -> Key:
-    """Return what rows must share to be merged: agent, principal, guard, and whether they expire."""
+def merge_key(row: Observation) -> Key:
+    """Return the properties that merged rows share: agent, principal, guard, and whether they expire."""
     return (row.agent_id, row.principal, Guard.of(row), row.expires_at is None)
 
 
@@ -64,7 +64,7 @@ def portions(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observ
 
 
 def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime) -> Observation:
-    """Return the digest of `rows`, oldest first and of one `kinship`; its title names `what` they are.
+    """Return the digest of `rows`, oldest first and of one `merge_key`; its title names `what` they are.
 
     It has the time and session of the newest, the rank and credibility of the best, and the earliest expiry.
     """

@@ -2,7 +2,7 @@
 
 A fact is a triple of subject, predicate and object, with a confidence and, where there is one, its source.
 
-That two names are one person is a fact like any other, with the predicate `also known as`.
+An alias of a person is a fact too, with the predicate `also known as`.
 
 A task is an observation with the metadata `kind = "task"`. Open ones with the `surface` "startup" are shown when a
 session begins. `Task.details` describes a task wherever it is shown.
@@ -42,7 +42,7 @@ class FactQuery(FactFilter, frozen=True, kw_only=True):
     as_of: datetime | None = None
     """Only facts stated by then, without retracted ones."""
     known_at: datetime | None = None
-    """The same as `as_of`; of both, the earlier counts."""
+    """The same as `as_of`; the earlier of both applies."""
 
 
 class Facts(ScopedOperations):
@@ -86,7 +86,7 @@ class Facts(ScopedOperations):
         )
         wanted = FactFilter(source=source, subject=fact.subject, predicate=fact.predicate, object=fact.object)
         for each in await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY):
-            if _is_of(each) == _is_of(fact):
+            if _circumstances(each) == _circumstances(fact):
                 fact = replace(each, count=each.count + 1, confidence=max(each.confidence, confidence))
                 break
         await scope.commit(Event(kind="triple", at=scope.clock(), triple=fact, who=scope.agent_id))
@@ -131,7 +131,7 @@ class Person(Struct, frozen=True):
         }
 
 
-def _is_of(fact: Triple) -> tuple[object, ...]:
+def _circumstances(fact: Triple) -> tuple[object, ...]:
     """Return the properties that two facts in the same words must share to be one."""
     guard = () if fact.source else (fact.visibility, fact.sensitivity, fold(fact.project))
     return fact.source, fact.session_id, fact.agent_id, fact.principal, fact.namespace, guard
@@ -143,7 +143,7 @@ class People(Facts):
     __slots__ = ()
 
     async def people(self, query: str = "", *, ask: Sensitivities = PUBLIC) -> list[Person]:
-        """Return the people with a name or other name that contains `query`, the most mentioned first."""
+        """Return the people with a name or alias that contains `query`, the most mentioned first."""
         scope = self.scope
         view = scope.view(ask)
         facets = await scope.store.facets(view, "people", limit=EVERY)
@@ -176,7 +176,7 @@ class People(Facts):
 
 
 async def other_names(scope: Scope, names: Iterable[str], ask: Sensitivities) -> tuple[str, ...]:
-    """Return the names with all other names of the same people, by facts that are public or of these sensitivities."""
+    """Return the names with all aliases of these people, by facts that are public or of these sensitivities."""
     view = scope.view(("public", *ask))
     groups = _groups(await scope.store.facts(view, FactFilter(predicate=ALIAS), limit=EVERY))
     found = {fold(name): name for name in names}
@@ -186,7 +186,7 @@ async def other_names(scope: Scope, names: Iterable[str], ask: Sensitivities) ->
 
 
 def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:
-    """Map each folded name of a person with several to all their names, each folded and as it was written."""
+    """Map each folded name of a person with aliases to all their names, which are by folded name, too."""
     groups: dict[str, dict[str, str]] = {}
     for fact in facts:
         if fold(fact.predicate) != ALIAS:
@@ -213,7 +213,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
 _USUAL = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
 """Defaults of a task."""
 _PLAIN = frozenset({"note", DEFAULT_TYPE})
-"""Generic types, of rows that can become tasks."""
+"""Generic types: a row of one gets the type `task` when it becomes a task; others keep theirs."""
 
 
 class Task(Struct, frozen=True):
@@ -284,8 +284,8 @@ class Tasks(MemoryWrites):
     async def update_task(self, task_id: str, **changes: str) -> Task:
         """Set `status`, `priority`, `scope`, `surface`, `project`, `due` or `note`; the title stays.
 
-        Unless `surface` is given, a closed task is hidden and a reopened one is shown. Raises `UnknownObservation` if
-        it is no task, or `InvalidValue`.
+        A closed task is hidden; a reopened one is shown unless `surface` is given. Raises `UnknownObservation` if it is
+        no task, or `InvalidValue`.
         """
         _check(changes)
         task = await self._task(task_id)

@@ -72,7 +72,7 @@ async def projects_in(memory: MemorySystem) -> list[Project]:
 
 
 async def rename_project(memory: MemorySystem, name: str, new: str) -> ProjectContent:
-    """Move everything of a project to a new or existing one; an empty name takes it out of projects.
+    """Move everything of a project to a new or existing one, or, for an empty name, to none.
 
     Expired sessions stay. Can be repeated after a kill midway. Raises `UnknownProject` for an empty project.
     """
@@ -101,7 +101,7 @@ async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = Fals
         erased.update((await erasure(structs.replace(scope, caller=scope.caller.raised("read")), target)).ids)
     if not dry_run:
         for record in records:
-            with suppress(SessionNotFound):  # another process was faster
+            with suppress(SessionNotFound):  # another process deleted it
                 erased.update((await memory.delete_session(record.id)).erased)
         with suppress(UnsupportedOperation):
             erased.update((await erase(memory.memory().scope, target)).erased)

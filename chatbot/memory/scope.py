@@ -310,7 +310,7 @@ class Scope(Struct, frozen=True):
     made: dict[str, str] | None = None
     """Filled with the new version of each changed memory by id; None notes none."""
     answering: Callable[[], str] = str
-    """Returns the row of the message that is being answered, which searches leave out."""
+    """Returns the id of the row of the message that is being answered, which searches leave out."""
     looked: Callable[[], float] = time.monotonic
     """Returns the `View.looked` of an operation that begins."""
     check_there: Callable[[], Awaitable[None]] | None = None
@@ -387,7 +387,7 @@ class Scope(Struct, frozen=True):
             if behind is None or len(found) >= limit:
                 return found
 
-    async def unsaid(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
+    async def drop_quotes(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
         """Remove deleted exchanges and captures from the summaries of their sessions.
 
         Those in `erased` are also removed from receipts and titles.
@@ -497,7 +497,7 @@ class ScopedOperations(Observable):
 
     @property
     def scope(self) -> Scope:
-        """The caller's place in the store. Raises `ClosedResource` once the store is closed."""
+        """The caller's scope. Raises `ClosedResource` once the store is closed."""
         if self._own.store.is_closed:
             self._own.store.check_open()
         return self._own

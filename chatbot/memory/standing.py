@@ -1,8 +1,8 @@
 """Standing questions: answers from memory to the questions in the configuration, in the person's own words.
 
-An answer lists the rows that recall finds among those that the person said, wrote or imported, newest first: only
-statements with enough evidence, for a pinned question all rows with enough evidence. Answers are not stored, so they
-are current, pass the gate each time and contain nothing forgotten. Only the vectors of the questions are cached.
+An answer lists the rows that recall finds among those that the person said, wrote or imported, newest first: those
+with enough evidence that state something; for a pinned question, all with enough evidence. Answers are not stored, so
+they are current, pass the gate each time and contain nothing forgotten. Only the vectors of the questions are cached.
 
 A model's summary of an answer is a row derived from the answer's rows: as sensitive as they are, and erased with them.
 It is shown while the answer is unchanged, and never in a prompt.
@@ -32,8 +32,7 @@ _MADE_OF = "made_of"
 """Metadata key of a summary: the versions of its source rows."""
 _MOST = 8
 _NEED = 0.6
-"""How much a standing question needs memory, see `Recall.need`: its best row needs an evidence of 0.2, which other talk
-does not reach."""
+"""`Recall.need` of a standing question: its best row needs an evidence of 0.2, which unrelated talk does not reach."""
 _TYPES = tuple(each for each in TYPES if not each.endswith("_summary"))
 
 
@@ -54,7 +53,7 @@ class StandingAnswer(Struct, frozen=True):
         return [f"{row.id} {row.hash}" for row in self.rows]
 
     def as_json(self) -> dict[str, Any]:
-        """The answer for programs."""
+        """Return the answer as JSON values."""
         rows = [
             {"id": row.id, "said_at": format_time(row.created_at), "text": row.headline, "source": row.source}
             for row in self.rows
@@ -71,7 +70,7 @@ class Profile(Struct, frozen=True):
     """Values that tools proposed, newest first."""
 
     def as_json(self) -> dict[str, Any]:
-        """The profile for programs."""
+        """Return the profile as JSON values."""
         answers = [each.as_json() for each in self.standing]
         proposals = [row.brief() for row in self.proposals]
         return {"profile": [line.as_json() for line in self.lines], "standing": answers, "proposals": proposals}

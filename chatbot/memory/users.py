@@ -35,10 +35,10 @@ class User:
     namespace: str
     user: str | None
     memories: int
-    """Rows and facts, of any status."""
+    """Number of rows and facts, of any status."""
     sessions: int
     used_at: datetime | None
-    """Time of their last use of a session."""
+    """Last use of a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +46,20 @@ class UserErasure:
     """Rows, facts and sessions that were deleted permanently."""
 
     memories: int
-    """Rows and facts."""
+    """Number of rows and facts."""
     sessions: tuple[str, ...]
     """Ids of sessions."""
 
 
 async def users_in(memory: MemorySystem) -> list[User]:
-    """Return every namespace with rows, facts or sessions, by name: those inside the caller's namespace.
+    """Return the namespaces inside the caller's that have rows, facts or sessions, sorted by name.
 
     Raises `MissingRight` without `curate`, or `AccessDenied` if the caller is a user.
     """
     memory.caller.check("read")
     memory.caller.check("curate")
     if user_of(memory.caller.namespace) is not None:
-        raise AccessDenied("a user may not list the others")
+        raise AccessDenied("a user cannot list other users")
     rows = await _rows_by_namespace(memory)
     sessions: defaultdict[str, list[SessionRecord]] = defaultdict(list)
     for record in await memory.sessions_anywhere():
@@ -79,7 +79,7 @@ async def users_in(memory: MemorySystem) -> list[User]:
 
 
 async def export_user(memory: MemorySystem, project: str | None = None) -> dict[str, Any]:
-    """Return rows of any status, facts and sessions of the namespace, or of a project, that the caller may see."""
+    """Return the rows of any status, facts and sessions that the caller may see in the namespace, or in a project."""
     memory.caller.check("read")
     rows, facts = [], []
     try:
@@ -105,13 +105,13 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
     """Delete everything in the namespace permanently, whatever clearance it needs: rows, facts, sessions with files.
 
     An import does not bring them back. Raises `MissingRight` without `erase`, and `AccessDenied` in the owner's
-    namespace, which is no user's, or for a caller in a project, who sees only part of the namespace.
+    namespace, or for a caller in a project, who sees only part of the namespace.
     """
     check_erases(memory.caller)
     records = [record for record in await memory.sessions_anywhere() if record.namespace == memory.caller.namespace]
     erased: set[str] = set()
     for record in records:
-        with suppress(SessionNotFound):  # another process was faster
+        with suppress(SessionNotFound):  # another process deleted it
             erased.update((await memory.erase_session(record)).erased)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         scope = memory.memory().scope
@@ -127,7 +127,7 @@ def check_erases(caller: Caller) -> None:
     """Raise `MissingRight` or `AccessDenied` unless the caller may delete the user of its namespace."""
     caller.check("erase")
     if caller.project is not None:
-        raise AccessDenied("a user is deleted in all projects at once: name no project, with a token bound to none")
+        raise AccessDenied("a user is deleted in all projects at once: omit the project, or use a token without one")
     if not caller.namespace:
         raise AccessDenied("this is the owner's memory, not a user's: name the user")
 
@@ -138,7 +138,7 @@ async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
         scope = memory.memory().scope
     except UnsupportedOperation:
         return Counter()
-    scope = structs.replace(scope, across=True, erasing=True)  # the caller leaves out other namespaces
+    scope = structs.replace(scope, across=True, erasing=True)  # `users_in` filters namespaces
     facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY)
     found = Counter(fact.namespace for fact in facts)
     rows = await scope.store.states(scope.view(SENSITIVITIES), Filter(statuses=STATUSES), limit=EVERY)

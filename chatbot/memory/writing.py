@@ -32,7 +32,7 @@ DEFAULT_TYPE: Type = "discovery"
 """Default type of a memory that a user adds."""
 _BATCH = 500
 _AT_ONCE = 16
-"""Drafts that are checked before other tasks have their turn."""
+"""Drafts checked in a row before other tasks get a turn."""
 _BY_HAND = frozenset({"user", "tool"})
 """Sources of rows that are checked for a warning to the user."""
 _LOOKED_AT = 4_000
@@ -51,7 +51,7 @@ class Change(Content[list[str] | tuple[str, ...]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft(Change):
-    """Memory to add. Only a title, a narrative or a fact is needed.
+    """Memory to add. A title, a narrative or a fact is required.
 
     An unknown `type` becomes `note`. The default of `visibility` depends on the caller's clearance: full private, inner
     shared, familiar social.
@@ -151,7 +151,7 @@ class MemoryWrites(ScopedOperations):
         """Hide observations; `restore` brings them back. Supersede what has changed instead."""
         rows = await self._change("delete", ids)
         await forget_with(self.scope, ids)
-        await self.scope.unsaid(rows)
+        await self.scope.drop_quotes(rows)
 
     async def archive(self, *ids: str) -> None:
         """Archive observations: they are kept but not recalled."""
@@ -204,7 +204,7 @@ async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Tr
 
 
 async def add_drafts(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[AddResult]:
-    """Add a batch. Without `keep_going` an invalid draft raises first, a refused one after the others were added."""
+    """Add a batch. Without `keep_going`, an invalid draft raises before any is added, a refused one afterwards."""
     answers: list[AddResult | None] = [None] * len(drafts)
     events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
     for number, draft in enumerate(drafts):
@@ -287,7 +287,7 @@ def _check_expiry(expires: object, now: datetime) -> None:
 
 
 def _length(value: object) -> int:
-    """Return how many characters are in all texts of a value."""
+    """Count the characters of all texts in a value."""
     if isinstance(value, Mapping):
         return sum(_length(each) for pair in value.items() for each in pair)
     if isinstance(value, list | tuple):

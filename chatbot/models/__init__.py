@@ -16,7 +16,7 @@ __all__ = ["Model", "Price", "ScriptedModel", "open_model"]
 
 
 def open_model(settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> Model:
-    """Return the model that the settings name, by `[providers]`. Nothing is loaded or called before it is used."""
+    """Return the model that the settings name. Nothing is loaded or called before it is used."""
     if settings.name == SCRIPTED:
         model = ScriptedModel(settings.script, window=settings.context_window or 8192)
         model.disclosure = Provider(SCRIPTED, providers).disclosure

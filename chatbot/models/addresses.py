@@ -1,6 +1,6 @@
 """Addresses of providers, the environment variables that hold their keys, and which providers need one.
 
-Also the servers of models on this machine, by their ports.
+Also the model servers on this machine, by port.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from chatbot.providers import OURS, openai_like
 
 OLLAMA = frozenset({"ollama", "ollama_chat"})
 PORTS_HERE: Mapping[str, int] = {"ollama_chat": 11434, "lm_studio": 1234, "hosted_vllm": 8000, "llamacpp": 8080}
-"""Ports at which model servers listen on this machine, unless they are configured otherwise."""
+"""Default ports of model servers on this machine."""
 OTHER_HERE = "local-"
-"""Beginning of the name of any other OpenAI-compatible server on this machine, before its port."""
+"""Prefix of the name of any other OpenAI-compatible server on this machine; its port follows."""
 WITHOUT_ADDRESS = frozenset(
     {"ai21", "aiohttp_openai", "custom_openai", "hosted_vllm", "litellm_proxy", "lm_studio", "xinference"}
 )
@@ -57,7 +57,7 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "volcengine": ("VOLCENGINE_API_KEY", "ARK_API_KEY"),
     "watsonx": ("WATSONX_APIKEY", "WATSONX_API_KEY", "WX_API_KEY"),
 }
-"""The variables of a key, if not `<PROVIDER>_API_KEY`; the first one that is set counts."""
+"""The variables of a key, if not `<PROVIDER>_API_KEY`; the first one that is set is used."""
 _AZURE = (
     "openai.azure.com",
     "cognitiveservices.azure.com",
@@ -86,7 +86,7 @@ _HOSTS: Mapping[str, tuple[str, ...]] = {
     "watsonx": ("cloud.ibm.com",),
     "xai": ("api.x.ai",),
 }
-"""Hosts that are a provider's own, subdomains included."""
+"""Each provider's own hosts, subdomains included."""
 
 _INTERFACE = re.compile("^text-completion-|_(?:chat|text)$")
 """Part of a provider's name that only names one of its interfaces."""

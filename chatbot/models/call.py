@@ -25,7 +25,7 @@ from chatbot.errors import (
     UnknownModel,
 )
 from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta
-from chatbot.models.litellm_import import closed
+from chatbot.models.litellm_import import close_quietly
 from chatbot.providers import known_providers
 from chatbot.redaction import without_secrets
 from chatbot.stores.base import AsyncResource
@@ -77,7 +77,7 @@ class ModelRequest(AsyncResource):
     async def aclose(self) -> None:
         """Stop the provider, whatever its progress."""
         stream, self.stream = self.stream, None
-        await closed(stream)
+        await close_quietly(stream)
 
 
 class _Steady:

@@ -55,7 +55,7 @@ class CatalogModel:
 
     @property
     def price(self) -> str:
-        """The prices of a million tokens read, and of a million written."""
+        """The prices of a million input and output tokens; `?` if unknown."""
         prices = (self.input_usd_per_million, self.output_usd_per_million)
         if prices[0] is None or prices[1] is None:
             return "?"
@@ -161,7 +161,7 @@ class ModelServer:
 
     @property
     def title(self) -> str:
-        """Its name for people."""
+        """Its display name."""
         return _TITLES.get(self.provider, self.api_base)
 
     def catalog(self) -> list[CatalogModel]:
@@ -170,7 +170,7 @@ class ModelServer:
 
     @property
     def is_known(self) -> bool:
-        """Return whether its models are called at its address without any setting."""
+        """Return whether its models can be called without any setting."""
         default = server_here(self.provider).get("api_base", _USUAL[0] if self.provider == "ollama_chat" else "")
         return _root(default) == self.api_base
 
@@ -184,7 +184,7 @@ class ModelServer:
 
 
 def find_servers(more: Sequence[str] = ()) -> list[ModelServer]:
-    """Ask the usual addresses, `$OLLAMA_HOST` and those in `more`, all at once; takes up to two seconds.
+    """Ask the usual addresses, `$OLLAMA_HOST` and those in `more`, all at once; takes up to three seconds.
 
     Raises `ConfigError` for an address in `more` that is not on loopback.
     """
@@ -246,4 +246,4 @@ def _ask(url: str) -> Any:
         with opener.open(Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_S) as answer:  # noqa: S310 - checked to be loopback
             return json.loads(answer.read(_LARGEST))
     except (URLError, HTTPException, OSError, ValueError, RecursionError):
-        return None  # whatever listens there, it is no model server
+        return None  # no model server listens there

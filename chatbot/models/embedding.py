@@ -26,7 +26,7 @@ _TIMEOUT_S = 60.0
 
 
 class _TrueZero(int):
-    """LiteLLM treats a plain 0 as a missing limit, and lets the SDK try three times for each try of ours."""
+    """A 0 that is true: LiteLLM takes a plain 0 for no limit, and lets the SDK make three attempts for each of ours."""
 
     def __bool__(self) -> bool:
         return True
@@ -40,8 +40,8 @@ def open_embedder(
 ) -> Embedder | None:
     """Return the embedder that the settings name; None if they name none or `local/auto` is not installed.
 
-    Nothing is loaded or called before it is used. Raises `UnknownModel`, and `ConfigError` for one whose provider must
-    not be sent memories.
+    Nothing is loaded or called before it is used. Raises `UnknownModel`, and `ConfigError` for one whose provider may
+    not receive memories.
     """
     if not settings.model:
         return None
@@ -80,7 +80,7 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
         self._first_pause_s = first_pause_s
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        """Embed the texts in calls of `batch`, each tried at most three times."""
+        """Embed the texts in calls of at most `batch`, each tried up to three times."""
         return await self._in_batches(texts, self._patiently)
 
     async def _patiently(self, texts: Sequence[str]) -> EmbeddingResult:
@@ -113,13 +113,13 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
         settings = self._settings
         optional = {
             "dimensions": settings.dimensions or None,
-            "allowed_openai_params": ["dimensions"] if settings.dimensions else None,  # whatever the model is called
+            "allowed_openai_params": ["dimensions"] if settings.dimensions else None,  # else dropped for most names
         }
         return {
             **self.provider.arguments(),
             "input": [text or " " for text in texts],  # providers refuse an empty text
             "encoding_format": "float",
-            "num_retries": 0,  # retries are ours, as everywhere
+            "num_retries": 0,  # `_patiently` retries
             "max_retries": _NO_RETRIES,
             "drop_params": True,
             **{name: value for name, value in optional.items() if value is not None},
@@ -144,7 +144,7 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
         own = self.provider.price.input_usd_per_million
         if own is not None:
             return tokens * own / 1e6
-        with suppress(Exception):  # a model that the table does not hold raises a bare Exception
+        with suppress(Exception):  # a model without a known price raises a bare Exception
             costs = litellm.cost_calculator.cost_per_token(
                 model=self.provider.priced_as, prompt_tokens=tokens, call_type="aembedding"
             )

@@ -45,7 +45,7 @@ _under_way: Future[ModuleType] | None = None
 def begin(*, with_client: bool = False) -> Future[ModuleType]:
     """Start the import on a thread of its own, unless it has been started. Returns at once, never raises.
 
-    `with_client` then also imports the client for calls of providers.
+    `with_client` then also imports the client that most providers are called with.
     """
     global _under_way  # noqa: PLW0603 - a process has one litellm
     with _lock:
@@ -123,7 +123,7 @@ def _load() -> ModuleType:
 
 
 _users: Counter[int] = Counter()
-"""Number of models that use LiteLLM, by the id of their event loop."""
+"""Number of clients that use LiteLLM, by the id of their event loop."""
 
 
 class LiteLLMClient(AsyncResource):
@@ -162,13 +162,13 @@ class LiteLLMClient(AsyncResource):
         _users[key] -= 1
         if not _users[key]:
             del _users[key]
-            clients = (await litellm()).in_memory_llm_clients_cache.cache_dict  # named by their loops
+            clients = (await litellm()).in_memory_llm_clients_cache.cache_dict  # keys end with the id of the loop
             for name in [name for name in clients if str(name).endswith(f"-{key}")]:
-                await closed(clients.pop(name))
+                await close_quietly(clients.pop(name))
 
 
-async def closed(client: Any) -> None:
-    """Close a client or a stream of LiteLLM's, if it can be closed; its errors do not matter then."""
+async def close_quietly(client: Any) -> None:
+    """Close a client or a stream of LiteLLM's, if it can be closed; ignore its errors."""
     close = getattr(client, "aclose", None) or getattr(client, "close", None)
     if close is not None:
         with suppress(Exception):

@@ -1,8 +1,8 @@
 """Llama through `cyllama`: the model, its vocabulary and chat template, and streams of tokens.
 
 The KV cache of the previous call is reused as far as the prompts agree, so the next turn of a conversation evaluates
-only new tokens. The same seed gives the same reply: nothing is reused then, because the state of a token depends, in
-its last bits, on the batch in which it was evaluated.
+only new tokens. With a seed nothing is reused, so that the same seed gives the same reply: the state of a token
+depends, in its last bits, on the batch in which it was evaluated.
 
 A template turns messages into one text in which special tokens mark the speaker. Rendered naively, a user could write
 such a marker and speak as the system. Therefore the template is rendered with placeholders instead of the contents and
@@ -218,7 +218,7 @@ _REPEAT_PENALTY = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling of tokens. The default is always the likeliest: the second choices of a tiny model are poor."""
+    """Sampling of tokens. The default is the likeliest one: the second choices of a tiny model are poor."""
 
     temperature: float = 0.0
     top_p: float = 0.9
@@ -299,7 +299,7 @@ class Llama:
                     return
 
     def cancel(self) -> None:
-        """Stop evaluating soon, even in the middle of a batch. For any thread, after setting `is_cancelled`."""
+        """Stop evaluating soon, even in the middle of a batch. Thread-safe; set `is_cancelled` first."""
         self._context.cancel = True
 
     def close(self) -> None:
@@ -347,7 +347,7 @@ class Llama:
             try:
                 self._context.decode(self._lib.llama_batch_get_one(batch, at))
             except InterruptedError:
-                self._context.cancel = False  # it may be left from a generation that has ended
+                self._context.cancel = False  # it may be left over from an earlier generation
             except (ValueError, RuntimeError) as error:
                 raise ProviderFailed(f"llama.cpp cannot continue with {self._path.name}: {error}") from error
             else:
@@ -382,7 +382,7 @@ def _load_library() -> Any:
 
 
 def _threads() -> int:
-    """Return one thread per idle core, up to the number from which a small model gains nothing.
+    """Return one thread per idle core, up to the number beyond which a small model gains nothing.
 
     The threads wait for one another by spinning: with one that has no core of its own, all take several times as long.
     """

@@ -68,7 +68,7 @@ def _find_minilm() -> Path:
     """Return the path of the weights. Raises `MissingModel` with the install command."""
     path = MINILM.found() / "model.onnx"
     if not path.is_file():
-        raise MissingModel(f"{path} is missing: {MINILM.bring}")
+        raise MissingModel(f"{path} is missing: {MINILM.command}")
     return path
 
 

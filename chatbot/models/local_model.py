@@ -2,7 +2,7 @@
 
 An engine generates one reply at a time. Further requests wait in line; a cancelled one is dropped at once.
 
-Its name is that of the file without folders, because receipts, bills and metrics are shared.
+A model is named by its file without folders, because receipts, bills and metrics are shared.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Engine:
 
     @classmethod
     def of(cls, name: str, window: int = 0) -> Engine:
-        """Open the engine of a model, named with or without `local/`; it loads on first use. End with `let_go`."""
+        """Open the engine of a model, named with or without `local/`; it loads on first use. End with `release`."""
         name = name.removeprefix(PREFIX)
         if name.endswith(".gguf"):
             name = str(Path(name).expanduser().absolute())
@@ -52,8 +52,8 @@ class Engine:
         engine.users += 1
         return engine
 
-    async def let_go(self) -> None:
-        """Give up a use of the engine; the last one frees the model's memory, once the reply under way has ended."""
+    async def release(self) -> None:
+        """End one use of the engine; the last one frees the model's memory, once the reply under way has ended."""
         self.users -= 1
         if not self.users:
             del self._open[self._name, self._window]
@@ -155,7 +155,7 @@ class LocalModel(Model):
 
     @property
     def loading(self) -> str:
-        """The weights, until they are loaded."""
+        """Return the model's name until its weights are loaded, then an empty text."""
         return "" if self._engine.is_loaded else self.name
 
     async def ready(self) -> None:
@@ -226,4 +226,4 @@ class LocalModel(Model):
         """Release the model; the weights are freed with their last user."""
         if self._is_open:
             self._is_open = False
-            await self._engine.let_go()
+            await self._engine.release()

@@ -1,7 +1,7 @@
 """MiniLM in numpy: its weights are read from ONNX, without a runtime.
 
-An ONNX file is a protocol buffer; field numbers are those of `onnx.proto`. Only the published file is read, known by
-its digest, so that nothing else in it needs a check.
+An ONNX file is a protocol buffer; field numbers are those of `onnx.proto`. Only the published file is read, identified
+by its digest, so its content needs no further checks.
 
 The texts of a batch are concatenated, so that nothing is computed for padding; only attention works text by text. The
 word embeddings stay int8, the layers become float32 when the file is unpacked and checked against its digest; later
@@ -87,7 +87,7 @@ def _dequantized(tensors: Mapping[str, Tensor], name: str) -> Tensor:
 _SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 """Digest of `model.onnx`. Other bytes may be another model, whose vectors must never be compared with these."""
 _VOCABULARY = Path(__file__).parent / "data" / "bert_uncased_vocab.txt.gz"
-"""The vocabulary of BERT (uncased), under Apache-2.0, which the package of the weights does not include."""
+"""The vocabulary of BERT (uncased), under Apache-2.0; the package with the weights lacks it."""
 _WORDS = "embeddings.word_embeddings.weight"
 _SCALE = f"{_WORDS}_scale"
 _POSITIONS = "embeddings.position_embeddings.weight"
@@ -106,7 +106,7 @@ _BLOCK = 32
 """Columns of a matrix that are stored as one block: with few tokens OpenBLAS multiplies a block in place, in half the
 time of a whole matrix, which it copies first."""
 _FEW_TOKENS = 128
-"""With more tokens than this, whole matrices are faster, which are then put together."""
+"""With more tokens than this, joining the blocks into a whole matrix is faster."""
 
 
 class Network:
@@ -204,7 +204,7 @@ def _gelu(x: Matrix) -> Matrix:
 
 
 def one_core() -> AbstractContextManager[Any]:
-    """Let NumPy use one thread meanwhile: its others wait by spinning, which costs more CPU than they save time."""
+    """Limit NumPy to one thread: the others wait by spinning, which costs more CPU time than they save."""
     limited: AbstractContextManager[Any] = _threads().limit(limits=1, user_api="blas")
     return limited
 
@@ -245,7 +245,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
                 raise ValueError("its SHA-256 differs from the published file")
         tensors = _tensors(path)
     except (OSError, ValueError) as error:
-        raise MissingModel(f"{path} is damaged ({error}): {MINILM.bring}") from error
+        raise MissingModel(f"{path} is damaged ({error}): {MINILM.command}") from error
     matrices = (name.removesuffix("_q") for name in tensors if name.startswith("val_") and name.endswith("_q"))
     layers = (f"encoder.layer.{number}.{part}.weight" for number in range(_LAYERS) for part in _MATRICES)
     weights = {name: _in_blocks(_dequantized(tensors, each)) for name, each in zip(layers, matrices, strict=True)}

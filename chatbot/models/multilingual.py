@@ -62,13 +62,13 @@ def heads() -> Heads:
 
 
 _START = 1
-"""Number of the sign before the first piece; 0 stands for an unknown one."""
+"""Id of the start token; 0 is that of an unknown piece."""
 _LONGEST = 2_000
 """Characters that are embedded: the mean over a longer text means little."""
 
 
 _FOREIGN_SHARE = 0.3
-"""Share of letters in another script from which on a text is not English."""
+"""A text with at least this share of letters in another script is not English."""
 
 
 class MultilingualEncoder:
@@ -131,7 +131,7 @@ def _backend(folder: Path) -> NumpyBackend:
 
 
 def _unpacked(folder: Path) -> dict[str, NDArray[Any]]:
-    """Return the encoder's arrays by attribute, a list's with their places, and those of `_Tokenizer`."""
+    """Return the encoder's arrays by attribute, those in a list with their index, and those of `_Tokenizer`."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, value in vars(NumpyBackend(str(folder / "weights.npz"), None)).items():
         if isinstance(value, list):
@@ -154,7 +154,7 @@ def _unpacked(folder: Path) -> dict[str, NDArray[Any]]:
 
 
 class _Tokenizer:
-    """Pieces of words as SentencePiece cuts them, found in a sorted array: reading a model takes it 0.2 s."""
+    """SentencePiece tokenizer with its pieces in a sorted array: to read a SentencePiece model takes 0.2 s."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self._pieces, self._numbers = arrays["pieces"], arrays["numbers"]
@@ -172,7 +172,7 @@ class _Tokenizer:
         }
 
     def encode(self, text: str, **_: Any) -> list[int]:
-        """Return the numbers of the pieces; unknown characters in a row are one number, and none at the beginning."""
+        """Return the ids of the pieces; unknown characters in a row have one id, and none at the beginning."""
         return [each for before, each in pairwise([-1, *self._package.encode(text)]) if each or before > _START]
 
     def _find(self, text: str) -> int | None:

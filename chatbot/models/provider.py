@@ -100,7 +100,7 @@ def remove_key(provider: str) -> bool:
     return True
 
 
-def keys_in_file() -> list[str]:
+def loaded_keys() -> list[str]:
     """Return the keys in the file and those read from the keyring so far, to remove them from messages."""
     try:
         return [*(str(entry["key"]) for entry in _read().values() if "key" in entry), *_read_from_keyring.values()]
@@ -198,7 +198,7 @@ class Provider:
 
     @property
     def called(self) -> str:
-        """The model by the name that LiteLLM is given: always with the provider that the key is for."""
+        """The model's name for LiteLLM: always with the provider that the key is for."""
         if not self.name or self.name in OURS or not (self.is_custom or self.name in known_providers()):
             return self.model
         rest = self.model.partition("/")[2] if "/" in self.model else self.model
@@ -206,7 +206,7 @@ class Provider:
 
     @property
     def priced_as(self) -> str:
-        """Return the name in LiteLLM's tables; for an own server a name that is not in them."""
+        """Return the name in LiteLLM's tables; for a server of your own a name that is not in them."""
         return self.model if self.is_custom and not self._is_at_home else self.called
 
     def arguments(self) -> dict[str, Any]:
@@ -371,7 +371,7 @@ class Provider:
             for text in (settings.api_key, *settings.headers.values()):
                 with suppress(ConfigError):
                     keys.append(from_variable(text, ""))
-        keys += keys_in_file()
+        keys += loaded_keys()
         return [key for key in keys if key != NO_KEY]
 
     def _for_this_address(self, table: ProviderSettings) -> ProviderSettings:
@@ -434,7 +434,7 @@ def _wrong(name: str, settings: ProviderSettings, known: frozenset[str]) -> str:
             return "it runs in this process: remove kind, api_key, api_base and headers"
     elif name in known:
         if settings.kind not in {"", name}:
-            return f"{name} is a provider of LiteLLM and cannot stand for {settings.kind!r}: choose another name"
+            return f"{name} is a provider of LiteLLM, so its kind cannot be {settings.kind!r}: choose another name"
     elif not settings.kind:
         return (
             f"no provider is called {name!r}{nearest_hint(name, known)}; "

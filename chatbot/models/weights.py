@@ -52,8 +52,8 @@ def find_model(name: str) -> Path:
     if name == EMBEDDED:
         if file := _gguf():
             return file
-        bring = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
-        raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {bring}{_OR}")
+        command = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
+        raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {command}{_OR}")
     path = Path(name).expanduser()
     if not name.endswith(".gguf") and not path.exists():
         raise UnknownModel(f"unknown local model {name!r}: use {EMBEDDED} or the path of a .gguf file")
@@ -76,13 +76,13 @@ def check_gguf(path: Path) -> None:
     if version not in _VERSIONS:
         raise RequestRefused(f"{path} has the unsupported GGUF version {version}")
     if not (0 < tensors < _MOST and 0 < entries < _MOST):
-        raise RequestRefused(f"{path} is damaged: its header names {tensors} tensors and {entries} metadata entries")
+        raise RequestRefused(f"{path} is damaged: its header declares {tensors} tensors and {entries} metadata entries")
 
 
 def missing_engine() -> MissingModel:
     """Return the error for a machine without llama.cpp."""
-    bring = _ENGINE if _gguf() else f"{_ENGINE} && {_WEIGHTS}"
-    return MissingModel(f"the engine for local models is not installed: {bring}{_OR}")
+    command = _ENGINE if _gguf() else f"{_ENGINE} && {_WEIGHTS}"
+    return MissingModel(f"the engine for local models is not installed: {command}{_OR}")
 
 
 def has_engine() -> bool:
@@ -91,7 +91,7 @@ def has_engine() -> bool:
 
 
 def _gguf() -> Path | None:
-    # The package is found, not imported: it holds the weights, and code for a stack that we do not use.
+    # The package is not imported: beside the weights it has code for a stack that we do not use.
     folder = SMOLLM2.folder()
     return next(folder.glob("*.gguf"), None) if folder else None
 
@@ -115,7 +115,7 @@ class Weights(Struct, frozen=True):
     about: str
 
     @property
-    def bring(self) -> str:
+    def command(self) -> str:
         """The command that fetches it."""
         return f"chatbot models get {self.name}"
 
@@ -128,7 +128,7 @@ class Weights(Struct, frozen=True):
     def found(self) -> Path:
         """Return the folder of the package. Raises `MissingModel` with the command that fetches it."""
         if (folder := self.folder()) is None:
-            raise MissingModel(f"the weights of {self.name} are not installed: {self.bring}")
+            raise MissingModel(f"the weights of {self.name} are not installed: {self.command}")
         return folder
 
     def importable(self) -> Path:
@@ -155,7 +155,7 @@ class Weights(Struct, frozen=True):
     def get(self) -> Path:
         """Fetch the package if it is missing, and return its folder. Uses the network.
 
-        Raises `MissingModel` with the installer's message if it fails; nothing is left half done.
+        Raises `MissingModel` with the installer's message if it fails; then nothing is installed.
         """
         if (there := self.folder()) is not None:
             return there
@@ -216,7 +216,7 @@ def _map(path: Path) -> Mapping[str, NDArray[Any]] | None:
 
 
 def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write the arrays as the one record of a NumPy file, which is complete as soon as it has its name."""
+    """Write the arrays as the one record of a NumPy file, which gets its name once it is complete."""
     import numpy as np
 
     fields = sorted(arrays, key=lambda name: -arrays[name].itemsize)  # so that each is aligned

@@ -77,9 +77,9 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         timeout_s=settings.request_timeout_s,
     )
     if identities.telemetry is not None:
-        from chatbot.telemetry.telemetry import Joining  # needs the extra
+        from chatbot.telemetry.telemetry import TraceparentMiddleware  # needs the extra
 
-        app.add_middleware(Joining)
+        app.add_middleware(TraceparentMiddleware)
     app.add_middleware(
         Doors, settings=settings, tokens=identities.tokens, rates=identities.rates, open_paths=open_paths
     )

@@ -39,7 +39,7 @@ from chatbot.telemetry.otel import OtelObserver
 logger = logging.getLogger(__name__)
 
 _SCOPE = "chatbot"
-_FAREWELL_S = 2.0
+_SHUTDOWN_S = 2.0
 _REASON = re.compile(r"\[Errno -?\d+\] ([^\"')]+)|code: (\d+), reason: (.+)")
 
 
@@ -67,7 +67,7 @@ class Telemetry(AsyncResource):
     def of(cls, settings: TelemetrySettings, *, serves: bool) -> Telemetry:
         """Create telemetry from settings. Raises `ConfigError` if a header names a variable that is not set."""
         to = f"{settings.endpoint} accepts no telemetry; see endpoint in [telemetry]"
-        _hear(lambda why: logger.warning("%s", without_secrets(f"{to}: {why}")))
+        _on_first_failure(lambda why: logger.warning("%s", without_secrets(f"{to}: {why}")))
         resource = Resource.create(
             {
                 "service.name": settings.service,
@@ -103,7 +103,7 @@ class Telemetry(AsyncResource):
         traces, measures = _target(settings, "traces"), _target(settings, "metrics")
         failures: list[str] = []
         if network and settings.endpoint:
-            _hear(failures.append)
+            _on_first_failure(failures.append)
             OTLPSpanExporter(**traces).export([])
             OTLPMetricExporter(**measures).export(MetricsData([]))
         return "".join(failures)
@@ -135,9 +135,9 @@ class Telemetry(AsyncResource):
 
         ending = threading.Thread(target=end, name="telemetry ends", daemon=True)
         ending.start()
-        await asyncio.to_thread(ending.join, _FAREWELL_S)
+        await asyncio.to_thread(ending.join, _SHUTDOWN_S)
         if ending.is_alive():
-            logger.warning("the last telemetry was not accepted within %g s: see endpoint in [telemetry]", _FAREWELL_S)
+            logger.warning("the last telemetry was not accepted within %g s: see endpoint in [telemetry]", _SHUTDOWN_S)
 
 
 def sampler(share: float) -> Sampler:
@@ -161,29 +161,29 @@ def _target(settings: TelemetrySettings, signal: str) -> dict[str, Any]:
     return {"endpoint": endpoint, "headers": headers, "timeout": settings.timeout_s}
 
 
-def _hear(tell: Callable[[str], object]) -> None:
+def _on_first_failure(report: Callable[[str], object]) -> None:
     """Report only the first failure to send: the library would log every attempt into the terminal of a chat."""
     library = logging.getLogger("opentelemetry")
-    library.handlers, library.propagate = [_FirstFailure(tell)], False
+    library.handlers, library.propagate = [_FirstFailure(report)], False
 
 
 class _FirstFailure(logging.Handler):
     """Reports the exporters' first warning, shortened where its form is known."""
 
-    def __init__(self, tell: Callable[[str], object]) -> None:
+    def __init__(self, report: Callable[[str], object]) -> None:
         super().__init__(logging.WARNING)
         self.addFilter(logging.Filter("opentelemetry.exporter"))
-        self._tell: Callable[[str], object] | None = tell
+        self._report: Callable[[str], object] | None = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Report a reason once."""
-        tell, self._tell = self._tell, None
-        if tell is not None:
+        """Report the first reason; ignore the others."""
+        report, self._report = self._report, None
+        if report is not None:
             found = _REASON.search(text := record.getMessage())
-            tell(" ".join(filter(None, found.groups())) if found else text)
+            report(" ".join(filter(None, found.groups())) if found else text)
 
 
-class Joining:
+class TraceparentMiddleware:
     """ASGI middleware: the spans of a request join the trace that its `traceparent` names.
 
     It comes after authentication, so that only known callers join traces. The sender chose the id and the flag: the

@@ -14,7 +14,7 @@ which is JSON lines, can be imported again:
     {"kind": "fact", …}
     {"kind": "end", "sha256", "left"}         of the lines of the part, and how many parts follow
 
-After a change by hand, leave out `sha256`, and `left` of the last part. A bundle is untrusted: its author is unknown.
+After editing by hand, remove `sha256`, and `left` of the last part. A bundle is untrusted: its author is unknown.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SESSION, MEMORIES, END = "session", "memories", "end"
 """Lines of a bundle that begin and end a part of it."""
 EXPORTED_SENSITIVITIES: tuple[Sensitivity, ...] = ("public", "private")
 SUFFIXES = {"markdown": ".md", "jsonl": ".jsonl"}
-"""The formats of a session, and how their files end."""
+"""File suffixes of the formats of a session."""
 VERSION = 1
 _LONGEST_TITLE = 80
 
@@ -129,8 +129,10 @@ async def export_memories(memories: Memory, ask: Collection[Sensitivity], **want
     sources: set[str | None] = {row.id for row in rows}
     if not any(value for name, value in wanted.items() if name not in within):
         sources |= {fact.source for fact in facts} if within["session_id"] else {None}
-    told = (replace(row, metadata={name: row.metadata[name] for name in row.metadata if name != KEY}) for row in rows)
-    return MemoryExport(tuple(told), tuple(fact for fact in facts if fact.source in sources))
+    rows_given = (
+        replace(row, metadata={name: row.metadata[name] for name in row.metadata if name != KEY}) for row in rows
+    )
+    return MemoryExport(tuple(rows_given), tuple(fact for fact in facts if fact.source in sources))
 
 
 def render_session(exported: SessionExport, form: str, *, left: int = 0) -> str:

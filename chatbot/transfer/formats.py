@@ -82,7 +82,7 @@ def kind_of(value: object) -> str | None:
 
 
 def read(kind: str, value: Any, number: int) -> Iterator[Item]:
-    """Parse one element of a JSON list of this kind; `number` names it if it has no name."""
+    """Parse one element of a JSON list of this kind; `number` identifies one without a name."""
     try:
         if _MEMORIES.isdisjoint(value):
             yield _conversation(kind, value, number)
@@ -191,7 +191,7 @@ def _of_chatgpt(node: Mapping[str, Any]) -> _Message:
 
 
 def _by_uuid(messages: Sequence[Any]) -> Mapping[Any, Any]:
-    """Return the messages by uuid; by number if it is missing, no text, or that of an earlier one."""
+    """Return the messages by uuid; by number if it is missing, not a text, or repeated."""
     found: dict[Any, Any] = {}
     for number, each in enumerate(messages):
         name = each.get("uuid") if isinstance(each, dict) else None

@@ -220,7 +220,7 @@ class Sync:
         kinds = ("/",) if self.place.keeps else ("http://", "https://")
         alike = {key: each.own for key, each in state.places.items() if key.startswith(kinds)}
         found = [key for key, own in alike.items() if self._ours and own >= self._ours]
-        if self.takes and len(found) == 1 and not known.own:  # a stick or server under another path or address today
+        if self.takes and len(found) == 1 and not known.own:  # a folder or server that got another path or address
             state.places[self.place.key] = state.places.pop(found[0])
             self.known = known = deepcopy(state.places[self.place.key])
             names = self._arrive()
@@ -231,7 +231,7 @@ class Sync:
             names, self._ours = self._arrive(), set()
             return names
         lost = known.own - self._ours
-        if not self.place.keeps and self._ours:  # the other side names some of those that it took last
+        if not self.place.keeps and self._ours:  # the other side took in files that are unknown here
             lost = self._ours - known.own
         if lost:
             self.known = PlaceState(taken=known.taken, own=known.own & self._ours)
@@ -296,7 +296,7 @@ class Sync:
             journal.erased |= gone
             for each in {*state.erased} & batch.parts.keys():
                 del batch.parts[each]
-            made = union.bringing_in(journal, batch.parts, batch.counts, also=rows if writes else ())
+            made = union.changes_to_unite(journal, batch.parts, batch.counts, also=rows if writes else ())
             self._is_waiting |= made.is_waiting
             if writing:
                 for alone in (True, False):
@@ -406,7 +406,7 @@ class Sync:
         sessions: dict[str, str] = {}
         changed = self._sessions.changed(self.known, is_own=self.is_own, until=self._until, progress=self._tell)
         async for record, content, given in changed:
-            sessions[record.id] = union.said_of_session(record, content)  # the last of several lines counts
+            sessions[record.id] = union.said_of_session(record, content)  # the last of several lines applies
             yield given
         self.report.given["sessions"] = len(sessions)
         self.said += sessions.values()

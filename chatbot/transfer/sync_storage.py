@@ -332,7 +332,7 @@ class SessionUnion:
 
         def is_later(name: str) -> bool:
             ours = (state["times"].get(name, ""), here.get(name) or "")  # of equal times, what is set wins
-            return union.newest(ours, (given.times.get(name, ""), theirs.get(name) or ""))
+            return union.is_newer((given.times.get(name, ""), theirs.get(name) or ""), ours)
 
         later = [*filter(is_later, {*here, *theirs} - {"store_types"})]
 
@@ -434,7 +434,7 @@ class SessionUnion:
         later = {
             key: (value, at)
             for key, (value, at) in given.values.items()
-            if key != CHOICES and union.newest((ours[key][1], ours[key]) if key in ours else None, (at, [value, at]))
+            if key != CHOICES and union.is_newer((at, [value, at]), (ours[key][1], ours[key]) if key in ours else None)
         }
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
             state["dead"] |= dead
@@ -468,11 +468,11 @@ async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str
     found = await asyncio.to_thread(lambda: [*storage.backend.examine(Examination(subjects=lines))])
     found += await storage.observations.examine()
     wrong = [each for each in found if each.state == "bad" and each.subject in {"sessions", "memory", "bill"}]
-    told = [*(f"{each.file}: {each.why}" for each in aside), *(each.message for each in wrong)]
-    return [without_folders(each).encode(errors="replace").decode() for each in told]  # a name need not be UTF-8
+    messages = [*(f"{each.file}: {each.why}" for each in aside), *(each.message for each in wrong)]
+    return [without_folders(each).encode(errors="replace").decode() for each in messages]  # a name need not be UTF-8
 
 
-def _least_telling(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
+def _precedence(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
     said = canonical(receipt)
     return not receipt.get("taken_back"), len(said), said
 
@@ -490,7 +490,7 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
         for record in new:
             known = found.get(key(record))
             added += known is None
-            if known is None or (receipts and _least_telling(record) < _least_telling(known)):
+            if known is None or (receipts and _precedence(record) < _precedence(known)):
                 found[key(record)] = dict(record)
         ordered = sorted(found.values(), key=lambda each: str(each.get("at", "")))
         if ordered == ours:

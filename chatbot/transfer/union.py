@@ -1,9 +1,9 @@
 """Merge of two machines' data of one identity: the events of each row in one order, and transcripts. Pure.
 
-The end of the module is the state of former syncs: what each place is known to have.
+The end of the module has the state of earlier syncs: the content that each place is known to have.
 
 Every event of a row is a part of its own, identified by its content. In the order of time each part comes after those
-that its writer knew, whatever the clocks say: a clock that ran backwards is corrected by a microsecond. Uses and
+that its writer knew: the time of a clock that ran backwards is moved to a microsecond after them. Uses and
 strength have no identity, as compaction adds them up: the larger number of uses, and the later strength, are kept.
 """
 
@@ -230,7 +230,7 @@ class JournalChanges:
         if not self.events and not self.rearranged:
             return journal
         if self.rearranged:
-            change = _taking_out(self.rearranged)
+            change = _removal_of(self.rearranged)
             writing.rewrite(change, self.events)
             lines = [left for line in lines if (left := change(line, 0)) is not None]
         else:
@@ -239,7 +239,7 @@ class JournalChanges:
         return Journal([*lines, *(encode(event.as_json()).rstrip(b"\n") for event in self.events)])
 
 
-def bringing_in(
+def changes_to_unite(
     journal: Journal, parts: Mapping[str, list[Event]], counts: Mapping[str, Counts], *, also: Iterable[str] = ()
 ) -> JournalChanges:
     """Return the changes that add what is new, and that put the rows in `also` in order if they are not.
@@ -277,7 +277,7 @@ def _is_of_erased(part: Event, erased: Collection[str]) -> bool:
     return part.triple is not None and part.triple.source in erased
 
 
-def _taking_out(rows: Collection[str]) -> LineChange:
+def _removal_of(rows: Collection[str]) -> LineChange:
     """Return a change that removes all events of these rows except those that added, used or counted them."""
     marks = {each.encode() for each in rows}
 
@@ -359,7 +359,7 @@ def fork_id(session_id: str, first: tuple[str, TranscriptEntry]) -> str:
     return f"{at[:8]}-{at[8:]}-7{drawn[:3]}-8{drawn[3:6]}-{drawn[6:16]}{at[-2:]}"
 
 
-def newest(one: tuple[str, Any] | None, other: tuple[str, Any]) -> bool:
+def is_newer(other: tuple[str, Any], one: tuple[str, Any] | None) -> bool:
     """Return whether the `other` of two values with times wins: it is later or, at the same time, greater."""
     return one is None or (one[0], canonical(one[1])) < (other[0], canonical(other[1]))
 
@@ -411,7 +411,7 @@ class PlaceState:
 
 @dataclass(slots=True)
 class SyncState:
-    """State of former syncs on this machine: the document `sync.json` of the identity."""
+    """State of earlier syncs on this machine: the document `sync.json` of the identity."""
 
     identity: str = ""
     machine: str = ""

@@ -215,7 +215,7 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
     async with open_memory(tmp_path) as memory:
         with pytest.raises(InvalidValue, match="'high': it must be one of full"):
             memory.for_user("ada", clearance=wrong)
-        with pytest.raises(AccessDenied, match="the user 'ada': call for_user of one opened without"):
+        with pytest.raises(AccessDenied, match="the user 'ada': call for_user on memory opened without"):
             memory.for_user("ada").for_user("bob")
         with pytest.raises(InvalidValue, match="put it into a list"):
             await memory.context(one)
@@ -231,7 +231,7 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
         with pytest.raises(ConfigError, match="Expected `bool`"):
             open_memory(tmp_path)
     for messages in (one, "Where does Anna live?"):
-        with pytest.raises(InvalidValue, match="messages is no list"):
+        with pytest.raises(InvalidValue, match="messages is not a list"):
             MemoryContext().added_to(messages)
 
 

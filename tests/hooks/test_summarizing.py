@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from chatbot.hooks.extraction.summaries import entries_left, summarize_by_model, summarize_left
+from chatbot.hooks.extraction.summaries import evicted_entries, summarize_by_model, summarize_evicted
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episode, summarize_episode
 from chatbot.models import ScriptedModel
@@ -46,9 +46,9 @@ async def test_the_next_summary_is_made_of_the_one_before_and_of_what_is_new(
     model = ScriptedModel(["- ten houses were painted", "- twenty houses were painted"])
     for until in (10, 20):
         await summarize_episode(session, ENTRIES[until].at)
-        left = await entries_left(session)
+        left = await evicted_entries(session)
         assert left is not None
-        await summarize_left(session, calls_of(model, memory_home, session), left)
+        await summarize_evicted(session, calls_of(model, memory_home, session), left)
     asked = model.prompts[1][-1].content
     assert "ten houses were painted" in asked
     assert "house 10 " in asked

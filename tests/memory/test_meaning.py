@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.memory import MemorySystem
-from chatbot.memory.meaning import Meaning, embedded_text, parted, vectors_of
+from chatbot.memory.meaning import Meaning, embedded_text, vectors_of, without_questions
 from chatbot.messages import Usage
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
@@ -309,7 +309,7 @@ async def test_closing_stops_what_goes_on_in_the_background(store: ObservationSt
             meaning.begin()
             await embedder.asked.wait()
         await meaning.aclose()
-    assert told == ["1 memory not embedded yet: `chatbot memory reindex --embed`"]
+    assert told == ["1 memory not embedded yet: run `chatbot memory reindex --embed`"]
 
 
 async def test_a_row_without_a_vector_yet_is_found_among_those_that_have_one(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_what_is_embedded_is_what_a_row_says_each_part_once_and_of_a_reply_no_mo
     ],
 )
 def test_a_message_is_what_it_asks_and_what_it_says_besides(text: str, said: str, questions: list[str]) -> None:
-    assert parted(text) == (said, questions)
+    assert without_questions(text) == (said, questions)
 
 
 async def asked(tmp_path: Path, *lines: str) -> tuple[list[Vector], list[str]]:

@@ -46,7 +46,7 @@ def _engine(_one_core: None) -> Iterator[Engine]:
     """Keep the weights in memory between the tests."""
     engine = Engine.of(NAME)
     yield engine
-    asyncio.run(engine.let_go())
+    asyncio.run(engine.release())
 
 
 def local(**settings: object) -> Model:
@@ -222,7 +222,7 @@ def _broken_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("empty.gguf", RequestRefused, "is not a GGUF model file"),
         ("half.gguf", RequestRefused, "cannot be loaded as a model"),
         ("future.gguf", RequestRefused, "GGUF version 99"),
-        ("huge.gguf", RequestRefused, "is damaged: its header names"),
+        ("huge.gguf", RequestRefused, "is damaged: its header declares"),
     ],
 )
 @pytest.mark.usefixtures("_broken_files")

@@ -189,7 +189,7 @@ def test_a_name_of_one_s_own_stands_for_a_server_and_takes_no_usual_key(monkeypa
         ({"antropic": {"api_key": "k"}}, "did you mean 'anthropic'"),
         ({"antropic": {"api_base": "http://box"}}, "did you mean 'anthropic'"),
         ({"zzzzzzzz": {}}, "needs kind"),
-        ({"openai": {"kind": "anthropic"}}, "cannot stand for 'anthropic'"),
+        ({"openai": {"kind": "anthropic"}}, "its kind cannot be 'anthropic'"),
         ({"mybox": {"kind": "opnai", "api_base": "http://box"}}, "did you mean 'openai'"),
         ({"mybox": {"kind": "local", "api_base": "http://box"}}, "is not a provider"),
         ({"local": {"api_key": "k"}}, "runs in this process"),

@@ -218,7 +218,7 @@ def test_keys_that_are_set_at_once_are_all_kept(monkeypatch: pytest.MonkeyPatch)
     with ThreadPoolExecutor(2) as threads:
         places = list(threads.map(keys.store_key, ("one", "two"), ("first", "second")))
     assert places == ["keys.json"] * 2
-    assert {*keys.keys_in_file()} == {"first", "second"}
+    assert {*keys.loaded_keys()} == {"first", "second"}
 
 
 def test_settings_that_are_set_at_once_are_all_kept() -> None:

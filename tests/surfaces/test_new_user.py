@@ -18,7 +18,7 @@ from chatbot.errors import KeyRefused, RateLimited
 from chatbot.memory import SessionFilter
 from chatbot.models import ScriptedModel
 from chatbot.models.catalog import find_servers
-from chatbot.models.provider import NO_KEY, Provider, keys_in_file
+from chatbot.models.provider import NO_KEY, Provider, loaded_keys
 from chatbot.runtime import Runtime
 from tests.command import fails, from_json, ok, run
 from tests.servers.in_thread import answering
@@ -135,7 +135,7 @@ def test_a_damaged_list_of_keys_is_reported_and_hides_no_other_error(text: str) 
     ok("keys", "set", "openai", stdin=f"{KEY}\n")
     (Path.home() / KEYS).write_text(text, encoding="utf-8")
     fails(3, "is damaged", "keys", "list")
-    assert keys_in_file() == []
+    assert loaded_keys() == []
 
 
 async def test_an_empty_session_is_discarded_and_one_that_holds_anything_is_not() -> None:

@@ -67,7 +67,7 @@ _SCHEMA = schema_of(_FACT, listed="facts")
 
 @dataclass(frozen=True, slots=True)
 class ExtractedFact:
-    """A statement of a text. Each field is one line, without invisible characters."""
+    """A statement extracted from a text. Each field is one line, without invisible characters."""
 
     content: str
     subject: str = ""
@@ -75,7 +75,7 @@ class ExtractedFact:
     type: Type = "note"
     key: str = ""
     value: str = ""
-    """Value of that profile key; empty if the fact gives none."""
+    """Value of the profile key; empty if the fact gives none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def _repeats(fact: ExtractedFact, row: Observation, own: set[str]) -> bool:
 
 
 def _words(text: str) -> set[str]:
-    """Return all words, those too that say nothing alone."""
+    """Return all words, stop words included."""
     return set(re.findall(r"\w+", fold(text)))
 
 

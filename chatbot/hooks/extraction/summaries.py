@@ -71,15 +71,15 @@ class SessionSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class RemainingEntries:
-    """Entries that left the window up to `until` since the last summary by a model, and the summary before them."""
+class EvictedEntries:
+    """Entries that left the window since the last summary by a model, up to `until`, and the summary before them."""
 
     until: datetime
     entries: tuple[TranscriptEntry, ...]
     earlier: str
 
 
-async def entries_left(session: SessionHandle) -> RemainingEntries | None:
+async def evicted_entries(session: SessionHandle) -> EvictedEntries | None:
     """Return the entries that a model could summarise; None if too few are new."""
     episode, before = await kept_episode(session), await kept_model_summary(session)
     if episode.until is None:
@@ -92,19 +92,19 @@ async def entries_left(session: SessionHandle) -> RemainingEntries | None:
     ]
     if len(entries) < _LEAST_NEW or len(entries := await without_forgotten(session, entries)) < _LEAST_NEW:
         return None
-    return RemainingEntries(episode.until, tuple(entries), before.text if before else "\n".join(episode.lines))
+    return EvictedEntries(episode.until, tuple(entries), before.text if before else "\n".join(episode.lines))
 
 
-async def summarize_left(session: SessionHandle, calls: Calls, left: RemainingEntries) -> list[str]:
-    """Ask a model for a summary of the entries that left the window, for its next move; return notices of failures.
+async def summarize_evicted(session: SessionHandle, calls: Calls, evicted: EvictedEntries) -> list[str]:
+    """Ask a model to summarise the entries that left the window, and keep it; return notices of failures.
 
-    Purpose `summarize`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; the last summary stays then.
+    Purpose `summarize`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then the last summary is kept.
     """
-    reply = await calls.ask("summarize", await _messages(calls, _EPISODE, left.entries, left.earlier))
+    reply = await calls.ask("summarize", await _messages(calls, _EPISODE, evicted.entries, evicted.earlier))
     text = _bounded(without_wrapping(reply))
     if not text:
         return ["the summary made by rule is kept: the model's was empty, or read like an instruction"]
-    await keep_model_summary(session, ModelSummary(left.until, text))
+    await keep_model_summary(session, ModelSummary(evicted.until, text))
     return []
 
 
