@@ -140,7 +140,7 @@ class RetentionSettings(Section, frozen=True):
     archive_after_days: Days = 0
     delete_after_days: Days = 0
     max_rows: Count = 0
-    """Maximum active rows; the least important others are archived."""
+    """Maximum active rows; above it, the least important ones are archived."""
 
 
 class MaintenanceSettings(Section, frozen=True):

@@ -33,7 +33,7 @@ OF_IDENTITY = frozenset({"persona", "description", "clearance", "sensitivity"})
 _BENEATH = ("model", "providers", "aliases", "budget")
 """Tables of the user's own file that apply below a file found in the current folder, which overrides them.
 
-Unless it is trusted, it lifts no limit of [budget].
+An untrusted one lifts no limit of [budget].
 """
 _PREFIX = "CHATBOT_"
 _DEEP = 3

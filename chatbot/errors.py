@@ -130,7 +130,7 @@ class ProviderFailed(ModelError, ConnectionError):
 
 
 class BudgetExceeded(ChatbotError, RuntimeError):
-    """The next model call could pass a limit, so it was not made."""
+    """The next model call could exceed a limit, so it was not made."""
 
 
 class QuotaExceeded(BudgetExceeded):

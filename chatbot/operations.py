@@ -1,4 +1,4 @@
-"""THE table: everything that can be done with memory and sessions, each operation once.
+"""The table of operations: everything that can be done with memory and sessions, once.
 
 An operation is a typed function of a context and its parameters. The decorator declares its effect on memory and its
 doors: a verb, a route, a tool. A parameter declares its description, and the differences between doors. To add an
@@ -95,7 +95,7 @@ class Context(Struct, frozen=True):
         """Return whether a session is visible to the caller: sensitive ones are hidden from tools."""
         return self.writer != "tool" or record.sensitivity == "public"
 
-    async def closed(self) -> list[str]:
+    async def hidden_sessions(self) -> list[str]:
         """Return the ids of sessions that are hidden from the caller."""
         if self.writer != "tool":
             return []
@@ -367,7 +367,7 @@ async def get_timeline(
 ) -> list[Observation]:
     """Show memories created around one memory.
 
-    Those just before and after it, with it among them, oldest first.
+    It and those just before and after it, oldest first.
     """
     return await context.memories.timeline(
         anchor, before=before, after=after, session_id=session_id, project=project, ask=("public", *ask)
@@ -913,7 +913,7 @@ async def search_sessions(
         query,
         limit=int(cursor or 0) + limit + 1 if limit else EVERY,
         wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
-        exclude=[*([context.own.id] if context.own else []), *await context.closed()],
+        exclude=[*([context.own.id] if context.own else []), *await context.hidden_sessions()],
         progress=context.progress,
     )
     return ListPage.by_rank(found, limit, cursor)
@@ -987,7 +987,7 @@ async def rename_session(context: Context, session_id: OneSession, title: _Title
 async def mark_session(
     context: Context, session_id: OneSession, sensitivity: Annotated[Sensitivity, About("public, private or secret")]
 ) -> SessionRecord:
-    """Mark a session as private.
+    """Set the sensitivity of a session.
 
     Its memories, now and later, are as sensitive: they are sent only to models that may get that sensitivity.
     """

@@ -83,7 +83,7 @@ class GuardedRow(Protocol):
 
 
 class Guard(NamedTuple):
-    """The guarded properties of a row, by themselves."""
+    """The fields of a row that the gate checks, without the row."""
 
     visibility: Visibility
     sensitivity: Sensitivity
@@ -266,7 +266,7 @@ def strictest(rows: Iterable[GuardedRow]) -> Guard:
 
 
 def is_stricter(guard: GuardedRow, other: GuardedRow) -> bool:
-    """Return True if `guard` is at least as strict as `other` in every field."""
+    """Return True if `guard` is at least as strict as `other` in visibility, sensitivity and clearance."""
     return (
         VISIBILITIES.index(guard.visibility) <= VISIBILITIES.index(other.visibility)
         and SENSITIVITIES.index(guard.sensitivity) >= SENSITIVITIES.index(other.sensitivity)

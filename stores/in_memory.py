@@ -1,6 +1,6 @@
 """The engine that writes nothing, for tests, demos and `--ephemeral`: its store, its log and its backend.
 
-Everything is kept for as long as it lives. Observations use the same code as in other engines.
+Everything is kept until it is closed. Observations use the same code as in other engines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chatbot.stores.row_events import Event, parse_event
 
 
 class InMemoryStore(KeyValueStore, TranscriptStore, LoggedObservations):
-    """Keeps everything for as long as it lives, under the same caps as `basic_session` and `observations`."""
+    """Keeps everything until it is closed, under the same caps as `basic_session` and `observations`."""
 
     keeps_files: ClassVar[bool] = False
 

@@ -73,7 +73,7 @@ def read_backwards(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
 def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
     """Yield every line of the file, last first; reads no more of it than needed. Yields nothing if there is no file.
 
-    Raises `DamagedFile` for a line of more than 64 MiB: a receipt quotes an entry of a transcript.
+    Raises `DamagedFile` for a line of more than 64 MiB, the longest transcript entry that a receipt may quote.
     """
     begun: list[bytes] = []  # pieces of a line whose start is not read yet, last first
     for chunk in folder.chunks_backwards(name, _CHUNK_BYTES):

@@ -215,7 +215,7 @@ class Observation(Content[tuple[str, ...]], Row):
         return "\n".join(self.said())
 
     def said(self) -> Iterable[str]:
-        """Yield its texts that are not empty."""
+        """Return its texts that are not empty."""
         said: list[str] = []
         for value in _spoken(self):
             if value:
@@ -224,7 +224,7 @@ class Observation(Content[tuple[str, ...]], Row):
 
     @property
     def headline(self) -> str:
-        """Return the beginning of its text on one line; a correction comes before what a person said."""
+        """Return the beginning of its first text, on one line."""
         return " ".join(next(iter(self.said()), "")[:200].split())
 
     def brief(self) -> dict[str, Any]:
@@ -382,7 +382,7 @@ def settled(standing: float, importance: float, new: int, *, elapsed: float, qui
 def cap_weight(type_: Type, standing: float, uses: int) -> tuple[bool, float]:
     """Return the sort key of a row above a cap: the lowest are archived first, protected types last.
 
-    `uses` are uses and mentions together. Of equals, the row that was added first goes first.
+    `uses` are uses and mentions together. Of equals, the row that was added first is archived first.
     """
     return (type_ in PROTECTED_TYPES, standing + 0.1 * math.log1p(uses))
 

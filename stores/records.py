@@ -127,7 +127,7 @@ class SessionRef(Struct, frozen=True):
 
 
 LONGEST_KEY = 2_000
-"""Bytes of a key: an index of PostgreSQL takes no longer ones."""
+"""Maximum bytes of a key: PostgreSQL cannot index a longer one."""
 
 
 class KeyValue(Struct, frozen=True):
@@ -209,8 +209,8 @@ class SessionRecord(Struct, frozen=True):
     sensitivity: Sensitivity = "public"
     """Minimum sensitivity of its memories."""
     history: str = ""
-    """Number of entries at the end of the conversation with a client that sends all of it, and digests of its last
-    exchanges: `entries:one.another`."""
+    """For a client that sends the whole conversation: its number of entries and digests of its last exchanges, as
+    `entries:one.another`."""
 
     def __post_init__(self) -> None:
         _check_id(self.id)

@@ -102,7 +102,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
             raise ToolError(f"The path {old} {there}")
         for path, row in files.items():
             await self._write(new / path.relative_to(old), row.narrative)
-            with _told(path):
+            with _as_tool_errors(path):
                 await self._memory.expecting(frozenset({version_of(row)})).forget(row.id)
         return f"Successfully renamed {old} to {new}"
 
@@ -123,14 +123,14 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
         """Write a new file, or the next version of `old`; of concurrent writes, one succeeds."""
         name, metadata = str(path), {"kind": _KIND, "path": str(path)}
         memory = self._memory if old is None else self._memory.expecting(frozenset({version_of(old)}))
-        with _told(path):
+        with _as_tool_errors(path):
             await memory.upsert(
                 f"{_KIND}:{name}", name, is_new=old is None, narrative=text, metadata=metadata, source="tool"
             )
 
 
 @contextmanager
-def _told(path: PurePosixPath) -> Iterator[None]:
+def _as_tool_errors(path: PurePosixPath) -> Iterator[None]:
     """Raise a `ToolError` if the file was created or changed meanwhile."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""LangChain, and LangGraph's agents: a chat history, memory's tools, and messages with memories.
+"""LangChain, and LangGraph's agents: a chat history, memory tools, and messages with memories.
 
 history = MemoryHistory(memory, portal, "thread-7")        # RunnableWithMessageHistory(...)
 messages = await recalling(memory)(messages)               # before the model is asked
@@ -31,7 +31,7 @@ _SPEAKERS: dict[str, type[HumanMessage | AIMessage]] = {USER: HumanMessage, ASSI
 
 
 class MemoryHistory(BaseChatMessageHistory):
-    """LangChain's chat history over a session of ours, each exchange remembered."""
+    """LangChain's chat history over a session of ours, which remembers each exchange."""
 
     def __init__(self, memory: AgentMemory, portal: Portal, session_id: str) -> None:
         self._memory = memory
@@ -75,7 +75,7 @@ def recalling(
 
 
 def tools(memory: AgentMemory, portal: Portal) -> list[StructuredTool]:
-    """Return the tools of memory."""
+    """Return the memory tools."""
     return [_tool(each, portal) for each in memory.tools()]
 
 
@@ -95,7 +95,7 @@ def _tool(tool: MemoryTool, portal: Portal) -> StructuredTool:
 def _openai(message: BaseMessage) -> dict[str, Any]:
     try:
         return dict(convert_to_openai_messages(message))
-    except ValueError:  # it has parts of a provider's own
+    except ValueError:  # it has provider-specific parts
         role = next((role for role, kind in _SPEAKERS.items() if isinstance(message, kind)), message.type)
         return {"role": role, "content": str(message.text)}
 

@@ -3,8 +3,7 @@
     litellm.callbacks = [MemoryCallback(memory)]    # once a process: LiteLLM ignores a second one of the same class
     await litellm.acompletion(model="gpt-5", messages=[...], user="ada")    # each argument by its name
 
-`import litellm` asks the network for a table of prices unless LITELLM_LOCAL_MODEL_COST_MAP=True is set before it, and
-LITELLM_TELEMETRY=False keeps it from reporting its use.
+`import litellm` asks the network for a table of prices unless LITELLM_LOCAL_MODEL_COST_MAP=True is set before it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _CHAT = frozenset({"acompletion", "completion"})
 class MemoryCallback(CustomLogger):
     """Recalls before a call and records after it. With `per_user`, in the memory of the `user` that the call names.
 
-    Then a call that names none raises a `ValueError` before anything is sent.
+    A call that names none then raises a `ValueError` before anything is sent.
     """
 
     def __init__(self, memory: AgentMemory, *, per_user: bool = False, tokens: int = 2000, rows: int = 5) -> None:
@@ -38,7 +37,7 @@ class MemoryCallback(CustomLogger):
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Add the memory block before the last question."""
         messages = kwargs.get("messages")
-        if str(getattr(call_type, "value", call_type)) not in _CHAT or not messages or _is_told(messages):
+        if str(getattr(call_type, "value", call_type)) not in _CHAT or not messages or _has_block(messages):
             return None
         memory = self._of(kwargs)
         self._calls.setdefault(str(kwargs.get("litellm_call_id")), asyncio.get_running_loop().create_future())
@@ -96,11 +95,11 @@ class MemoryCallback(CustomLogger):
             return self._memory
         user = kwargs.get("user") or (kwargs.get("optional_params") or {}).get("user")
         if not user:
-            raise ValueError("this memory is per_user: name the user of the call, as in acompletion(…, user='ada')")
+            raise ValueError("this memory is per_user: pass the user of the call, as in acompletion(…, user='ada')")
         return self._memory.for_user(user)
 
 
-def _is_told(messages: list[dict[str, Any]]) -> bool:
+def _has_block(messages: list[dict[str, Any]]) -> bool:
     """Return whether the last question has its block already, as in the rounds of a tool loop."""
     asked = [text_of(each.get("content")) for each in messages if each.get("role") == "user"]
     return len(asked) > 1 and is_block(asked[-2])

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: a `Session`, memory's tools, and a filter that adds memories to each prompt.
+"""OpenAI Agents SDK: a `Session`, memory tools, and a filter that adds memories to each prompt.
 
 session = MemorySession(memory, "thread-7")
 agent = Agent(name="Ada", tools=tools(memory))
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MemorySession:
-    """The SDK's `Session` over a session of ours: every item, in order, and each exchange remembered."""
+    """The SDK's `Session` over one of ours: it keeps every item in order, and remembers each exchange."""
 
     def __init__(self, memory: AgentMemory, session_id: str, *, settings: SessionSettings | None = None) -> None:
         self.session_id = session_id
@@ -62,7 +62,7 @@ class MemorySession:
 
 
 def tools(memory: AgentMemory) -> list[FunctionTool]:
-    """Return the tools of memory for an `Agent`."""
+    """Return the memory tools for an `Agent`."""
     return [
         FunctionTool(each.name, each.description, each.parameters, partial(_invoke, each), strict_json_schema=False)
         for each in memory.tools()

@@ -34,7 +34,7 @@ def recalling(
 
     async def process(messages: list[ModelMessage]) -> list[ModelMessage]:
         at = max((at for at, each in enumerate(messages) if _prompts(each)), default=None)
-        if at is None or _is_told(messages[at]):
+        if at is None or _has_block(messages[at]):
             return messages
         context = await memory.context([text for each in messages for text in _prompts(each)], tokens=tokens, rows=rows)
         return [_with_block(each, context.text if number == at else "") for number, each in enumerate(messages)]
@@ -43,7 +43,7 @@ def recalling(
 
 
 def toolset(memory: AgentMemory) -> FunctionToolset[Any]:
-    """Return the tools of memory."""
+    """Return the memory tools."""
     return FunctionToolset(
         [
             Tool.from_schema(partial(_call, each), each.name, each.description, each.parameters)
@@ -85,7 +85,7 @@ def _is_ours(part: object) -> bool:
     return isinstance(part, UserPromptPart) and isinstance(part.content, str) and is_block(part.content)
 
 
-def _is_told(message: ModelMessage) -> bool:
+def _has_block(message: ModelMessage) -> bool:
     return any(map(_is_ours, message.parts))
 
 

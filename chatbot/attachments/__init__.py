@@ -47,7 +47,7 @@ def media_of(blob: str) -> str:
 
 
 def is_image(media: str) -> bool:
-    """Return whether it is a picture, which a model sees and does not read."""
+    """Return whether it is a picture, which a model is shown instead of its text."""
     return media.startswith("image/")
 
 
@@ -68,7 +68,7 @@ class Link(Struct, frozen=True):
         return f"[{self.name}]({ATTACHMENTS}/{self.blob}){also}"
 
 
-def named(name: str) -> str:
+def link_name(name: str) -> str:
     """Return a file's name for a link: without folders, brackets and control characters."""
     plain = re.sub(_UNNAMEABLE, "_", name.replace("\\", "/").rpartition("/")[2]).strip()
     return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME // 2]}…{plain[-_LONGEST_NAME // 2 :]}"

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from chatbot.attachments import DOCX, ODT, PDF, SUFFIXES, TEXT, Link, extract, is_image, named
+from chatbot.attachments import DOCX, ODT, PDF, SUFFIXES, TEXT, Link, extract, is_image, link_name
 from chatbot.redaction import redact
 from chatbot.stores.errors import InvalidValue
 
@@ -122,7 +122,7 @@ async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:
 
 def read(upload: Upload) -> Attachment:
     """Read one file. Blocking."""
-    name = named(upload.name) or "file"
+    name = link_name(upload.name) or "file"
     _check_size(name, len(upload.data))
     media = media_type(upload.data)
     if media is None or not upload.data:

@@ -1,8 +1,8 @@
 """Hooks: topics and steps, plug-ins, and the log of failures.
 
-The turn does the work itself; see `Step` in `chatbot.chat.events`.
+Steps are work of the turn itself; see `Step` in `chatbot.chat.events`.
 
-A name is that of an entry point in the group `chatbot.hooks`, or `package.module:Class`. Built-in hooks are on by
+A hook is named by an entry point of the group `chatbot.hooks`, or as `package.module:Class`. Built-in hooks are on by
 default; a plug-in is on if `[hooks.<name>]` names it, so that merely installing a package runs nothing.
 """
 
@@ -113,7 +113,7 @@ class InjectHook(PassiveHook):
 
 
 class ExchangeHook(PassiveHook):
-    """The place of the step that remembers each exchange, and the switch that keeps the user's words before."""
+    """The place of the step that remembers each exchange, and the switch that keeps the message before it."""
 
     topics = (TURN_END,)
     priority = 50

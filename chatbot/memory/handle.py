@@ -210,7 +210,7 @@ class SessionHandle:
         if receipt is not None:
             writes.append(("receipt", partial(self._catalog.receipts(self._ref).append, [receipt])))
         if self.saves_trips and not any(iscoroutinefunction(write) for _, write in writes):
-            over = [] if receipt is None else [self.turn_order.let_go]
+            over = [] if receipt is None else [self.turn_order.release_lease]
             failed = await asyncio.to_thread(
                 self._catalog.backend.write_together, [*(each for _, each in writes), *over]
             )

@@ -184,7 +184,7 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
         return {kind: found[kind] for kind in KINDS}
 
     def as_json(self) -> dict[str, Any]:
-        """The report, for programs."""
+        """Return the report as JSON values."""
         return {
             "dry_run": self.dry_run,
             "skipped": self.skipped,

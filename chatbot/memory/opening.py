@@ -1,4 +1,4 @@
-"""Opens the sessions of an identity for a caller, and the stores that they share."""
+"""Opening of the sessions of an identity for a caller, and of the stores that they share."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class SessionOpening(AsyncResource, Observable):
         return await self.load_session(records[0].id, agent_id) if records else None
 
     async def find_session(self, text: str, agent_id: str | None = None) -> SessionRecord:
-        """Return the open session with the id, beginning of an id, or title `text`, whatever the case.
+        """Return the open session with the id, beginning of an id, or title `text`, ignoring case.
 
         Raises `SessionNotFound`, or `AmbiguousSession` with the matches.
         """
@@ -248,10 +248,10 @@ class SessionOpening(AsyncResource, Observable):
     async def _find_open(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        is_open = self._opening()
+        is_open = self._open_test()
         return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, behind=behind)
 
-    def _opening(self) -> Callable[[SessionRecord], bool]:
+    def _open_test(self) -> Callable[[SessionRecord], bool]:
         """Return a test for sessions that are now open to the caller."""
         now, own = self._clock(), self.caller
         return lambda record: (

@@ -1,11 +1,11 @@
-"""Texts that give a model orders: plain forms, and disguises of letters.
+"""Detection of texts that give a model orders, in plain and in disguised form.
 
-`visible` is for showing: it removes invisible characters and nothing else. `unmasked` is for judging: the readings
-of a text in which a rule would recognise it. None of them is ever shown.
+`visible` is for display: it removes invisible characters and nothing else. `unmasked` is for judging: it yields the
+readings of a text in which an order could be recognised. They are never shown.
 
-Structure is the same in every language: calls of tools, frames of prompts, links that carry data away. `orders.tsv`
+`STRUCTURE` has what is the same in every language: tool calls, prompt frames, links that carry data away. `orders.tsv`
 holds the most frequent orders, word for word, a line each with its language. Both are compared with every reading of
-a text that `unmasked` gives. All other texts are judged by the head `orders_a_model`; what passes both is still data
+a text. All other texts are judged by the head `orders_a_model`; what passes both is still data
 between the fences of a memory block.
 """
 
@@ -103,7 +103,7 @@ def plain(text: str) -> str:
 
 
 def unmasked(text: str) -> Iterator[str]:
-    """Yield the readings of `text`, each once: plain, look-alikes folded, spelled out, decoded once; bounded."""
+    """Yield the distinct readings of `text`: plain, look-alikes folded, spelled words joined, decoded once."""
     seen: set[str] = set()
     for reading in (text, *_decoded(text)):
         for unfolded in _readings(reading):
@@ -160,7 +160,7 @@ def _as_text(data: bytes) -> Iterator[str]:
 ORDER = "order"
 """The name of a form in `orders.tsv`."""
 _SEAM = 120
-"""Characters on either side within which an order may be split in the middle of a word."""
+"""Characters at the ends of texts that are joined to find an order split in the middle of a word."""
 _LONGEST_KEPT = 4_000
 """Length in characters up to which the outcome for a row is cached."""
 _WORD = re.compile(r"[^\W_]+")
@@ -210,7 +210,7 @@ STRUCTURE = {
 
 
 def form_in(texts: Iterable[str]) -> str | None:
-    """Return the name of the first form that the texts of one row hold, each alone or one after another; None for none.
+    """Return the name of the first form in the texts of one row, alone or one after another; None if there is none.
 
     Takes time in proportion to their length.
     """

@@ -54,7 +54,7 @@ class ProfileLine(Struct, frozen=True, kw_only=True):
     row: Observation
 
     def as_json(self) -> dict[str, Any]:
-        """The line for programs."""
+        """Return the line as JSON values."""
         return {
             "id": self.id,
             "key": self.key,
@@ -112,18 +112,18 @@ def lines_at(
             by_key[line.key].append(line)
     found: list[ProfileLine] = []
     for lines in by_key.values():
-        newest = sorted(lines, key=_standing, reverse=True)
-        only = next((line for line in newest if not _is_beside(line)), None)
-        found += _each_value([line for line in newest if line is only or _is_beside(line)])
+        newest = sorted(lines, key=_precedence, reverse=True)
+        only = next((line for line in newest if not _is_additional(line)), None)
+        found += _each_value([line for line in newest if line is only or _is_additional(line)])
     return sorted(found, key=lambda line: (not line.pinned, line.key))
 
 
-def _is_beside(line: ProfileLine) -> bool:
+def _is_additional(line: ProfileLine) -> bool:
     return held_by(line.row).get(ALSO) is True
 
 
-def _standing(line: ProfileLine) -> tuple[int, datetime, datetime, str]:
-    """Return the sort key of several values, greatest first: the most private ones, then the newest."""
+def _precedence(line: ProfileLine) -> tuple[int, datetime, datetime, str]:
+    """Return the sort key of values: the most private is the greatest, then the newest."""
     return -VISIBILITIES.index(line.row.visibility), line.valid_from, line.known_at, line.id
 
 

@@ -286,7 +286,7 @@ class MemoryReads(ScopedOperations):
 
     @takes(Timeline, _NO_FILTER)
     async def timeline(self, asked: Timeline) -> list[Observation]:
-        """Return the memories just before and after an observation, with it among them, oldest first.
+        """Return an observation and the memories just before and after it, oldest first.
 
         The parameters are those of `Timeline` and of `RowFilter`. Raises `UnknownObservation` if there is no such
         observation.

@@ -38,7 +38,7 @@ _MOST_WEIGHED = 128
 """Number of words of a message that are considered, at its beginning and again at its end."""
 RECALLED = "recalled"
 OVER_LIMIT = "over limit"
-IN_FULL = "told in full"
+IN_FULL = "recalled in full"
 PROFILE_LINE = "in the profile"
 SEEN = "seen already"
 """Reason for a row that is excluded because the prompt shows it anyway."""
@@ -241,9 +241,9 @@ def judged(
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
-    Summaries are left out once other rows are recalled. If a head judged whether the question needs memory, that and
-    the best evidence decide whether any row is recalled, and the best evidence how much evidence a row needs. If no
-    head judged it, and rows found only by meaning do not stand out, none is recalled.
+    Summaries are left out if other rows have evidence. With `need`, the score of `needs_memory`, it and the best
+    evidence decide whether any row is recalled, and the best evidence how much evidence a row needs. Without it, no row
+    is recalled if all were found only by meaning and none stands out.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
     said = [row for row in eligible if row.evidence and not _is_summary(row)]
@@ -377,7 +377,7 @@ async def rows_then(
     *,
     part: slice = slice(None),
 ) -> dict[str, Observation]:
-    """Return the rows with these ids, `past` ones included, that were `known_at` a time; of those only a part."""
+    """Return the rows with these ids, `past` ones included, that were known at a time; of those only a part."""
     if known_at is not None:
         ids = await _known(scope, view, ids, known_at, part.stop)
     rows = {row.id: row for row in await scope.store.get(view, ids[part])} | past

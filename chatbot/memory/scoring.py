@@ -122,7 +122,7 @@ class RowScore(Struct, frozen=True):
 
     @property
     def holds_words(self) -> bool:
-        """Return whether the row, or one next to it, holds a word or a date of the question."""
+        """Return whether the row or a neighbour holds a word of the question, or the row one of its dates."""
         return self.raised.lexical > 0 or self.raised.spill > 0 or self.dated > 0
 
     @property
@@ -186,7 +186,7 @@ def outstanding(cosines: Mapping[str, float]) -> str:
 
 
 def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:
-    """Return all candidates, best first; of equals, the one created later. For `unknown` see `windowed`."""
+    """Return all candidates, best first, equals by the latest creation. For `unknown` see `windowed`."""
     raises = raised(found.rows, found.neighbours, found.sessions)
     spread = 1 / (1 + found.average_length / SHORT)
     windows = windowed(found.rows, found.neighbours, found.similar, unknown, spread) if found.similar else {}

@@ -39,7 +39,7 @@ MESSAGES = ("user", "assistant")
 class SessionFilter(Struct, frozen=True, kw_only=True):
     """Filter of sessions: every field that is set must match. Times are those of the last use.
 
-    `after` is inclusive, `before` exclusive; `title` is a part of the title, whatever the case.
+    `after` is inclusive, `before` exclusive; `title` is a part of the title, ignoring case.
     """
 
     after: datetime | None = None
@@ -82,7 +82,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
 
 FAILURES = "hook_failures"
 """Lines with the failures of hooks; a message may quote the conversation."""
-_NOBODYS = "00000000-0000-7000-8000-000000000000"
+_MISSING_ID = "00000000-0000-7000-8000-000000000000"
 
 Wanted = Callable[[SessionRecord], bool]
 
@@ -132,7 +132,7 @@ class SessionCatalog(Closable):
         if self._another is None:
             self._another = next((record.id for record in await self.find(lambda _: True, 1)), None)
         try:
-            await self.get(self._another if is_there and self._another else _NOBODYS)
+            await self.get(self._another if is_there and self._another else _MISSING_ID)
         except (SessionError, StoreError):
             self._another = None if is_there else self._another
 
@@ -309,7 +309,7 @@ _PATIENCE_S = 600.0
 
 
 class TurnOrder:
-    """Order of the turns of a session, held during each; in a read-only folder, within this process only."""
+    """Lock held during each turn of a session; in a read-only folder, within this process only."""
 
     def __init__(self, lease: Lease, *, patience_s: float = _PATIENCE_S) -> None:
         self.here = LoopsLock()
@@ -348,7 +348,7 @@ class TurnOrder:
     ) -> None:
         self.answering = ""
         try:
-            await to_its_end(asyncio.to_thread(self.let_go))
+            await to_its_end(asyncio.to_thread(self.release_lease))
         finally:
             self.here.release()
 
@@ -358,7 +358,7 @@ class TurnOrder:
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:  # the thread may still take the lease
             await asyncio.wait([attempt])
-            await to_its_end(asyncio.to_thread(self.let_go))
+            await to_its_end(asyncio.to_thread(self.release_lease))
             raise
 
     def _try(self, reads: Sequence[object]) -> bool:
@@ -368,7 +368,7 @@ class TurnOrder:
             logger.debug("turns of this session are ordered within this process only: %s", error)
             return True
 
-    def let_go(self) -> None:
+    def release_lease(self) -> None:
         """Release the lease if it is held; blocking."""
         try:
             self._lease.release()

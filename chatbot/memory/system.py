@@ -292,14 +292,14 @@ class MemorySystem(SessionOpening):
         `part` limits it to one part. The rows are those of the first of `stores` that keeps observations. Does nothing,
         and reports that, if another process is running maintenance, or did less than `unless_within` ago.
         """
-        from chatbot.memory.upkeep import Upkeep, Wish
+        from chatbot.memory.upkeep import MaintenanceOptions, Upkeep
 
         self.caller.check("curate")
         self._upkeep = self._upkeep or Upkeep(self.backend)
-        wish = Wish(policy, part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
-        if not self._upkeep.may_be_due(wish, self._clock()):
-            return wish.skipped("not due")
-        report = await self._upkeep.run(self._scope(stores), wish)
+        options = MaintenanceOptions(policy, part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
+        if not self._upkeep.may_be_due(options, self._clock()):
+            return options.skipped("not due")
+        report = await self._upkeep.run(self._scope(stores), options)
         for deed, rows in () if report.dry_run else report.counts().items():
             count("maintained", rows, deed=deed)
         return report

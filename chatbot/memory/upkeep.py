@@ -25,7 +25,7 @@ NAME = "maintenance.json"
 _LEASE = "maintenance"
 
 
-class Wish(Struct, frozen=True):
+class MaintenanceOptions(Struct, frozen=True):
     """Options of `MemorySystem.maintain`."""
 
     policy: MaintenanceSettings | None
@@ -66,39 +66,39 @@ class Upkeep:
         self._erased_at: datetime | None = None
         """When this process erased rows last."""
 
-    def may_be_due(self, wish: Wish, now: datetime) -> bool:
+    def may_be_due(self, options: MaintenanceOptions, now: datetime) -> bool:
         """Return False if this process knows that no run is due; another process may have run since."""
-        return self._last_run(wish.part).is_due(now, wish.unless_within)
+        return self._last_run(options.part).is_due(now, options.unless_within)
 
-    async def run(self, scope: Scope, wish: Wish) -> MaintenanceReport:
+    async def run(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         """Run once, or as often as needed, unless another process runs it or ran it; see `MemorySystem.maintain`."""
-        if not await self._is_due(scope, wish):
-            return wish.skipped("not due")
+        if not await self._is_due(scope, options):
+            return options.skipped("not due")
         lease = self._place.lease(_LEASE)
         if not await asyncio.to_thread(lease.take):
-            return wish.skipped("under way")
+            return options.skipped("under way")
         try:
-            if not await self._is_due(scope, wish):  # another process may just have run
-                return wish.skipped("not due")
-            return await self._runs(scope, wish)
+            if not await self._is_due(scope, options):  # another process may just have run
+                return options.skipped("not due")
+            return await self._runs(scope, options)
         finally:
             await asyncio.to_thread(lease.release)
 
-    async def _is_due(self, scope: Scope, wish: Wish) -> bool:
+    async def _is_due(self, scope: Scope, options: MaintenanceOptions) -> bool:
         self._known = await asyncio.to_thread(_read, self._document)
-        return self.may_be_due(wish, scope.clock())
+        return self.may_be_due(options, scope.clock())
 
-    async def _runs(self, scope: Scope, wish: Wish) -> MaintenanceReport:
-        policy = only(wish.policy or MaintenanceSettings(), wish.part)
-        after = None if wish.whole else self._last_run(wish.part).place
-        run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, erased_at=self._erased_at)
+    async def _runs(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
+        policy = only(options.policy or MaintenanceSettings(), options.part)
+        after = None if options.whole else self._last_run(options.part).place
+        run = Run(scope, policy, dry_run=options.dry_run, whole=options.whole, erased_at=self._erased_at)
         while True:
             done, last = len(run.deeds), await run.go(after)
             self._erased_at = run.erased_at
-            if not wish.dry_run:
-                await self._keep(wish.part, RunPosition(scope.clock(), last))
-            is_stuck = last == after and (wish.dry_run or len(run.deeds) == done)
-            if run.is_finished or is_stuck or not wish.whole:
+            if not options.dry_run:
+                await self._keep(options.part, RunPosition(scope.clock(), last))
+            is_stuck = last == after and (options.dry_run or len(run.deeds) == done)
+            if run.is_finished or is_stuck or not options.whole:
                 return run.report()
             after = last
 

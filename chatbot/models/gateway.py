@@ -61,7 +61,7 @@ class LiteLLMModel(LiteLLMClient, Model):
 
     @property
     def loading(self) -> str:
-        """LiteLLM, until it is imported."""
+        """Return "LiteLLM" until it is imported, then an empty text."""
         return "" if litellm_import.is_loaded() else "LiteLLM"
 
     async def context_window(self) -> int:
@@ -82,7 +82,7 @@ class LiteLLMModel(LiteLLMClient, Model):
         if own[0] is not None and own[1] is not None:
             return Price(own[0] / 1e6, own[1] / 1e6)
         info, table = await self._info(), (await litellm_import.litellm()).model_cost
-        listed = table.get(info.get("key"), info)  # LiteLLM says 0 for a price that its table lacks
+        listed = table.get(info.get("key"), info)  # LiteLLM reports 0 for a price that its table lacks
         known = (listed.get("input_cost_per_token"), listed.get("output_cost_per_token"))
         return None if known[0] is None or known[1] is None else Price(float(known[0]), float(known[1]))
 
@@ -137,8 +137,8 @@ class LiteLLMModel(LiteLLMClient, Model):
             request |= options.as_openai()
         if json_schema is not None and (mode := await self.json_mode()):
             named = {"name": "reply", "strict": True, "schema": dict(json_schema)}
-            told = {"type": "json_schema", "json_schema": named} if mode == "schema" else {"type": "json_object"}
-            request["response_format"] = told
+            form = {"type": "json_schema", "json_schema": named} if mode == "schema" else {"type": "json_object"}
+            request["response_format"] = form
         call = ModelRequest(litellm, request, self._settings.timeout_s, self.provider.secrets, self.name)
         tried = 0
         while True:
@@ -214,7 +214,7 @@ class LiteLLMModel(LiteLLMClient, Model):
             if (billed := getattr(reported, "cost", None)) is not None:
                 return float(billed)
             litellm = await litellm_import.litellm()
-            with suppress(Exception):  # a model that the table does not hold raises a bare Exception
+            with suppress(Exception):  # a model without a known price raises a bare Exception
                 costs = litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=reported)
                 if cost := float(sum(costs)):  # else the price may be unknown
                     return cost

@@ -26,7 +26,7 @@ from chatbot.stores.fields import how_many
 
 
 class Disclosure(Struct, frozen=True):
-    """Memories that one provider may be sent.
+    """Memories that may be sent to one provider.
 
     By default every row is sent unless it is marked: a private row is sent only to models that run in this process and
     to providers whose `sensitivity` allows it, a secret one to none.
@@ -58,7 +58,7 @@ class Disclosure(Struct, frozen=True):
         return {"provider": self.provider, "rule": self.rule, **withheld}
 
     def note(self, count: int) -> str:
-        """Return the line that tells the model of withheld memories."""
+        """Return the line of a prompt that reports withheld memories."""
         notes = f"{how_many(count, 'note')} about this {'is' if count == 1 else 'are'}"
         return f"- ({notes} withheld from {self.provider or 'the model'} by the user's choice: {self.rule})"
 
@@ -104,7 +104,7 @@ class Model(AsyncResource):
         self.warm()
 
     async def check(self) -> None:
-        """Raise the `ModelError` that a call is sure to raise, as far as that is known without calling anyone."""
+        """Raise the `ModelError` that a call is sure to raise, as far as that is known without a call."""
         return
 
     @abstractmethod

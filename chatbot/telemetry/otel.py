@@ -132,7 +132,7 @@ _COUNTERS = {
     "chatbot.cost.usd": "US dollars, of calls whose price is known",
     "chatbot.calls.unpriced": "Billed calls whose price is not known",
     "chatbot.memory.retrievals": "Searches, recalls and reads, by whether they found any",
-    "chatbot.memory.rows.retrieved": "Rows that those found",
+    "chatbot.memory.rows.retrieved": "Rows found by these",
     "chatbot.memory.rows.changed": "Rows written, by operation",
     "chatbot.memory.rows.maintained": "Rows that maintenance worked on",
     "chatbot.storage.retries": "Repeated transactions of a database, by cause",
@@ -272,11 +272,11 @@ class _Sizes:
         self.measured_at = -math.inf
         self._lock = threading.Lock()
         self._rows, self._bytes = Counter[str](), Counter[str]()
-        rows, taken = (lambda _: self._told("chatbot.status")), (lambda _: self._told("chatbot.part"))
+        rows, taken = (lambda _: self._sums("chatbot.status")), (lambda _: self._sums("chatbot.part"))
         meter.create_observable_gauge("chatbot.memory.rows", [rows], description="Rows by status")
         meter.create_observable_gauge("chatbot.memory.storage", [taken], "By", "Size of memory")
 
-    def _told(self, label: str) -> list[Observation]:
+    def _sums(self, label: str) -> list[Observation]:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -310,7 +310,7 @@ async def _stats(system: MemorySystem) -> Stats | None:
 
 
 def _named(model: str) -> dict[str, str]:
-    """Return the provider by its name in the conventions, and the model without it, as dashboards know both."""
+    """Return the provider by its name in the conventions, and the model without it, as dashboards expect both."""
     provider = provider_of(model)
     return {"provider": _PROVIDERS.get(provider, provider) or "litellm", "model": model.removeprefix(f"{provider}/")}
 

@@ -93,7 +93,7 @@ class KnownRows:
         self.memories = memories
         self.at = {str(row.metadata.get(KEY)): row for row in reversed(rows)}
         self.said = {str(row.metadata.get(HASH)): row.id for row in reversed(rows)}
-        """Ids of rows by the hash of what their items say."""
+        """Ids of rows by the hash of their items."""
         self.repeated: set[str] = set()
         """Hashes of known rows that the import repeats."""
         self.words: dict[tuple[str, str, str], str] = {}
@@ -142,8 +142,8 @@ class Importer:
                     self.progress(done, total)
             await self._flush()
         except (SessionError, StoreError) as error:
-            if not self.dry_run and (told := self._report.told()):
-                error.args = (f"{error}. {told} had been imported: import it again to continue",)
+            if not self.dry_run and (counts := self._report.told()):
+                error.args = (f"{error}. {counts} had been imported: import it again to continue",)
             raise
         if self._report.sessions and not self.dry_run:
             await self.memory.reorder_sessions()
@@ -239,7 +239,7 @@ class Importer:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
         past = tuple(structs.replace(each, at=min(each.at, self._now)) for each in item.key_values)
-        values = past if self.trust else tuple(map(_without_orders, past))
+        values = past if self.trust else tuple(map(_without_model_and_persona, past))
         if values != past:
             self._report.skip(f"model and persona of {given.id}", "accept them with --trust")
         attachments = [(data, name[32:]) for name, data in item.attachments]
@@ -278,9 +278,9 @@ class Importer:
         else:
             await (await self.memory.load_session(record.id, any_agent=True)).transcript_extend(entries[beyond:])
         self._report.left_out.update(left_out if is_new else {})
-        told: dict[str, Any] = {"key": key, "title": record.title, "used_at": format_time(record.used_at)}
-        told |= {"entries": len(entries) - beyond, "left_out": dict(left_out)}
-        self._report.sessions.append(told | {"id": None if self.dry_run else record.id})
+        given: dict[str, Any] = {"key": key, "title": record.title, "used_at": format_time(record.used_at)}
+        given |= {"entries": len(entries) - beyond, "left_out": dict(left_out)}
+        self._report.sessions.append(given | {"id": None if self.dry_run else record.id})
         self._here[record.id] = self._origins[record.origin] = record
         return record.id
 
@@ -304,7 +304,7 @@ class Importer:
             own = self._became.get(row.id, "")
             sources = [new for each in row.derived_from if (new := self._became.get(each, own)) != own]
             if sources and row.id in self._added:
-                with suppress(ConflictingChange):  # a file may hold a circle
+                with suppress(ConflictingChange):  # a file may hold a cycle
                     await memories.update(own, derived_from=sources)
         await self._state(memories, item, session_id)
 
@@ -467,7 +467,7 @@ _OURS = frozenset({"source", "derived_from", "token_count"})
 """Fields that are not copied: an import is the source itself, ids differ here, and tokens are counted again."""
 
 
-def _without_orders(entry: KeyValue) -> KeyValue:
+def _without_model_and_persona(entry: KeyValue) -> KeyValue:
     """Return the choices of a session without model and persona, which the bundle's author may not choose."""
     if entry.key != CHOICES:
         return entry

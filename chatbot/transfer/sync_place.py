@@ -152,7 +152,7 @@ class FolderPlace(SyncPlace):
         self.key = str(self.folder)
 
     def names(self) -> list[str]:
-        """List the folder and the folders in it, without hidden files. A machine's unreadable folder is like a file."""
+        """List the files of the folder and its subfolders, except hidden ones; unreadable subfolders are listed too."""
         if not self.folder.is_dir():
             raise MissingFolder(f"{self.folder} is not there: connect the drive, or make the folder")
         paths = [path for pattern in ("*", "*/*") for path in self.folder.glob(pattern)]
@@ -299,7 +299,7 @@ class ServerPlace(ParcelPlace):
 def _received(answer: Any, most: int) -> bytes:
     """Read an answer to its end. Raises `OSError` for one that is too large."""
     if len(data := answer.read(most + 1)) > most:
-        raise OSError(f"it answers with more than {most >> 10:,} KiB at once")
+        raise OSError(f"its answer is larger than {most >> 10:,} KiB")
     return bytes(data)
 
 
@@ -367,7 +367,7 @@ def sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], str] |
         try:
             secret = pyrage.passphrase.decrypt(place.read(KEY), passphrase()).decode()
         except pyrage.DecryptError as error:
-            raise ConfigError(f"the passphrase is not that of {place.key}: {error}") from error
+            raise ConfigError(f"wrong passphrase for {place.key}: {error}") from error
     document.change(lambda _: json.dumps(secrets_of | {place.key: secret}).encode())
     return _SealedFolder(place.folder, secret)
 

@@ -3,7 +3,6 @@
 import os
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else `import litellm` asks the network for prices
-os.environ.setdefault("LITELLM_TELEMETRY", "False")
 
 import asyncio
 from typing import Any

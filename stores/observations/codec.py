@@ -67,7 +67,7 @@ class Postings:
         self.parts.clear()
 
     def arrays(self, codes: Ints) -> dict[str, Ints]:
-        """Return the arrays of a segment without `texts` and lengths; `codes` are the lengths by field and document."""
+        """Return the arrays of a segment but for `codes` and `versions`; `codes` are lengths by field and document."""
         parts = [*self.parts, *([self._gathered()] if self._runs else [])]
         if not sum(len(part[2]) for part in parts):
             return {}

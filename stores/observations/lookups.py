@@ -88,7 +88,7 @@ class LabelTexts(NamedTuple):
     row_ends: array[int]
 
     def all(self) -> Iterator[tuple[str, array[int]]]:
-        """Each label with its rows."""
+        """Yield each label with its rows."""
         rows = array("I")
         rows.frombytes(self.rows)
         for (begin, end), (first, stop) in zip(
@@ -101,7 +101,7 @@ class Labels(dict[str, "array[int]"]):
     """Maps labels to their rows, ascending."""
 
     def of(self, label: str) -> Sequence[int]:
-        """The rows that carry the label; not to be changed."""
+        """Return the rows with the label, which must not be changed."""
         return self.get(label, _NO_ROWS)
 
     def add(self, label: str, number: int) -> None:
@@ -164,7 +164,7 @@ class Visible:
     """One flag a row: 1 if it may be seen. A row without a flag may not.
 
     `version` changes whenever the flag of an existing row does; appending rows does not change it. Results computed
-    from it are cached with it, so keep and extend the object.
+    from it are cached with it, so extend the object instead of replacing it.
     """
 
     __slots__ = ("__weakref__", "flags", "version")
@@ -239,7 +239,7 @@ class Column(NamedTuple):
 
 
 def _column_of(field: Field, mark: InTable) -> Column:
-    """The column of a field of a row, under the field's name."""
+    """Return the column of a field of a row."""
     form, none = field.form or Form(), mark.none
     value_of, number, value = attrgetter(field.name), form.number, form.value
     if field.default is not None:

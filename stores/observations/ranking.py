@@ -1,10 +1,10 @@
-"""BM25 over arrays: the scores of `chatbot.stores.text.bm25.rank`, bit for bit, over segments and memory.
+"""BM25 over the arrays of segments and overlay, with the scores of `chatbot.stores.text.bm25.rank`, bit for bit.
 
 Also filters of a table over whole columns. Imported with the first search, because it loads NumPy.
 
 The postings of all terms of a question are concatenated, by term and then by field, so that the sum over them has the
 order of the reference. N, df and the average lengths are those of the rows that the caller may see; a hidden row has no
-influence at all.
+influence.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ All methods block and are thread-safe. `reading` first reads what other processe
 a write has returned sees it.
 
 A snapshot of the table is one file of arrays, so that opening a long journal only reads its last lines. It records
-which journal it was made of, and up to where. A snapshot that is damaged or does not match the journal is removed, and
+which journal it was made from, and up to where. One that is damaged or does not match the journal is removed, and
 the journal is read from its start.
 """
 
@@ -96,9 +96,8 @@ logger = logging.getLogger(__name__)
 _KEPT_BODIES = 2_048
 _SNAPSHOT_AFTER = 128
 """New lines of the log that make a new snapshot worthwhile: every process that starts reads them."""
-_SHARED_AFTER = 512
-_SHARED_SHARE = 8
-"""A shared snapshot is rewritten after this many new lines, if they are at least this share of its lines."""
+_SHARED_AFTER, _SHARED_SHARE = 512, 8
+"""A shared snapshot is rewritten after so many new lines, or after one for every 8 of its lines if that is more."""
 _COUNTED_IN_A_LINE = 10
 """A line with counts takes as long to read as one line for every ten rows in it."""
 
@@ -185,7 +184,7 @@ class Replica:
         return [shown(self.row(number), sees) for number in numbers]
 
     def each_row(self, numbers: Sequence[int]) -> list[Observation]:
-        """Return the observations as they are now, without keeping them: a look at all would drop those in use."""
+        """Return the observations as they are now, without keeping them: reading all would evict those in use."""
         self._fetch(numbers)
         return [self.table.counted(self._bodies.get(each) or self._read_row(each), each) for each in numbers]
 

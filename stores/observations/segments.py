@@ -91,7 +91,7 @@ class Segment:
         self.versions = self.array("versions", "<i8")
         """For each row, the version of the text that was indexed, or `UNKNOWN`."""
         if len(self.versions) != len(self):
-            raise DamagedArrays(f"{piece.name} does not have a text for each row")
+            raise DamagedArrays(f"{piece.name} does not have a version for each row")
         self._runs_by_term: dict[str, Sequence[TermRun]] = {}
 
     def __len__(self) -> int:
@@ -111,14 +111,14 @@ class Segment:
         return self.start <= row < self.end and bool(self.versions[row - self.start] != UNKNOWN)
 
     def lengths(self, documents: Ints) -> list[int]:
-        """The sum of the lengths of each field over these documents."""
+        """Return the sum of the lengths of each field over these documents."""
         return [
             int(LENGTH_OF[self.codes[number, documents]].sum()) if total else 0
             for number, total in enumerate(self.totals)
         ]
 
     def runs_of(self, terms: Sequence[str]) -> list[tuple[int, TermRun]]:
-        """The runs of several terms, in their order, each with the number of its term."""
+        """Return the runs of several terms, in their order, each with the number of its term."""
         new = [term for term in terms if term not in self._runs_by_term]
         if len(self._runs_by_term) + len(new) > _KEPT_TERMS:
             self._runs_by_term.clear()

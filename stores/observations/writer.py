@@ -54,8 +54,8 @@ class Writer:
         except WrittenByOthers:
             return self._commit(requests, self._log.locked())
 
-    def _commit(self, requests: Sequence[Request], right: AbstractContextManager[Writing]) -> bool:
-        with right as writing:
+    def _commit(self, requests: Sequence[Request], access: AbstractContextManager[Writing]) -> bool:
+        with access as writing:
             with self._replica.reading():
                 for request in requests:
                     request.outcomes = [self._commit_one(event, request.view, writing) for event in request.events]

@@ -91,14 +91,14 @@ class FolderSessions(Sessions):
 
     def get(self, session_id: str) -> SessionRecord:
         try:
-            with _known(session_id):
+            with _named(session_id):
                 return self._read(session_id)
         except MissingFolder:
             raise
         except LaterFormat as error:
             raise LaterFormat(f"{self._folder(session_id) / SESSION_NAME}: {error}") from error
         except (FileNotFoundError, ValueError) as error:
-            return self._known(session_id, error)
+            return self._indexed(session_id, error)
 
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
@@ -112,7 +112,7 @@ class FolderSessions(Sessions):
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
         if self.glance(session_id) is None:
             self.mend(session_id)
-        with _known(session_id), files.locked(self._folder(session_id)) as folder:
+        with _named(session_id), files.locked(self._folder(session_id)) as folder:
             before = self._read(session_id)
             record = change(before)
             draft = folder.draft(SESSION_NAME, rendered(record))
@@ -151,7 +151,7 @@ class FolderSessions(Sessions):
         self._make_ready()
         folder = self._folder(session_id)
         grave = self._trash / session_id
-        with _known(session_id), files.locked(folder), files.translated(grave):
+        with _named(session_id), files.locked(folder), files.translated(grave):
             with files.locked(self._home) as home:
                 self.index.freshen(home)
                 folder.rename(grave)
@@ -237,7 +237,7 @@ class FolderSessions(Sessions):
         with files.opened(self._folder(session_id)) as folder:
             return decode_record(folder.read(SESSION_NAME), session_id)
 
-    def _known(self, session_id: str, error: Exception) -> SessionRecord:
+    def _indexed(self, session_id: str, error: Exception) -> SessionRecord:
         """Return the index record of a session whose file is damaged, leaving that file as it is."""
         known = self.index.find(lambda record: record.id == session_id, 1)
         path = self._folder(session_id) / SESSION_NAME
@@ -248,7 +248,7 @@ class FolderSessions(Sessions):
 
 
 @contextmanager
-def _known(session_id: str) -> Iterator[None]:
+def _named(session_id: str) -> Iterator[None]:
     """Name the session in the error about its missing folder."""
     try:
         yield

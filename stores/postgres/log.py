@@ -53,7 +53,7 @@ class PostgresLog(Log):
         self._writing: tuple[int, int] | None = None
         """Generation and size while this process writes; below, the thread that writes."""
         self._writer = 0
-        self._right = threading.RLock()
+        self._write_lock = threading.RLock()
         """Lock for writing within this process; between processes the row is locked."""
         self._others_at = -_ALONE_S
         """When another writer was last seen."""
@@ -180,28 +180,28 @@ class PostgresLog(Log):
                     yield writing
                 return
             self._writing, self._writer = (self._generation, self._position), threading.get_ident()
-            hope = _UnlockedLines(self, self._position)
+            unlocked = _UnlockedLines(self, self._position)
             try:
-                yield hope
-                hope.release()
+                yield unlocked
+                unlocked.release()
             except StoreError as error:
-                if hope.is_over:
+                if unlocked.is_over:
                     raise
                 raise WrittenByOthers from error
             finally:
                 self._writing = None
-                hope.end()
+                unlocked.end()
 
     @contextmanager
     def _mine(self) -> Iterator[None]:
         """Hold the write lock of this process. Raises `StoreBusy`."""
         longest = self._database.patience_s
-        if not self._right.acquire(timeout=longest):
+        if not self._write_lock.acquire(timeout=longest):
             raise StoreBusy(f"{self.name} was being written for {longest:g} s: try again")
         try:
             yield
         finally:
-            self._right.release()
+            self._write_lock.release()
 
     def doubt(self) -> threading.Event:
         """Have readers wait until the result is set."""

@@ -78,7 +78,7 @@ def _explained(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def _names(code: CodeType, known: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names that a test uses, also in the functions within it and in the kit's that it names."""
+    """Yield the names that a test uses, also in functions within it and in helpers of the kit."""
     for name in code.co_names:
         yield name
         if isinstance(helper := known.get(name), FunctionType) and helper.__module__.startswith(__name__):

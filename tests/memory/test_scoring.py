@@ -107,7 +107,7 @@ def test_a_summary_takes_no_place_where_anything_that_was_said_is_recalled() -> 
         "seen": candidate("seen", lexical=9.5, session_id="two"),
     }
     verdicts = {row.match.id: verdict for row, verdict in judged(ranked(rows, INJECT), INJECT, 2, frozenset({"seen"}))}
-    expected = {"summary": "told in full", "seen": "seen already", "else": "told in full", "said": "recalled"}
+    expected = {"summary": "recalled in full", "seen": "seen already", "else": "recalled in full", "said": "recalled"}
     assert verdicts == expected
     alone = judged(ranked(rows, INJECT), INJECT, 2, frozenset({"seen", "said"}))
     assert [verdict for _, verdict in alone].count("recalled") == 2

@@ -723,7 +723,7 @@ async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: P
     await synced("here", lambda: "correct horse")
     with pytest.raises(ConfigError, match="is encrypted: pass --passphrase"):
         await synced("there", None)
-    with pytest.raises(ConfigError, match="the passphrase is not that of"):
+    with pytest.raises(ConfigError, match="wrong passphrase for"):
         await synced("there", lambda: "wrong")
     await synced("there", lambda: "correct horse")
     await synced("there", None)

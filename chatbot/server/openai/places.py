@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from chatbot.attachments import is_image, named, split
+from chatbot.attachments import is_image, link_name, split
 from chatbot.attachments.read import Upload, picture_of, upload_of
 from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered
 from chatbot.errors import SessionNotFound
@@ -137,7 +137,7 @@ class Ask:
 def text_of(message: Message) -> str:
     """Return the text of a message, with a note for each image and file."""
     notes = [f"[{image.url.partition(':')[2].partition(';')[0]}]" for image in message.images]
-    notes += [f"[{named(file.name)}]" for file in message.files]
+    notes += [f"[{link_name(file.name)}]" for file in message.files]
     return "\n".join([text for text in [message.content, *notes] if text])
 
 
