@@ -91,7 +91,7 @@ class Reading(Struct, frozen=True):
 
 
 class Pen(Protocol):
-    """The right to change lines, held exclusively."""
+    """Exclusive access to change lines."""
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Add records at the end, next to each other. Durable on return."""

@@ -188,7 +188,7 @@ class Folder:
         return None if status is None else Stamp.of(status)
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return the state of what has that name, of a link itself; None if nothing has."""
+        """Return the status of the file, folder or link of that name; None if there is none."""
         with suppress(FileNotFoundError):
             return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         return None

@@ -118,7 +118,7 @@ async def _tasks(session: SessionHandle, run: ToolRun) -> list[str]:
 
 
 def can_write(session: SessionHandle) -> bool:
-    """Return whether the holder of the session may remember anything."""
+    """Return whether the caller of the session may remember anything."""
     return session.caller.clearance != "public"
 
 
@@ -168,7 +168,7 @@ class Maintenance(Hook):
 
 
 class Consolidation(Maintenance):
-    """Lets memory fade with time and grow stronger with use, every few days, as [maintenance] says."""
+    """Decays memories with time and strengthens them with use, every few days, by `[maintenance]`."""
 
     priority = 200
     part = "consolidation"
@@ -176,7 +176,7 @@ class Consolidation(Maintenance):
 
 
 class Compression(Maintenance):
-    """Merges memories that are alike and retires old ones, every few days, as [maintenance] says."""
+    """Merges similar memories and applies retention rules, every few days, by `[maintenance]`."""
 
     priority = 300
     part = "compression"
@@ -245,7 +245,7 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def type(self) -> Type:
-        """The type of the row: never a decision, which is protected, as the output of a tool must not be."""
+        """The type of the row: never a decision, as the output of a tool must not be protected."""
         return "change" if self.writes and not self.is_error else "technical"
 
     @property

@@ -7,7 +7,7 @@ Agents in the same process can publish a request to memory and get an answer:
 
     [answer] = await context.publisher.publish(Retrieve(session=session, query="Where does Anna live?"))
 
-A request acts as the holder of its session with the rights of a tool, on at most `MOST` memories.
+A request acts as the caller of its session with the rights of a tool, on at most `MOST` memories.
 
 Nothing is loaded before the first turn. A session begins with its first message in this process and ends once, when its
 owner leaves it or everything is closed.
@@ -100,7 +100,7 @@ _running: ContextVar[tuple[str, ...]] = ContextVar("_running", default=())
 
 
 class Subscription(Struct, frozen=True):
-    """A hook, as the bus knows it."""
+    """A hook with its topics and limits."""
 
     name: str
     topics: tuple[str, ...]
@@ -109,7 +109,7 @@ class Subscription(Struct, frozen=True):
     timeout_s: float = 10.0
     background: bool = False
 
-    def hears(self, topic: str) -> bool:
+    def listens_to(self, topic: str) -> bool:
         """Return whether it listens to that topic."""
         return any(topic == each or ("*" in each and fnmatchcase(topic, each)) for each in self.topics)
 
@@ -134,7 +134,7 @@ class Bus(Publisher):
     def listeners(self, topic: str) -> list[Subscription]:
         """Return the hooks that listen to the topic, in order, without those that called the current code."""
         running = _running.get()
-        return [each for each in self._subscriptions if each.name not in running and each.hears(topic)]
+        return [each for each in self._subscriptions if each.name not in running and each.listens_to(topic)]
 
     async def publish(self, event: Any, step: Step | None = None) -> list[object]:
         """Call the listeners, wait for those in the foreground, and return their answers. Raises nothing.
@@ -210,8 +210,8 @@ class Bus(Publisher):
         if failure:
             await self.note_failure(subscription.name, event, failure)
         elif (took := time.monotonic() - began) > subscription.timeout_s:  # a time-out cannot end what never awaits
-            had = f"slow: it blocked everything for {took:.1f} s; its limit is {subscription.timeout_s:g} s"
-            await self.note_failure(subscription.name, event, had, was="is")
+            slow = f"slow: it blocked everything for {took:.1f} s; its limit is {subscription.timeout_s:g} s"
+            await self.note_failure(subscription.name, event, slow, was="is")
         return answer
 
     async def note_failure(self, hook: str, event: Any, message: str, *, was: str = "failed and was skipped:") -> None:
@@ -225,7 +225,7 @@ class Bus(Publisher):
         try:
             await self.failures.add(Failure(format_time(self._clock()), hook, event.topic, session, message))
         except StoreError as error:
-            logger.warning("the failure of the hook %s could not be written down: %s", hook, error)
+            logger.warning("the failure of the hook %s could not be recorded: %s", hook, error)
 
     def _report(self, event: Any) -> None:
         """Report failures with the first event that carries notices to the user."""

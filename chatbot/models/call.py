@@ -178,7 +178,7 @@ def has_reported_usage(response: Any) -> bool:
 TRANSIENT = (RateLimited, ModelTimeout, ProviderFailed)
 """Errors that are worth another try, as long as nothing has arrived."""
 NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-"""Words by which providers report an account without credit."""
+"""Codes by which providers report an account without credit."""
 
 # LiteLLM gives its exceptions the names that the SDK of OpenAI gave them; importing them here would cost seconds.
 _BY_NAME: dict[str, type[ModelError]] = {

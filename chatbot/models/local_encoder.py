@@ -85,7 +85,7 @@ class LocalEmbedder(Embedder):
     """Offline, on the processor, at no cost; each encoder is loaded with the first text that needs it."""
 
     name = NAME
-    dimension = ENGLISH + ANY + 1  # both parts, and the number that stands for the missing one
+    dimension = ENGLISH + ANY + 1  # both parts, and the number that marks a missing one
     batch = MiniLMEmbedder.batch
     sends_away = False
     scale = math.sqrt(2)

@@ -102,7 +102,7 @@ class TextIndex:
         return [row for row in rows if self._overlay.version(row) != versions[row]]
 
     def put(self, row: int, version: int, document: Document) -> None:
-        """Find the row by this text only from now on."""
+        """Index this text of the row in place of any earlier one."""
         self._overlay.put(row, Text.of(version, document))
         self._log.append(row)
         if len(self._log) > _LOG_ROWS:

@@ -203,7 +203,7 @@ class Questions:
         return list(map(Match, map(self._table.ids.__getitem__, numbers), scores, *known))
 
     def _values(self, name: str, numbers: Sequence[int]) -> list[Any]:
-        """A field of `Match` for each of the rows."""
+        """Return a field of `Match` for each of the rows."""
         table = self._table
         if name == "session_id":
             return list(map(table.sessions.__getitem__, map(table.session_of.__getitem__, numbers)))

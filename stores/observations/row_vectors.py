@@ -189,7 +189,7 @@ class Vectors:
         return rows[order], scores[order]
 
     def _cosines(self, query: Vector, places: Ints) -> Ints:
-        """The exact cosines of the vectors at these places, which are in order."""
+        """Return the exact cosines of the vectors at these places, which are in order."""
         ends = np.searchsorted(
             places, [start + len(part) for part, start in zip(self._known, self._starts, strict=True)]
         )

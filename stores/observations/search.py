@@ -77,7 +77,7 @@ class TextSearch:
             self._stale[number] = row if len(self._stale) < _MOST_HELD else None
 
     def caught_up(self, *, is_fresh: bool = False) -> TextIndex:
-        """Return the index, with all rows in it; with `is_fresh` without a look whether others have published one."""
+        """Return the index, with all rows in it; with `is_fresh`, does not check for one of another process."""
         index = self._index or self._opened()
         if not is_fresh and index.refresh():
             self._is_whole = False

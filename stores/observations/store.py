@@ -66,7 +66,7 @@ class LoggedObservations(ObservationStore):
     """Keeps observations in the log of `open_log`, with an index in the cache folder.
 
     `cache` is the folder for caches, by default the user's cache folder; they can be deleted.
-    `max_observations` and `ttl_days` are explained at `ObservationStore`.
+    `max_observations` and `ttl_days` are explained in `ObservationStore`.
     """
 
     most_at_once: ClassVar[int] = 10_000

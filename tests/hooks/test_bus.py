@@ -206,7 +206,7 @@ async def test_a_failure_in_the_background_is_told_with_the_next_event(bus: Bus)
 def test_a_star_stands_for_any_text(pattern: str, topic: str, *, hears: bool) -> None:
     async def handle(_: Any) -> None: ...
 
-    assert Subscription("a", (pattern,), handle).hears(topic) is hears
+    assert Subscription("a", (pattern,), handle).listens_to(topic) is hears
 
 
 async def test_the_file_of_failures_is_bounded_and_outlives_damage(failures: Failures, tmp_path: Path) -> None:
