@@ -42,7 +42,7 @@ class Judgement(Struct, frozen=True):
     states_something: bool
     """It says something worth keeping."""
     orders_a_model: int
-    """How much it reads like an order to a model: 0 not, 1 it may be one, 2 it surely is."""
+    """How much it reads like an order to a model: 0 no, 1 maybe, 2 surely."""
     scores: Mapping[str, float]
     """The score of each head, before its thresholds: for receipts."""
     asks_the_bot: bool = False
@@ -69,7 +69,7 @@ class Embedder(AsyncResource):
     scale: float = 1.0
     """Factor that corrects the cosine of a question and a row, if the form of the vectors makes it smaller."""
     sends_away: bool = True
-    """True if texts may leave this machine: then it is not given sensitive rows unasked."""
+    """True if texts may leave this machine: then sensitive rows are not sent to it."""
 
     @property
     @abstractmethod
@@ -100,7 +100,7 @@ class Embedder(AsyncResource):
         return []
 
     async def ready(self) -> None:
-        """Wait for what it needs before its first call, such as an import. Searches give it as long as it takes."""
+        """Wait for what it needs before its first call, such as an import. Searches wait for it without a limit."""
         return
 
     async def check(self) -> None:

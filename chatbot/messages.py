@@ -1,8 +1,8 @@
 """Prompts and replies as values that are independent of providers.
 
 `Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of deltas of
-text, reasoning and tool calls, then exactly one `Finished`. Terms that several packages share are here, too: those of
-tasks, the ends of sentences, and whether a text is a question.
+text, reasoning and tool calls, then exactly one `Finished`. Also what several packages share: the
+terms of tasks, splitting into sentences, and recognizing questions.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ _SENTENCE_END = re.compile(
 
 
 def sentences_of(text: str) -> list[str]:
-    """Return the sentences of a text, which end with their line, too. An abbreviation, such as "Dr.", ends none."""
+    """Split a text into sentences, also at line ends, but not after an abbreviation such as "Dr."."""
     return [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
 
 

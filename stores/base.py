@@ -1,4 +1,4 @@
-"""Contracts that a store plug-in inherits, with their promises, and that of all resources that are closed.
+"""Contracts that a store plug-in inherits, with their promises, and the base class of resources to close.
 
 A store object is opened once for an identity and shared by all sessions of it, so each operation names its session.
 A plug-in inherits the contracts that it implements; a session that uses it offers those operations. The

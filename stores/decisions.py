@@ -231,10 +231,8 @@ def _compressing(event: Event, row: Observation, view: View, known: PriorState) 
         raise ConflictingChange(f"not all sources of {row.id} are active")
     if not {each.id for each in rows} <= set(row.derived_from):
         raise ConflictingChange(f"{row.id} does not name all of its sources")
-    if {_kin(each) for each in rows} != {_kin(row)}:
-        raise ConflictingChange(
-            f"{row.id} summarizes memories of several agents or principals, or of other visibility than its own"
-        )
+    if {_merge_key(each) for each in rows} != {_merge_key(row)}:
+        raise ConflictingChange(f"{row.id} and its sources differ in agent, principal or access")
     _check_each(rows, view)
     if event.supersedes is not None or _twin(row, view, known) is not None:
         raise ConflictingChange(f"{row.id} repeats or supersedes a memory")
@@ -386,7 +384,7 @@ def _twin(row: Observation, view: View, known: PriorState) -> Observation | None
     return twin if not is_line(twin) or may(view, "chat", twin) else None
 
 
-def _kin(row: Observation) -> tuple[object, ...]:
+def _merge_key(row: Observation) -> tuple[object, ...]:
     """Return the properties that rows must share to be merged."""
     return (row.agent_id, row.principal, Guard.of(row))
 
@@ -433,7 +431,7 @@ def _superseding(event: Event, old: Observation, new: Observation, known: PriorS
         if not row.is_current(event.at):
             raise ConflictingChange(f"{row.id} is {row.status if row.status != 'active' else 'expired'}, not active")
     if (old.visibility, old.namespace) != (new.visibility, new.namespace):
-        raise ConflictingChange(f"{new.id} is {new.visibility} and {old.id} is {old.visibility}: they must be alike")
+        raise ConflictingChange(f"{new.id} and {old.id} must have the same visibility and namespace")
     if not is_within(new.project, old.project):
         raise ConflictingChange(f"{new.id} is of the project {new.project!r}, and {old.id} is not")
     for key in sorted((old.metadata.keys() & new.metadata.keys()) - {row_events.HELD}):

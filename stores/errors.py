@@ -15,7 +15,7 @@ StoreError
 ├── ConflictingChange      a change that contradicts stored data       (ValueError)
 │   └── ChangedMeanwhile   the row has changed since the caller read it
 ├── OtherEmbedder          vectors were made by another model          (ValueError)
-├── AccessDenied           a write that the caller's clearance forbids (PermissionError)
+├── AccessDenied           the caller may not do this, or not here     (PermissionError)
 │   └── MissingRight       an operation that needs a right which the caller lacks
 ├── StoreBusy              another process held the lock for too long  (TimeoutError)
 ├── ClosedResource         an operation after `aclose`                 (RuntimeError)
@@ -39,7 +39,7 @@ class StoreError(Exception):
 
 
 MISFITS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors of reading a value of another shape than was written: the file was not written by us."""
+"""Errors raised for a value of an unexpected shape, as in a file that another program wrote."""
 
 
 class UnsupportedOperation(StoreError, NotImplementedError):
@@ -110,7 +110,7 @@ class OtherEmbedder(StoreError, ValueError):
 
 
 class AccessDenied(StoreError, PermissionError):
-    """The caller's clearance forbids this write."""
+    """The caller may not do this: their clearance, namespace, project or role forbids it."""
 
 
 class MissingRight(AccessDenied):

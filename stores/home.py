@@ -1,6 +1,6 @@
 """Home of an identity's memory: a folder of files, or an identity in a database.
 
-An address is written as a URL with the identity behind `#`: `postgresql://chatbot@db.example.org/chatbot#ada`.
+An address is written as a URL with the identity after `#`: `postgresql://chatbot@db.example.org/chatbot#ada`.
 """
 
 from __future__ import annotations

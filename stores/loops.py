@@ -69,7 +69,7 @@ async def cancelled(task: asyncio.Task[None]) -> None:
 async def unawaited(call: Callable[..., Result], *args: Any) -> Result:
     """Return the result of a blocking call in its own thread, which does not keep an interrupted program from exiting.
 
-    For calls that others can hold up, such as those of a server.
+    For calls that can block for long, such as those to a server.
     """
     done, results = new_waiter(), list[Result]()
 
@@ -232,7 +232,7 @@ class GroupCommit(Generic[Item]):
         return batch, finished
 
     def _work(self) -> None:
-        """Commit until nothing is left. Callers are answered before tidying; without it, once `idle` is up to date."""
+        """Commit until nothing is left. Callers are answered before tidying or, without it, after `idle` is updated."""
         with self._working:  # a thread that could not be started leaves its call to a later one
             batch, _ = self._next()  # also what came while this thread began
             while batch:

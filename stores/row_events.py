@@ -109,13 +109,13 @@ class Event(Struct, frozen=True, kw_only=True):
     row: Observation | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     by: Id | None = None
-    """Observation that replaces the old ones, of supersede and compress."""
+    """For supersede and compress: the observation that replaces the old ones."""
     supersedes: Id | None = None
-    """Observation that the new row replaces, of add."""
+    """For add: the observation that the new row replaces."""
     forgets: Id | None = None
-    """Observation that is no longer true, of add; it is deleted in the same step."""
+    """For add: the observation that is no longer true; it is deleted in the same step."""
     compresses: _IdList = ()
-    """Of add: the observations that the new row replaces as their summary, in one step."""
+    """For add: the observations that the new row replaces as their summary, in one step."""
     triple: Triple | None = None
     who: _Note = ""
     """Agent that made the change, or a part of the program, such as `maintenance`."""
@@ -240,7 +240,7 @@ def as_strict_as(triple: Triple, source: Guard) -> Triple:
 def implied(event: Event) -> list[Event]:
     """Return the events that an event implies: an added row replaces another one, or several.
 
-    A purge of the row keeps them: the rows that it replaced do not come back.
+    So does a purge of the row, so that the rows that it replaced do not come back.
     """
     if event.row is None and event.kind != "purge":
         return []
@@ -404,7 +404,8 @@ def erased_by(
 ) -> tuple[list[str], list[str], list[str]]:
     """Return what purging `ids` erases: all rows, those of them that the caller may see, and facts.
 
-    Rows derived from these go too, unless `alone`. `facts` are all facts by id. Raises `UnknownObservation` for none.
+    Rows derived from these go too, unless `alone`. `facts` are all facts by id. Raises `UnknownObservation` if there is
+    nothing to erase.
     """
     everything, ids = view.asking_all(), list(dict.fromkeys(ids))
     asked = [each for each in ids if _is_seen_or_behind(each, everything, known)]

@@ -18,12 +18,12 @@ from zipfile import ZipFile
 ENCRYPTED = 3
 UNREADABLE = 4
 LONGEST_TEXT = 1_000_000
-"""Maximum characters that are read of a document."""
+"""Maximum characters read from a document."""
 LONGEST_S = 30
 """Seconds of processor time."""
 _MEMORY_BYTES = 1 << 30
 _MOST_UNPACKED = 200 << 20
-"""Maximum bytes of XML that are unpacked of an office document."""
+"""Maximum bytes of XML unpacked from an office document."""
 _AT_A_TIME = 1 << 16
 
 
@@ -61,7 +61,7 @@ def _pages(data: bytes) -> Iterator[str]:
 
 
 def _docx(data: bytes) -> Iterator[str]:
-    """Read the document of Word, then its notes."""
+    """Read a Word document, then its notes."""
     with ZipFile(BytesIO(data)) as archive:
         yield from _Office(of_word=True).read(archive.open("word/document.xml").read)
         for notes in sorted({"word/footnotes.xml", "word/endnotes.xml"} & {*archive.namelist()}, reverse=True):

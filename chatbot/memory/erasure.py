@@ -118,7 +118,7 @@ class Purges(ScopedOperations):
         return gone
 
     async def purge_fact(self, fact_id: str) -> None:
-        """Erase a fact permanently, from every file, also a retracted one.
+        """Erase a fact permanently from every file, even if it is retracted.
 
         Raises `UnknownObservation` if there is none of that id.
         """

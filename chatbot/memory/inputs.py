@@ -26,7 +26,7 @@ Method = Callable[P, Coroutine[Any, Any, Answer]]
 
 
 def list_of(value: object, name: str) -> tuple[Any, ...]:
-    """Return the texts of a list. Raises `InvalidValue` for another item, or for one text: its items are letters."""
+    """Return the texts of a list. Raises `InvalidValue` for other items, or for a text, whose items are letters."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidValue(f"{name} is {value!r:.80}: it must be a list of texts")
     items = tuple(value)
@@ -61,7 +61,7 @@ def sets(
 ) -> Callable[[Callable[Concatenate[Self, str, ...], Awaitable[Answer]]], Method[Concatenate[Self, str, P], Answer]]:
     """Give an operation that changes fields the fields of `inputs` as optional parameters.
 
-    It gets only the given ones.
+    Only given ones are passed on.
     """
     known = _parameters(inputs)
 

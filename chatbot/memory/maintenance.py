@@ -177,7 +177,7 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
     """Why nothing was done: another process runs it, or ran it recently."""
 
     def counts(self) -> Mapping[str, int]:
-        """Number of rows by kind of change."""
+        """Return the number of rows by kind of change."""
         found = Counter[str]()
         for deed in self.deeds:
             found[deed.kind] += len(deed.ids)
@@ -394,7 +394,7 @@ class Run:
         return Deed(kind, row.derived_from, why, by=None if self._dry_run else new_id), event
 
     async def _erase(self) -> None:
-        """Erase up to 2,000 deleted or expired rows together, once the oldest waited long enough."""
+        """Erase up to 2,000 deleted or expired rows together, once the oldest has waited long enough."""
         days = self._policy.erase_after_days
         if not days or self._is_late():
             return
@@ -446,7 +446,7 @@ class Run:
         return done
 
     def _days_old(self, row: Observation) -> float:
-        """Days since it was written or changed."""
+        """Return the days since the row was written or changed."""
         return _days_since(max(row.created_at, row.updated_at), self._view.now)
 
     def _days_ago(self, days: float) -> datetime:

@@ -136,7 +136,7 @@ class MemorySystem(SessionOpening):
 
     @asynccontextmanager
     async def _drafting(self, record: SessionRecord) -> AsyncIterator[SessionHandle]:
-        """Make a session that is whole or not there, filled within the block."""
+        """Create a session, filled within the block; an error leaves none."""
         stores = self._stores_of(record)
         async with self._catalog.making(record) as ref:
             order = TurnOrder(self._catalog.place_of(ref).lease("turn"))
@@ -162,7 +162,7 @@ class MemorySystem(SessionOpening):
         return replace(record, created_at=min(created_at, used_at), used_at=used_at, origin=origin)
 
     async def reorder_sessions(self) -> None:
-        """Bring adopted sessions into the order of their last use."""
+        """Sort adopted sessions by their last use."""
         await asyncio.to_thread(self._catalog.sessions.reorder)
 
     async def delete_session(self, session_id: str, *, keep_memory: bool = False) -> Erasure:
@@ -317,7 +317,7 @@ class MemorySystem(SessionOpening):
         return any(meaning.is_under_way for meaning in self._meanings.values())
 
     async def aclose(self) -> None:
-        """Close every store. May be called twice."""
+        """Close the stores and the embedder. May be called twice."""
         self._catalog.is_closed = True
         if self.caller.observer is not None:
             self.caller.observer.closed(self)

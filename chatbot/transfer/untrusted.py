@@ -155,7 +155,7 @@ class OwnPart(Struct):
 
 
 class SessionLine(_Line, tag="session"):
-    """A session with its new entries, receipts and files. A value without a text was deleted."""
+    """A session with its new entries, receipts and files. A value of None was deleted."""
 
     session: dict[str, Any]
     digest: str
@@ -229,11 +229,11 @@ def unpacked(name: str, data: bytes, identity: str) -> Iterator[Line]:
     unpacking = zlib.decompressobj(wbits=31)
     text = unpacking.decompress(data, _LARGEST_UNPACKED)
     if unpacking.unconsumed_tail or not unpacking.eof:
-        raise DamagedFile("it unpacks to more than it may, or is cut off")
+        raise DamagedFile("it unpacks to more than allowed, or is cut off")
     lines = BytesIO(text)
     head = msgspec.json.decode(lines.readline(), type=FileHead)
     if (head.identity, head.machine) != (identity, name.partition("/")[0]):
-        raise DamagedFile("it is not of this identity and machine")
+        raise DamagedFile("it belongs to another identity or machine")
     if head.version > VERSION:
         raise LaterFormat("it was written by a later release: upgrade chatbot")
     yield from (msgspec.json.decode(line, type=Line) for line in lines)  # refuses NaN and lone surrogates
@@ -262,7 +262,7 @@ class Delivery:
     digests: set[bytes] = field(default_factory=set)
 
     def join(self, other: Delivery) -> None:
-        """Add the contents of another one. A row counts as erased alone only if no machine erased it otherwise."""
+        """Add the contents of another one. A row counts as erased alone only if every machine erased it so."""
         self.names += other.names
         for row_id, parts in other.parts.items():
             self.parts[row_id] += parts
@@ -303,7 +303,7 @@ class Delivery:
         for part in map(parse_event, line.parts):
             check_fields(part)
             if [each for each, _ in parts_of(part)] != [line.id]:
-                raise DamagedFile("an event belongs to another row than its line names, or must be counted")
+                raise DamagedFile("an event is not part of the row that its line names")
             past(part.at, until)
             self.parts[line.id].append(part)
             self.digests.add(digest_of(identity(part)))

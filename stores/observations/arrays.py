@@ -1,4 +1,4 @@
-"""Immutable files of named arrays: the one format of every cache of the journal, and the list of those on a shelf.
+"""Immutable files of named arrays: the format of every cache of the journal, and the list of a shelf's files.
 
     a header of JSON on one line, padded with spaces | the arrays, each aligned to 8 bytes
 

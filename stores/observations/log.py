@@ -25,7 +25,7 @@ NAME = "observations.jsonl"
 LOCK_NAME = ".observations.lock"
 _CHECKED_BYTES = 4096
 _LAST_BYTES = 64
-"""Bytes of the last line that was read, with its checksum: if they moved, an editor has changed the file in place."""
+"""Last bytes that were read, with the line's checksum: if they differ, the file was edited in place."""
 
 
 class FileLog(Log):
@@ -58,7 +58,7 @@ class FileLog(Log):
         return False
 
     def is_replaced(self) -> bool:
-        file, position, last = self._file, self._position, self._last  # the thread that indexes asks, too
+        file, position, last = self._file, self._position, self._last  # the indexing thread calls this, too
         if file is None:
             return False
         now = files.stamp(self.path)
@@ -78,7 +78,7 @@ class FileLog(Log):
             return
         with files.translated(self._home):
             data = files.read_between(file, self._position, self._size(), NAME, most=files.LARGEST_JOURNAL)
-        end = data.rfind(b"\n") + 1  # the rest is still being written, or torn
+        end = data.rfind(b"\n") + 1  # the rest is still being written, or incomplete
         begin = 0
         while begin < end:
             line = data[begin : data.index(b"\n", begin) + 1]

@@ -56,7 +56,7 @@ class Overlay(dict[int, Text]):
         self._postings: dict[str, array[int]] = {}
 
     def version(self, row: int) -> int | None:
-        """The version of the row's text, if it is here."""
+        """Return the version of the row's text; None if it is not here."""
         text = self.get(row)
         return None if text is None else text.version
 

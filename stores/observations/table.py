@@ -41,10 +41,10 @@ _LATE = ("later", "expiring", "after", "triples", "sessions")
 """Rarely needed parts of a snapshot, each parsed when first used."""
 _UNCHANGED = -1.0
 _KEPT_MASKS = 32
-"""Callers of several projects, namespaces and clearances take turns; making a mask again takes a look at every row."""
+"""Masks kept for different callers and statuses: a new one reads every row."""
 PURGED = "purged"
 """The status of a number whose row was erased."""
-_NOBODYS = Guard("private", "unknown", "full", "", "")
+_HIDDEN = Guard("private", "unknown", "full", "", "")
 
 
 class Table:
@@ -159,7 +159,7 @@ class Table:
         for each in ids:
             self.ids.add_erased(each)
             for name, column in lookups.COLUMNS.items():
-                blank = self._class(PURGED, _NOBODYS) if name == "class_of" else column.blank
+                blank = self._class(PURGED, _HIDDEN) if name == "class_of" else column.blank
                 getattr(self, name).append(blank)
             self.twin_keys += bytes(16)
             self._note_added(len(self.ids) - 1)
@@ -208,14 +208,14 @@ class Table:
         self.erase_triples(key for key, fact in list(self.triples.items()) if fact.source in gone)
 
     def erase_triples(self, ids: Iterable[str]) -> None:
-        """Forget facts."""
+        """Remove facts."""
         for each in ids:
             self.triples.pop(each, None)
             self.retracted.discard(each)
 
     def _erase(self, row_id: str, number: int) -> None:
         self.ids.erase(row_id)
-        self._set_class(number, PURGED, _NOBODYS)
+        self._set_class(number, PURGED, _HIDDEN)
         self._set_twin_key(number, bytes(16))
         self._unlink(row_id)
         self.before.pop(row_id, None)
@@ -249,7 +249,7 @@ class Table:
         return self.importance[number] if strength < 0 else strength
 
     def guard(self, number: int) -> tuple[str, Guard]:
-        """Status and guard of a row."""
+        """Return the status and guard of a row."""
         return self.classes[self.class_of[number]]
 
     def state(self, number: int) -> RowState:
@@ -312,7 +312,7 @@ class Table:
         return self._twins.get(lookups.twin_key(row), [])
 
     def type_of(self, number: int) -> Type:
-        """The row's type."""
+        """Return the type of the row."""
         return TYPES[self.type[number]]
 
     def count_active(self) -> int:
@@ -358,7 +358,7 @@ class Table:
         ]
 
     def set_counts(self, number: int, counts: Mapping[str, Any]) -> None:
-        """Set how often a row was used so far, when last, and its strength, as far as `counts` has these fields."""
+        """Set the fields of a row's use and strength that are in `counts`."""
         for name, value in counts.items():
             getattr(self, name)[number] = lookups.COLUMNS[name].number(value)
         self.quiet[number] = max(self.quiet[number], self.last_used_at[number])

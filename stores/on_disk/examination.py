@@ -74,7 +74,7 @@ def bad_lines(
     lock: str = files.LOCK_NAME,
     verify: bool = False,
 ) -> Iterator[Flaw]:
-    """Find damaged lines, and a torn last one, in a file; nothing if there is no such file.
+    """Find damaged lines, and an incomplete last one, in a file; nothing if there is no such file.
 
     With `verify` each line is compared with its checksum; a readable line that was edited by hand is kept.
     """
@@ -331,7 +331,7 @@ def _attachments(path: Path) -> Iterator[Flaw]:
 
 
 def _made_whole(path: Path, name: str) -> str:
-    """Complete the end of the transcript, and remove bytes that are no text."""
+    """Complete the end of the transcript, and replace bytes that are not UTF-8."""
     with files.locked(path) as folder:
         aside = _copy_aside(folder, name)
         data = folder.read(name)
@@ -352,7 +352,7 @@ def _recovered(path: Path, sessions: FolderSessions, wish: Examination) -> str:
 def _written_anew(
     path: Path, sessions: FolderSessions, new_record: Callable[[str, datetime, datetime], SessionRecord]
 ) -> str:
-    """Write a `session.json` for an unknown folder, so that its conversation can continue."""
+    """Write a new `session.json` where it cannot be recovered, so that the conversation can continue."""
     made = datetime.fromtimestamp((UUID(path.name).int >> 80) / 1000, UTC)
     used = datetime.fromtimestamp(max(file.stat().st_mtime for file in (path, *path.iterdir())), UTC)
     record = new_record(path.name, min(made, used), used)
@@ -376,7 +376,7 @@ def _copy_aside(folder: files.Folder, name: str) -> str:
 
 
 def _put_lines(folder: files.Folder, name: str, lines: Iterable[bytes]) -> str:
-    """Set a file aside and replace it by these lines; return the name of the copy. Needs the folder's lock."""
+    """Copy a file aside and replace it by these lines; return the name of the copy. Needs the folder's lock."""
     aside = _copy_aside(folder, name)
     folder.replace(name, b"".join(line + b"\n" for line in lines))
     return aside

@@ -115,7 +115,7 @@ class FileLines(backend.Lines):
 
     @contextmanager
     def _reading(self) -> Iterator[Folder | None]:
-        """Open the folder; yields None if it is still to be made."""
+        """Open the folder; yields None if it does not exist yet."""
         if self._place.makes_folder and not self._place.folder.is_dir():
             yield None
             return

@@ -1,7 +1,7 @@
 """One pool of connections to a database, shared by all identities of this process. Blocking.
 
-A statement is a transaction in one round trip, in the name of one identity (by `SET LOCAL chatbot.identity` the
-database itself refuses rows of others). `transaction` holds a connection for several; all statements of its thread for
+A statement is a transaction in one round trip for one identity: it sets `chatbot.identity`, by which the database
+itself refuses rows of others. `transaction` holds a connection for several; all statements of its thread for
 that identity join it. Some connections are kept free, so that a thread that holds one never waits for another.
 """
 
@@ -71,7 +71,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A row to add together with the next operation of the thread; see `Database.together`."""
+    """A row to add with the next operation of the thread; see `Database.together`."""
 
     asked: Asked
     again: Callable[[], None]

@@ -32,12 +32,12 @@ _HERE = "chatbot.stores.testing.backend_contract"
 
 
 def session_id(number: int) -> str:
-    """The id of the session of that number."""
+    """Return the id of the session of that number."""
     return str(UUID(int=(0x0191 << 112) | (7 << 76) | (8 << 60) | number))
 
 
 def record(number: int, **fields: Any) -> SessionRecord:
-    """The record of a session, used at a time of its own."""
+    """Return the record of a session; each number has another time."""
     at = NOW + timedelta(minutes=number)
     return replace(SessionRecord(session_id(number), "chat", ("basic_session",), at, at), **fields)
 
@@ -63,7 +63,7 @@ class PlaceContract(Contract):
         return opened(self.opener, folder)
 
     def again(self, folder: Path, place: Any) -> Any:
-        """The same place, as another process opens it."""
+        """Return the same place, as another process opens it."""
         return opened(self.opener, folder) if self.processes else place
 
     def test_what_nobody_wrote_is_empty_and_reading_makes_nothing(self, place: Place, folder: Path) -> None:
@@ -99,7 +99,7 @@ class PlaceContract(Contract):
         reading = others.since(reading.mark)
         assert ([each["n"] for each in reading.records], reading.starts_over) == ([0, 2], True)
 
-    def test_a_reader_beside_a_writer_misses_nothing(self, place: Place) -> None:
+    def test_a_concurrent_reader_misses_nothing(self, place: Place) -> None:
         def write() -> None:
             for number in range(0, 300, 3):
                 place.lines("usage").append([{"n": number + each, "text": list("text")} for each in range(3)])
@@ -130,7 +130,7 @@ class PlaceContract(Contract):
         assert not lines.holds("n", ["seen"])
 
     def test_who_is_alone_decides_on_what_is_there(self, place: Place) -> None:
-        """Each thread adds one more than it found: no number is given twice."""
+        """Each thread adds the number of lines that it found: no number occurs twice."""
 
         def add(_: int) -> None:
             lines = place.lines("numbers")
@@ -271,7 +271,7 @@ class BackendContract(PlaceContract):
     """Tests of the contract of a `Backend`."""
 
     def made(self, backend: Backend, *numbers: int, **fields: Any) -> list[SessionRecord]:
-        """Sessions that were begun and published."""
+        """Create and publish sessions; return their records."""
         records = [record(number, **fields) for number in numbers]
         for each in records:
             backend.sessions.begin(each)
@@ -299,8 +299,8 @@ class BackendContract(PlaceContract):
         self.made(place, 1)
         assert place.sessions.ids() == [session_id(1)]
 
-    def test_what_was_begun_and_left_bars_nobody(self, place: Backend, folder: Path) -> None:
-        """A process that continues after a killed one makes the same session again."""
+    def test_an_unfinished_session_blocks_nobody(self, place: Backend, folder: Path) -> None:
+        """A process that continues after a killed one creates the same session again."""
         place.sessions.begin(record(1))
         other = self.again(folder, place)
         self.made(other, 1)
@@ -442,7 +442,7 @@ def _filler(number: int) -> str:
 
 
 def hold(place: Place) -> None:
-    """Hold a lease until we are killed."""
+    """Hold a lease until killed."""
     lease = place.lease("turn")
     assert lease.take()
     print("held", flush=True)
@@ -450,7 +450,7 @@ def hold(place: Place) -> None:
 
 
 def make_sessions(backend: Backend, first: str, count: str) -> None:
-    """Make sessions, and delete every third of them."""
+    """Create sessions, and delete every third of them."""
     for number in range(int(first), int(first) + int(count)):
         backend.sessions.begin(record(number))
         backend.sessions.publish(record(number))

@@ -49,7 +49,7 @@ def event(number: int, narrative: str = "") -> Event:
 
 
 def read(log: Log) -> list[tuple[LinePlace, str]]:
-    """Return the place and row id of each new line, without those that a kill tore."""
+    """Return the place and row id of each new line, without lines that a kill left incomplete."""
     if log.is_replaced():
         log.start_again()
     found = []
@@ -194,7 +194,7 @@ class LogContract(Contract):
         log = self.open(folder)
         write(log, *map(event, range(200)))
         log.close()
-        killed_after(start(f"{_HERE}:rewrite_for_ever", self.opener, folder), 3)
+        killed_after(start(f"{_HERE}:rewrite_forever", self.opener, folder), 3)
         log = self.open(folder)
         write(log, event(999))
         log.start_again()
@@ -225,7 +225,7 @@ def append_and_report(log: Log) -> None:
         number += 1
 
 
-def rewrite_for_ever(log: Log) -> None:
+def rewrite_forever(log: Log) -> None:
     """Rewrite the log until killed, changing nothing."""
     while True:
         with log.locked() as writing:

@@ -162,9 +162,7 @@ class ObservationStoreContract(StoreTests):
             assert [version.observation.id for version in line] == IDS[1:3]
             assert [event.kind for event in line[0].events] == ["add", "supersede"]
 
-    async def test_a_change_tells_the_version_that_it_made_not_that_of_a_later_one(
-        self, store: ObservationStore
-    ) -> None:
+    async def test_a_change_reports_the_version_that_it_made_not_a_later_one(self, store: ObservationStore) -> None:
         tea, mate = ({"title": title} for title in ("tea", "mate"))
 
         def changing(number: int) -> list[Event]:
@@ -183,7 +181,7 @@ class ObservationStoreContract(StoreTests):
             [version] = await store.history(OWNER, IDS[2])
             assert outcome.version == version_of(version.observation)
 
-    async def test_a_summary_and_what_it_stands_for_change_places_in_one_step(self, store: ObservationStore) -> None:
+    async def test_a_summary_replaces_its_sources_in_one_step(self, store: ObservationStore) -> None:
         rows = [observation(number, agent_id="chat") for number in range(1, 4)]
         await store.commit(OWNER, adding(*rows))
         [outcome] = await store.commit(OWNER, [_compressing(observation(5, agent_id="chat"), *IDS[1:4])])
@@ -222,9 +220,7 @@ class ObservationStoreContract(StoreTests):
 
         self.survives(tmp_path, write, check)
 
-    async def test_a_summary_stands_for_nothing_that_is_gone_or_guarded_otherwise(
-        self, store: ObservationStore
-    ) -> None:
+    async def test_a_summary_replaces_nothing_that_is_gone_or_guarded_otherwise(self, store: ObservationStore) -> None:
         everything = structs.replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
         others: list[dict[str, Any]] = [
             {"agent_id": "other"},
@@ -622,7 +618,7 @@ class ObservationStoreContract(StoreTests):
         found = await store.facts(OWNER, FactFilter(ids=frozenset({IDS[0], IDS[20], IDS[23]})))
         assert [each.id for each in found] == [IDS[23], IDS[20]]
 
-    async def test_later_rows_that_are_like_a_row_are_told_by_row_if_the_store_tells_them(
+    async def test_later_rows_that_are_like_a_row_are_found_by_row_if_the_store_can(
         self, store: ObservationStore
     ) -> None:
         rows = [observation(number) for number in range(5)]

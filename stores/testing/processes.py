@@ -116,7 +116,7 @@ def start(worker: str, opener: str, folder: Path, *arguments: object) -> subproc
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:
-    """Return the lines printed by a process that ends by itself. Fails if it failed."""
+    """Return the lines printed by a process that ends by itself. Fails if the process did."""
     printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, f"a process of the test ended with {process.returncode}"
     return printed.splitlines()

@@ -102,7 +102,7 @@ class ShelfContract(Contract):
             hands.remove(["two", "three"])
         assert {*shelf.names()} == {"one"}
 
-    def test_what_was_removed_is_given_to_nobody(self, shelf: Shelf, folder: Path) -> None:
+    def test_what_was_removed_cannot_be_read(self, shelf: Shelf, folder: Path) -> None:
         words = b"the combination is 4711"
         publish(shelf, one=words, two=b"2")
         publish(shelf, two=b"2")
@@ -135,7 +135,7 @@ class ShelfContract(Contract):
         assert contents(shelf) == expected
 
     def test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_lock_behind(self, shelf: Shelf, folder: Path) -> None:
-        killed_after(start(f"{_HERE}:publish_for_ever", self.opener, folder), 5)
+        killed_after(start(f"{_HERE}:publish_forever", self.opener, folder), 5)
         [(name, data)] = contents(shelf).items()
         assert data == name.encode() * _SIZE
         publish(shelf, last=b"1")
@@ -151,7 +151,7 @@ def add_many(shelf: Shelf, which: str, count: str) -> None:
     print("ended", flush=True)
 
 
-def publish_for_ever(shelf: Shelf) -> None:
+def publish_forever(shelf: Shelf) -> None:
     """Replace the one piece by another until killed; report each."""
     number = 0
     while True:

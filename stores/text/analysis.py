@@ -1,8 +1,8 @@
 """Analysis of texts into search terms, the same for stored texts and for questions.
 
-Terms are lower-case and without accents; English words are stemmed; stop words are left out. An identifier gives itself
-and its parts; Han, kana and Hangul give each character and each pair of neighbours; an emoji gives itself without skin
-tone, a joined one its parts; currencies and other meaningful signs give themselves.
+Terms are lower-case and without accents; English words are stemmed; stop words are left out. An identifier yields
+itself and its parts; Han, kana and Hangul yield each character and each pair of neighbours; an emoji yields itself
+without skin tone, a joined one its parts; currencies and other meaningful signs are terms, too.
 
 A text is data: nothing in it is an operator, and control and direction marks never get into a term. Bounds: only the
 first `MAX_TEXT` characters are analysed, a term is cut to `MAX_TERM` characters, and a token longer than `MAX_TOKEN` is
@@ -185,7 +185,7 @@ _CLEAN, _FOLDED = _Clean(), _Accents()
 
 @cache
 def _any_token() -> re.Pattern[str]:
-    """Like `_ASCII_TOKEN`, for all scripts; vowel signs belong to the word, though for `re` they are no letters."""
+    """Like `_ASCII_TOKEN`, for all scripts; vowel signs, which `re` does not count as letters, belong to the word."""
     marks = "".join(chr(code) for code in range(0x300, 0x1B00) if unicodedata.category(chr(code)) in {"Mn", "Mc"})
     word = rf"(?:[^\W_]|[{marks}])+"
     return re.compile(rf"{_SYMBOLS}|{word}(?:{_JOINT}{word})*|{_SIGNS}")

@@ -32,7 +32,7 @@ MAX_FREQUENCY = 65_535
 """Maximum occurrences of a term that count."""
 
 LENGTHS: tuple[int, ...] = tuple(round((1.033**code - 1) * 27) for code in range(256))
-"""Length for each byte: exact up to ten, then in steps of about 3 %."""
+"""Length for each byte: exact up to ten; the steps of long ones are about 3 %."""
 
 
 def length_to_byte(length: int) -> int:

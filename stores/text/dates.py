@@ -5,8 +5,8 @@ any year. A day is also found by its week, month and year, a month by its year. 
 moment that the caller gives: for stored texts when they were written, for a question now. An ambiguous date has the
 terms of both readings.
 
-Dates in numbers are understood in any language, names of months in English, German, French and Spanish, and relative
-dates in English.
+Numeric dates are recognized in any language, month names in English, German, French and Spanish, relative dates in
+English.
 """
 
 from __future__ import annotations

@@ -330,7 +330,7 @@ async def test_each_guard_of_supersession_is_kept(memories: Memory, clock: Clock
     clock.move(minutes=2)
     await memories.forget(gone)
     for first, second, error in (
-        (old, old, "itself"), (old, conflicting, "differ in 'kind'"), (old, social, "must be alike"),
+        (old, old, "itself"), (old, conflicting, "differ in 'kind'"), (old, social, "must have the same visibility"),
         (old, gone, "deleted"), (gone, new, "deleted"), (old, past, "expired"), (past, new, "expired"),
     ):  # fmt: skip
         with pytest.raises(ConflictingChange, match=error):

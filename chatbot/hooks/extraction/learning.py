@@ -130,7 +130,7 @@ async def learn_from(
 async def plan(
     facts: Sequence[ExtractedFact], memories: Memory, calls: Calls, origin: Origin, settings: ExtractionSettings
 ) -> list[FactStep]:
-    """Plan a step for each fact, in their order. Raises what asking a model raises, and `StoreError`.
+    """Plan a step for each fact, in their order. Raises the errors of a model call, and `StoreError`.
 
     A fact in the bot's words changes no other: it is added.
     """
