@@ -122,7 +122,8 @@ def _notes(path: Path) -> Items:
     """Yield the notes of a file, or of all files in a folder, where links and hidden folders are not followed."""
     is_folder = path.is_dir()
     unread: list[OSError] = []
-    for file in _markdown_files(path, unread) if is_folder else [path]:
+    others: list[Path] = []
+    for file in _markdown_files(path, unread, others) if is_folder else [path]:
         name = _as_text(file.relative_to(path if is_folder else path.parent))
         try:
             if is_folder and file.is_symlink():
@@ -136,6 +137,9 @@ def _notes(path: Path) -> Items:
             yield Skip(name, str(error))
     for failed in unread:
         yield Skip(_as_text(Path(failed.filename).relative_to(path)), f"cannot be read: {failed.strerror}")
+    if others:
+        more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
+        yield Skip(f"{_as_text(others[0])}{more}", f"only {' and '.join(MARKDOWN_SUFFIXES)} files are read")
 
 
 def _as_text(path: Path) -> str:
@@ -157,15 +161,20 @@ def _recognised(text: str, path: Path) -> str:
     raise InvalidValue(f"{path} is neither a bundle, an export of ChatGPT or Claude, nor Markdown")
 
 
-def _markdown_files(root: Path, unread: list[OSError]) -> Iterator[Path]:
-    """Yield the Markdown files below a folder; `unread` gets the error of each folder that cannot be read."""
+def _markdown_files(root: Path, unread: list[OSError], others: list[Path]) -> Iterator[Path]:
+    """Yield the Markdown files below a folder.
+
+    `unread` gets the error of each folder that cannot be read, `others` the paths of the other files below `root`.
+    """
     found = 0
     for folder, folders, names in os.walk(root, onerror=unread.append):
         if len(Path(folder).relative_to(root).parts) > MOST_LEVELS:
             raise InvalidValue(f"{root} has over {MOST_LEVELS} levels of folders: check that it is the right folder")
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if name.lower().endswith(MARKDOWN_SUFFIXES) and not name.startswith("."):
+        for name in sorted(name for name in names if not name.startswith(".")):
+            if not name.lower().endswith(MARKDOWN_SUFFIXES):
+                others.append(Path(folder, name).relative_to(root))
+            else:
                 found += 1
                 if found > MOST_FILES:
                     raise InvalidValue(

@@ -261,7 +261,7 @@ def test_what_cannot_be_recognised_says_so(
         open_source(tmp_path / name)
 
 
-def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
+def test_links_in_a_folder_are_not_followed_and_what_is_not_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret", "utf-8")
     folder = tmp_path / "notes"
     (folder / ".hidden").mkdir(parents=True)
@@ -269,9 +269,10 @@ def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
     (folder / "link.md").symlink_to(tmp_path / "secret.txt")
     (folder / "binary.md").write_bytes(b"\xff\xfe\x00")
     (folder / "good.md").write_text("@../secret.txt says more", "utf-8")
+    (folder / "photo.png").write_bytes(b"")
     items = list(open_source(folder).items())
     assert [item.draft.narrative for item in items if isinstance(item, MemoryItem)] == ["@../secret.txt says more"]
-    assert {item.what for item in items if isinstance(item, Skip)} == {"link.md", "binary.md"}
+    assert {item.what for item in items if isinstance(item, Skip)} == {"link.md", "binary.md", "photo.png"}
 
 
 def test_a_folder_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
