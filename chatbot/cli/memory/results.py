@@ -58,7 +58,7 @@ _BECAME = {
     "skipped": "nothing to change in {}",
 }
 _SESSION_LINES: dict[str, Callable[[SessionRecord], str]] = {
-    "fork_session": lambda record: f"{record.id} continues {record.parent}",
+    "fork_session": lambda record: f"forked {record.parent} as {record.id}",
     "rename_session": lambda record: f"{record.id} is now called {record.title!r}",
     "move_session": lambda record: f"{record.id} is in {project_words(record.project)}",
     "mark_session": lambda record: f"{record.id} is {record.sensitivity}",
@@ -165,7 +165,7 @@ def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for ea
             details = f" – {item.details()}" if item.details() else ""
             return f"{_DONE.get(operation.name, 'changed')}: {item.title} ({item.id}){details}"
         case Triple():
-            return f"stated: {item.subject} · {item.predicate} · {item.object} ({item.id})"
+            return f"added: {item.subject} · {item.predicate} · {item.object} ({item.id})"
         case SessionRecord():
             return _SESSION_LINES[operation.name](item)
         case ProjectContent():
