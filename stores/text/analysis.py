@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 
-VERSION = 4
+VERSION = 5
 """Version of the analysis here and in `chatbot.stores.text.dates`: caches of another version are rebuilt."""
 
 MAX_TEXT = 1_000_000
@@ -134,7 +134,7 @@ def _identifier(token: str) -> Iterator[str]:
         return
     words = [word.lower() for part in parts for word in re.split(_HUMP, part)]
     names = (name.strip(_JOINTS) for name in (whole, *re.split(_PATH, whole)))
-    yield from dict.fromkeys(_stemmed(name)[:MAX_TERM] for name in names if name not in words)
+    yield from dict.fromkeys(_stemmed(name)[:MAX_TERM] for name in names if name and name not in words)
     for word in words:
         yield from _word(word)
 

@@ -8,7 +8,7 @@ from math import log
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from whoosh import scoring
 from whoosh.analysis import SpaceSeparatedTokenizer
@@ -96,6 +96,7 @@ def test_megabytes_take_bounded_time(text: str) -> None:
 
 
 @given(st.text())
+@example("docs/東京")
 def test_terms_are_short_lower_case_and_can_be_stored(text: str) -> None:
     for term in terms(text):
         assert 0 < len(term) <= MAX_TERM
