@@ -162,7 +162,7 @@ class OperationTool(Tool):
         if missing := [each for each in dict.fromkeys(ids) if each not in found]:
             nouns = {each.name: each.noun for each in self.operation.parameters}
             what = next(nouns[name] for name, each in named if each == missing[0])
-            raise ToolError(f"no {what} has the id {', '.join(missing)}: search for it first")
+            raise ToolError(f"no {what} has the id {', '.join(missing)}")
         return rows
 
 

@@ -69,7 +69,7 @@ async def test_each_user_has_a_memory(memory: AgentMemory) -> None:
     assert len(callback.sent[-1]) == 1
     assert not await memory.every()
     assert await memory.for_user("ada").every()
-    with pytest.raises(Exception, match="name the user of the call"):
+    with pytest.raises(Exception, match="pass the user of the call"):
         await say(callback, "My brother Bo lives in Porto.", "Noted.")
     assert not await memory.every()
 
