@@ -370,9 +370,7 @@ class Ledger:
         def add(before: bytes | None) -> bytes:
             now = utc_now()
             waiting = [each for each in _parsed(self._reservations, before) if each.until > now]
-            with (
-                self._summing
-            ):  # after reading the reservations: a call settled meanwhile counts twice rather than never
+            with self._summing:  # after the reservations: a call settled meanwhile counts twice rather than never
                 self._read_new()
                 day = merged([self._by_day.get(_day(at), Bill())])
                 own = merged([spent or (self._summed.get(session, Bill()) if session else Bill())])

@@ -224,7 +224,6 @@ def _short_spec(operation: Operation) -> ToolSpec:
     """
     parameters = operation.at("tool")
     rest = {name: each for name, each in parameters.items() if not (each.is_positional or each.is_required)}
-    rest = rest if len(rest) > 1 else {}
     named = {name: each.schema for name, each in parameters.items() if name not in rest}
     needed = [name for name, each in parameters.items() if each.default_at("tool") is REQUIRED]
     required = {"required": needed} if needed else {}
