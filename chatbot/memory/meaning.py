@@ -361,7 +361,7 @@ _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
 
 
-def without_questions(text: str) -> tuple[str, list[str]]:
+def split_questions(text: str) -> tuple[str, list[str]]:
     """Return a message without its questions, and the questions, which end with a question mark."""
     said, questions = list[str](), list[str]()
     for each in sentences_of(text):
@@ -377,7 +377,7 @@ def _stating(judged: Judgement | None, parts: Sequence[Judgement | None]) -> Jud
 
 def only_asks(text: str) -> bool:
     """Return whether the text is nothing but questions."""
-    besides, questions = without_questions(text)
+    besides, questions = split_questions(text)
     return bool(questions) and not besides
 
 
@@ -403,7 +403,7 @@ def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
 
     A part that is all of `whole` is left out.
     """
-    _, questions = without_questions(message)
+    _, questions = split_questions(message)
     parts = questions or ([message.strip()] if asks else [])
     return [each for each in parts if each != whole.strip() and terms(each)][-_MOST:]
 

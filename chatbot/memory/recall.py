@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.memory.inputs import list_of
-from chatbot.memory.meaning import only_asks, vectors_of, without_questions
+from chatbot.memory.meaning import only_asks, split_questions, vectors_of
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, carried, least_best, outstanding, scored
@@ -325,7 +325,7 @@ def _asked(texts: Sequence[str], view: View) -> tuple[list[str], list[str], list
     if not texts:
         return [], [], []
     *before, last = texts
-    said, questions = without_questions(last)
+    said, questions = split_questions(last)
     if questions:
         before, last = [*before, said], " ".join(questions)
     words, dates = dict.fromkeys(terms(last)), dict.fromkeys(date_terms(last, view.now, exact=True))

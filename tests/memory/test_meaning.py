@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.memory import MemorySystem
-from chatbot.memory.meaning import Meaning, embedded_text, vectors_of, without_questions
+from chatbot.memory.meaning import Meaning, embedded_text, split_questions, vectors_of
 from chatbot.messages import Usage
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
@@ -350,7 +350,7 @@ def test_what_is_embedded_is_what_a_row_says_each_part_once_and_of_a_reply_no_mo
     ],
 )
 def test_a_message_is_what_it_asks_and_what_it_says_besides(text: str, said: str, questions: list[str]) -> None:
-    assert without_questions(text) == (said, questions)
+    assert split_questions(text) == (said, questions)
 
 
 async def asked(tmp_path: Path, *lines: str) -> tuple[list[Vector], list[str]]:
