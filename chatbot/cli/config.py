@@ -145,7 +145,6 @@ def check(path: Path, text: str) -> None:
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
     """Replace a file, or create it with mode 0600, which `is_secret` also sets; links stay. Raises `ConfigError`."""
     target = path.resolve()
-    fresh = f".{target.name}.{os.getpid()}"
     try:
         make_folder(target.parent)
         mode = target.stat().st_mode & 0o777 if target.exists() else _PRIVATE
@@ -153,11 +152,7 @@ def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
             warn(f"{path} contains a key: now only you may read it (its mode changed from {mode:o} to 600)")
             mode = _PRIVATE
         with closing(open_folder(target.parent)) as folder:
-            try:
-                folder.create(fresh, text.encode(), mode=mode)
-                folder.rename(fresh, target.name)
-            finally:
-                folder.remove(fresh)
+            folder.put(target.name, text.encode(), mode)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}", at=path) from error
 

@@ -13,7 +13,6 @@ import asyncio
 import errno
 import json
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -95,15 +94,10 @@ class WorkFolder:
         if len(data) > LARGEST:
             raise ToolError(f"{path!r}: {len(data):,} bytes are more than may be written ({LARGEST:,})")
         with self._opened(parent, makes=True) as folder, _as_tool_error(path):
-            old, draft = folder.status(name), f".{secrets.token_hex(8)}.tmp"
+            old = folder.status(name)
             if old is not None and not _is_file(old):
                 raise ToolError(f"{path!r} is not a regular file: it is not replaced")
-            mode = FILE_MODE if old is None else old.st_mode & 0o777  # without set-uid, as the content is new
-            try:
-                folder.create(draft, data, mode=mode)
-                folder.rename(draft, name)
-            finally:
-                folder.remove(draft)
+            folder.put(name, data, FILE_MODE if old is None else old.st_mode & 0o777)  # without set-uid: it is new
             return old is not None
 
     async def files_list(self, folder: FolderPath = "") -> dict[str, Any]:
