@@ -46,7 +46,7 @@ from chatbot.messages import (
     ToolCallDelta,
     ToolSpec,
 )
-from chatbot.models.model import Model
+from chatbot.models.model import LARGEST_REPLY_SHARE, Model
 from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import Observation
@@ -59,8 +59,6 @@ Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize"
 
 _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""
-_LARGEST_REPLY_SHARE = 2
-"""A prompt leaves room for the longest reply, up to this fraction of the window: 1 / n."""
 
 
 class OwnBudget(Struct, frozen=True):
@@ -127,7 +125,7 @@ class Calls:
     async def room(self, reply_tokens: int | None = None) -> int:
         """Return how many tokens a prompt may take besides the longest reply."""
         window = await self.model.context_window()
-        return window - min(reply_tokens or self._reply_tokens, window // _LARGEST_REPLY_SHARE)
+        return window - min(reply_tokens or self._reply_tokens, window // LARGEST_REPLY_SHARE)
 
     async def stream(
         self,

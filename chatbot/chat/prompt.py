@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from chatbot.chat.governor import without_tokens
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec
-from chatbot.models.model import Disclosure, Model, estimate_text
+from chatbot.models.model import LARGEST_REPLY_SHARE, Disclosure, Model, estimate_text
 from chatbot.operations import OPERATIONS
 from chatbot.stores.text.analysis import terms
 
@@ -244,7 +244,6 @@ def _frame(message: Message) -> tuple[str, str, str]:
     return "", message.content, ""
 
 
-_LARGEST_REPLY_SHARE = 2
 _LARGEST_TOOLS_SHARE = 2
 """Tools may take at most this fraction of the model's window: 1 / n."""
 _TOOLS_NAMED = 8
@@ -298,7 +297,7 @@ async def build_prompt(
     `ContextTooLong` if the cut last exchange alone does not fit.
     """
     window = await model.context_window()
-    reply = min(reply_tokens, window // _LARGEST_REPLY_SHARE)
+    reply = min(reply_tokens, window // LARGEST_REPLY_SHARE)
     system = Message("system", persona)
     persona_tokens = await model.count_tokens([system], tools)
     tool_tokens = persona_tokens - await model.count_tokens([system]) if tools else 0

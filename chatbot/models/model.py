@@ -162,6 +162,8 @@ class Model(AsyncResource):
         return
 
 
+LARGEST_REPLY_SHARE = 2
+"""A prompt leaves room for the longest reply, up to this fraction of the window: 1 / n."""
 _MESSAGE_TOKENS = 4
 _IMAGE_TOKENS = 1_100
 """Tokens of an image: about as many as OpenAI counts for a large one at high detail, and others for any."""
