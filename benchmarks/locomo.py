@@ -190,7 +190,7 @@ async def lived(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memor
 
 
 async def _counts(memories: Memory) -> Iterable[tuple[str, int]]:
-    stats = await memories.stats(ask=SENSITIVITIES)
+    stats = await memories.stats(sensitivities=SENSITIVITIES)
     return [*stats.by_status.items(), *stats.by_type.items()]
 
 

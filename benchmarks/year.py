@@ -311,7 +311,7 @@ class Year:
         """Sessions so far, active rows, bytes of the journal and of the index."""
         if len(self.growth) % (WEIGHINGS // 4) == 0:
             self.seen |= {row.id async for row in _all(runtime.memory.memory())}
-        stats = await runtime.memory.memory().stats(ask=SENSITIVITIES)
+        stats = await runtime.memory.memory().stats(sensitivities=SENSITIVITIES)
         return number, stats.by_status.get("active", 0), stats.journal_bytes or 0, self._index_bytes()
 
     def _index_bytes(self) -> int:
@@ -340,7 +340,7 @@ class Year:
             "corrected": (newest, len(CHANGING)),
             "unexplained": await self._unexplained(memories, rows),
             "statuses": dict(Counter(row.status for row in rows)),
-            "counted": dict((await memories.stats(ask=SENSITIVITIES)).by_status),
+            "counted": dict((await memories.stats(sensitivities=SENSITIVITIES)).by_status),
             "active": sum(row.is_current(self.now) for row in rows),
             "anew": await self._anew(memories),
         }
@@ -362,7 +362,9 @@ class Year:
         for row in rows:
             if row.status in {"archived", "deleted", "compressed", "superseded"}:
                 version = next(
-                    each for each in await memories.history(row.id, ask=SENSITIVITIES) if each.observation.id == row.id
+                    each
+                    for each in await memories.history(row.id, sensitivities=SENSITIVITIES)
+                    if each.observation.id == row.id
                 )
                 last = version.events[-1]
                 if not (last.who and (last.why or last.by)):
@@ -384,7 +386,9 @@ class Year:
 async def _all(memories: Any) -> AsyncIterator[Observation]:
     after = None
     while True:
-        page = await memories.list_observations(limit=1000, cursor=after, ask=SENSITIVITIES, statuses=STATUSES)
+        page = await memories.list_observations(
+            limit=1000, cursor=after, sensitivities=SENSITIVITIES, statuses=STATUSES
+        )
         for row in page.rows:
             yield row
         after = page.after

@@ -198,10 +198,9 @@ class TaskChange(TaskDetails, total=False):
     status: Annotated[TaskStatus, About("status")]
 
 
-Ask = Annotated[Sequence[Sensitivity], About("also include these sensitivities", cli=None, tool=None)]
-AskOwn = Annotated[
-    Sequence[Sensitivity], About("also include these sensitivities", cli=None, tool=None, usual={"http": ("private",)})
-]
+_SENSITIVITIES = About("also include these sensitivities", cli=None, http="sensitivity", tool=None)
+Sensitivities = Annotated[Sequence[Sensitivity], _SENSITIVITIES]
+OwnSensitivities = Annotated[Sequence[Sensitivity], replace(_SENSITIVITIES, usual={"http": ("private",)})]
 Ids = Annotated[Sequence[Id], About("id of the memory", http="memory_id")]
 One = Annotated[Id, About("id of the memory", cli="id", http="memory_id")]
 TaskId = Annotated[Id, About("id of the task", cli="id")]
@@ -241,7 +240,7 @@ async def search_memories(
     count_use: Annotated[bool, About("count the hits as used", cli=None, tool=None, usual={"tool": True})] = False,
     as_of: AsOf = None,
     known_at: KnownAt = None,
-    ask: Ask = (),
+    sensitivities: Sensitivities = (),
     **wanted: Unpack[MemoryFilter],
 ) -> ListPage[memory.Hit]:
     """Search memories, best first."""
@@ -251,7 +250,7 @@ async def search_memories(
         limit=limit + 1,
         offset=offset,
         max_tokens=max_tokens,
-        ask=("public", *ask),
+        sensitivities=("public", *sensitivities),
         count_use=False,
         as_of=as_of,
         known_at=known_at,
@@ -277,7 +276,7 @@ async def recall_memories(
     limit: Annotated[Limit, About("maximum results", least=1, most=50)] = 5,
     as_of: AsOf = None,
     known_at: KnownAt = None,
-    ask: Ask = (),
+    sensitivities: Sensitivities = (),
     **wanted: Unpack[MemoryFilter],
 ) -> list[memory.Hit]:
     """Show what a message would recall.
@@ -285,7 +284,7 @@ async def recall_memories(
     Best first; then what was said later about the same things.
     """
     found = await context.memories.recall(
-        query, limit=limit, as_of=as_of, known_at=known_at, ask=("public", *ask), **wanted
+        query, limit=limit, as_of=as_of, known_at=known_at, sensitivities=("public", *sensitivities), **wanted
     )
     return [memory.Hit(each.observation, each.score, each.parts) for each in found.hits if each.observation]
 
@@ -307,7 +306,7 @@ async def list_memories(
     order: Annotated[Order, About("sort by this time")] = "updated",
     limit: Annotated[Limit, About("maximum results (0: all)", least=1, most=50)] = 20,
     cursor: Annotated[IdCursor | None, About("start after this id")] = None,
-    ask: Ask = (),
+    sensitivities: Sensitivities = (),
     **wanted: Unpack[MemoryFilter],
 ) -> ListPage[Observation]:
     """List memories, newest first."""
@@ -317,7 +316,7 @@ async def list_memories(
             order=order,
             limit=(limit or EVERY) - len(rows),
             cursor=cursor,
-            ask=("public", *ask),
+            sensitivities=("public", *sensitivities),
             statuses=statuses,
             **wanted,
         )
@@ -328,12 +327,12 @@ async def list_memories(
 
 
 @reads(cli="memory get", http="GET /v1/memories/{memory_id}")
-async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observation]:
+async def get_memory(context: Context, ids: Ids, sensitivities: Sensitivities = ()) -> list[Observation]:
     """Show memories in full.
 
     They may have any status.
     """
-    return [await context.memories.row(each, ask=("public", *ask)) for each in ids]
+    return [await context.memories.row(each, sensitivities=("public", *sensitivities)) for each in ids]
 
 
 @reads(tool="memory_get", first=True, gives="observations")
@@ -363,25 +362,30 @@ async def get_timeline(
     after: Annotated[Count, About("number of later memories", most=20)] = 5,
     session_id: Annotated[SessionId | None, About("only those of this session", cli="session")] = None,
     project: Annotated[Line | None, About("only those of this project")] = None,
-    ask: Ask = (),
+    sensitivities: Sensitivities = (),
 ) -> list[Observation]:
     """Show memories created around one memory.
 
     It and those just before and after it, oldest first.
     """
     return await context.memories.timeline(
-        anchor, before=before, after=after, session_id=session_id, project=project, ask=("public", *ask)
+        anchor,
+        before=before,
+        after=after,
+        session_id=session_id,
+        project=project,
+        sensitivities=("public", *sensitivities),
     )
 
 
 @reads(cli="memory history", http="GET /v1/memories/{memory_id}/history", tool="memory_history", gives="versions")
-async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> list[Version]:
+async def get_history(context: Context, observation_id: One, sensitivities: Sensitivities = ()) -> list[Version]:
     """Show what a memory replaced, and its changes.
 
     The memories that it replaced or that replaced it, with the events of each, oldest first, and old and new values.
     Events while a memory was hidden from you are left out, and so are the ids of memories that are hidden now.
     """
-    return await context.memories.history(observation_id, ask=("public", *ask))
+    return await context.memories.history(observation_id, sensitivities=("public", *sensitivities))
 
 
 @adds(
@@ -534,7 +538,7 @@ async def purge_memories(
     if bool(ids) + expired + len(target) != 1:
         raise InvalidValue("select what to purge in one way: ids, a session, a person, a source, or what is expired")
     if expired:
-        ids = [row.id for row in await memories.every(ask=SENSITIVITIES, statuses=["expired"])]
+        ids = [row.id for row in await memories.every(sensitivities=SENSITIVITIES, statuses=["expired"])]
     going = await memories.purging(*ids, **target) if ids or target else None
     if dry_run or going is None:
         return PurgeResult(going.ids if going else [], going, dry_run)
@@ -567,13 +571,13 @@ async def list_people(
     *,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
     cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
-    ask: Ask = (),
+    sensitivities: Sensitivities = (),
 ) -> ListPage[memory.Person]:
     """List people.
 
     Most mentioned first, each with facts about the person.
     """
-    found = await context.memories.people(query, ask=("public", *ask))
+    found = await context.memories.people(query, sensitivities=("public", *sensitivities))
     return ListPage.by_rank(found, limit, cursor, total=len(found))
 
 
@@ -621,14 +625,18 @@ async def list_tasks(
     scope: Annotated[TaskScope | None, About("with this scope", cli=None, http=None)] = None,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
     cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
-    ask: Ask = (),
+    sensitivities: Sensitivities = (),
 ) -> ListPage[memory.Task]:
     """List tasks.
 
     By priority, then by due date.
     """
     found = await context.memories.tasks(
-        statuses=list(dict.fromkeys(statuses)), surface=surface, project=project, scope=scope, ask=("public", *ask)
+        statuses=list(dict.fromkeys(statuses)),
+        surface=surface,
+        project=project,
+        scope=scope,
+        sensitivities=("public", *sensitivities),
     )
     return ListPage.by_rank(found, limit, cursor, total=len(found))
 
@@ -694,7 +702,7 @@ async def list_facts(
     cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
     as_of: AsOf = None,
     known_at: KnownAt = None,
-    ask: Ask = (),
+    sensitivities: Sensitivities = (),
 ) -> ListPage[Triple]:
     """List facts (subject, predicate, object).
 
@@ -705,7 +713,7 @@ async def list_facts(
         predicate=predicate,
         object=object,
         limit=int(cursor or 0) + limit + 1 if limit else EVERY,
-        ask=("public", *ask),
+        sensitivities=("public", *sensitivities),
         as_of=as_of,
         known_at=known_at,
     )
@@ -765,7 +773,7 @@ async def show_profile(
     history: Annotated[bool, About("all values that the key had", cli=None, http=None)] = False,
     as_of: AsOf = None,
     known_at: KnownAt = None,
-    ask: AskOwn = (),
+    sensitivities: OwnSensitivities = (),
 ) -> memory.Profile:
     """Show what is known of the person, with dates.
 
@@ -773,24 +781,28 @@ async def show_profile(
     answered from memories. The whole profile includes these answers, and the values that tools proposed, which are
     valid only once the person accepts them.
     """
-    memories, asked = context.memories, ("public", *ask)
+    memories, asked = context.memories, ("public", *sensitivities)
     if history and key:
         return memory.Profile([line for line in await memories.profile_history(key) if line.sensitivity in asked])
-    lines = await memories.profile(key, as_of=as_of, known_at=known_at, ask=asked)
+    lines = await memories.profile(key, as_of=as_of, known_at=known_at, sensitivities=asked)
     if key:
         return memory.Profile(lines)
     is_now = as_of is None and known_at is None
     proposals = [row for row in await memories.profile_proposals() if row.sensitivity in asked] if is_now else ()
-    return memory.Profile(lines, await memories.standing(as_of=as_of, known_at=known_at, ask=asked), proposals)
+    return memory.Profile(
+        lines, await memories.standing(as_of=as_of, known_at=known_at, sensitivities=asked), proposals
+    )
 
 
 @reads(cli="memory profile history", http="GET /v1/profile/{key}/history", examples=("profile history home",))
-async def get_profile_history(context: Context, key: ProfileKey, ask: AskOwn = ()) -> memory.Profile:
+async def get_profile_history(
+    context: Context, key: ProfileKey, sensitivities: OwnSensitivities = ()
+) -> memory.Profile:
     """Show all values that a key of the profile had.
 
     Oldest first, each with its dates.
     """
-    return await show_profile(context, key, history=True, ask=ask)
+    return await show_profile(context, key, history=True, sensitivities=sensitivities)
 
 
 @adds(

@@ -16,13 +16,12 @@ from langgraph.store import base
 
 from chatbot.embed import AgentMemory, Portal
 from chatbot.redaction import redact_all
-from chatbot.stores.access import Sensitivity
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import MISSING, check_conditions, passes, tests_of
 from chatbot.stores.records import format_time, parse_time
 
-_ASK: tuple[Sensitivity, ...] = ("public", "private", "secret")
 _KIND = "langgraph"
 
 
@@ -62,7 +61,7 @@ class MemoryStore(base.BaseStore):
         return rows[0] if rows else None
 
     async def _items(self, metadata: Mapping[str, Any]) -> list[Observation]:
-        return list(filter(_is_item, await self._memory.every(metadata=metadata, ask=_ASK)))
+        return list(filter(_is_item, await self._memory.every(metadata=metadata, sensitivities=SENSITIVITIES)))
 
     async def _put(self, namespace: tuple[str, ...], key: str, value: Mapping[str, Any] | None) -> None:
         old = await self._row(namespace, key)
@@ -82,8 +81,10 @@ class MemoryStore(base.BaseStore):
         metadata = {"kind": _KIND, **_path(op.namespace_prefix)}
         found: list[tuple[Observation, float | None]]
         if op.query:
-            count = len(await self._memory.every(metadata=metadata, ask=_ASK))
-            hits = await self._memory.search(op.query, limit=max(count, 1), metadata=metadata, ask=_ASK)
+            count = len(await self._memory.every(metadata=metadata, sensitivities=SENSITIVITIES))
+            hits = await self._memory.search(
+                op.query, limit=max(count, 1), metadata=metadata, sensitivities=SENSITIVITIES
+            )
             found = [(hit.observation, hit.score) for hit in hits if _is_item(hit.observation)]
         else:
             found = [(row, None) for row in await self._items(metadata)]

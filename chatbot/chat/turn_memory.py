@@ -220,12 +220,12 @@ class TurnMemory:
         if need is not None and need < _NEEDLESS:
             return Recollection()
         own = self._memory.scope.session_id
-        summaries = await self._memory.session_summaries(session_id=own, ask=SENSITIVITIES) if own else ()
+        summaries = await self._memory.session_summaries(session_id=own, sensitivities=SENSITIVITIES) if own else ()
         return await self._memory.recall(
             said,
             limit=limit,
             exclude={*in_window, *(row.id for row in summaries), *self.earlier.whole},
-            ask=SENSITIVITIES,
+            sensitivities=SENSITIVITIES,
             need=need,
             statements=judged is None or not judged.asks_the_bot,
         )
@@ -257,7 +257,7 @@ class TurnMemory:
 
     async def _pinned(self, given: Collection[str], shown: str) -> list[tuple[Observation, str]]:
         """Return rows that answer pinned questions, with the questions, except rows that the model reads anyway."""
-        answers = await self._memory.standing(pinned=True, ask=OWN)
+        answers = await self._memory.standing(pinned=True, sensitivities=OWN)
         found = {row.id: (row, answer.question) for answer in answers for row in answer.rows}
         return [(row, question) for row, question in found.values() if row.id not in given and not _is_in(shown, row)]
 
@@ -293,7 +293,7 @@ class TurnMemory:
         with observed(scope.caller.observer), span("memory", operation="keep_words"):
             [kept] = await add_drafts(scope, [draft])  # it is embedded once it is whole
         if kept.outcome == "exact_dup":
-            rows = await self._memory.get([kept.id], ask=SENSITIVITIES, count_use=False)
+            rows = await self._memory.get([kept.id], sensitivities=SENSITIVITIES, count_use=False)
             return kept if any(row.session_id == scope.session_id for row in rows) else None
         return kept
 
@@ -302,7 +302,7 @@ class TurnMemory:
         self._refresh()
         memory, barred = self._memory, self._memory.scope.environment.tombstones
         session_id, since = memory.scope.session_id, min(said)
-        if await memory.every(session_id=session_id, after=since, ask=SENSITIVITIES, statuses=STATUSES):
+        if await memory.every(session_id=session_id, after=since, sensitivities=SENSITIVITIES, statuses=STATUSES):
             return
         for at, text in sorted(said.items()):
             row, _ = memory.drafted(Draft(type=EXCHANGE, user_text=without_blocks(text)))
@@ -350,11 +350,13 @@ class TurnMemory:
         self.earlier = PromptMemory()
         if session_id is None:
             return
-        rows = await memory.every(session_id=session_id, after=since, before=end, ask=SENSITIVITIES, statuses=STATUSES)
+        rows = await memory.every(
+            session_id=session_id, after=since, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES
+        )
         ids = [row.id for row in rows if row.principal == own and (row.type == EXCHANGE or row.source == AUTO)]
-        ids += [row.id for row in await memory.session_summaries(session_id=session_id, ask=SENSITIVITIES)
+        ids += [row.id for row in await memory.session_summaries(session_id=session_id, sensitivities=SENSITIVITIES)
                 if row.principal == own and row.updated_at >= since]  # fmt: skip
-        facts = await memory.query_facts(subject=f"session:{session_id}", ask=SENSITIVITIES)
+        facts = await memory.query_facts(subject=f"session:{session_id}", sensitivities=SENSITIVITIES)
         ids += [fact.id for fact in facts if fact.principal == own and since <= fact.created_at < end]
         await self._take_back_reply(since)
         if ids:
@@ -376,7 +378,7 @@ class TurnMemory:
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
         """Return rows that were replaced or denied by facts derived from these ones, and are unchanged since."""
-        facts = await self._memory.every(derived_from=ids, ask=SENSITIVITIES, statuses=STATUSES)
+        facts = await self._memory.every(derived_from=ids, sensitivities=SENSITIVITIES, statuses=STATUSES)
         begun = [(fact.id, life.events[0]) for fact in facts if (life := await self._life(fact.id))]
         made = [(fact, old) for fact, event in begun for old in (event.supersedes, event.forgets) if old]
         return [old for fact, old in made if (life := await self._life(old)) and life.events[-1].by == fact]
@@ -384,7 +386,7 @@ class TurnMemory:
     async def _life(self, observation_id: str) -> Version | None:
         """Return the row with its events; None if it is gone or hidden."""
         try:
-            line = await self._memory.history(observation_id, ask=SENSITIVITIES) if observation_id else []
+            line = await self._memory.history(observation_id, sensitivities=SENSITIVITIES) if observation_id else []
         except UnknownObservation:
             return None
         return next((life for life in line if life.observation.id == observation_id), None)
@@ -393,7 +395,7 @@ class TurnMemory:
         """Drop the last block if one of its rows was changed, forgotten or hidden."""
         given = {row.id: row.hash for row in self.earlier.rows if row.status == "active"}
         if given:
-            rows = await self._memory.get(list(given), count_use=False, ask=OWN)
+            rows = await self._memory.get(list(given), count_use=False, sensitivities=OWN)
             if {row.id: row.hash for row in rows} != given:
                 self.earlier = PromptMemory()
 
@@ -410,7 +412,7 @@ class TurnMemory:
         if since is None or session_id is None:
             return {}
         page = await self._memory.list_observations(
-            session_id=session_id, after=since, limit=_MOST_SHOWN, ask=SENSITIVITIES
+            session_id=session_id, after=since, limit=_MOST_SHOWN, sensitivities=SENSITIVITIES
         )
         return {row.id: row.created_at for row in page.rows if row.type == EXCHANGE or row.source == AUTO}
 

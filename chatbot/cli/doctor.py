@@ -271,7 +271,7 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
         if open_embedder(setup.config.embedding, setup.config.providers) is None:
             return  # the check of models reports how to get one
         async with setup.open_memory(observations=setup.observation_store()) as memory:
-            stats = await memory.memory().vector_stats(ask=SENSITIVITIES)
+            stats = await memory.memory().vector_stats(sensitivities=SENSITIVITIES)
     except (UnsupportedOperation, ChatbotError):
         return  # `models` has reported the latter
     except StoreError as error:

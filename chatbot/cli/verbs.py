@@ -26,7 +26,7 @@ EXPORTS = ("markdown", "jsonl")
 
 def add_sessions(sessions: argparse.ArgumentParser, only: str | None = None) -> None:
     """Fill in `chatbot sessions`."""
-    sessions.set_defaults(namespace=None, all_namespaces=False, ask=[])
+    sessions.set_defaults(namespace=None, all_namespaces=False, sensitivities=[])
     grammar = Verbs(sessions, "sessions", dest="action", required=True, only=only)
     add_operations(grammar)
     _add_moving(grammar)
@@ -35,7 +35,7 @@ def add_sessions(sessions: argparse.ArgumentParser, only: str | None = None) -> 
 
 def add_projects(projects: argparse.ArgumentParser, only: str | None = None) -> None:
     """Fill in `chatbot projects`."""
-    projects.set_defaults(namespace=None, all_namespaces=False, ask=[])
+    projects.set_defaults(namespace=None, all_namespaces=False, sensitivities=[])
     verbs = Verbs(projects, "projects", dest="action", required=True, only=only)
     parsers = add_operations(verbs)
     add_bulk(parsers["erase_project"])

@@ -115,7 +115,9 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     scores = {each["id"]: each for each in memory.get("considered", ())}
     known: dict[str, Observation] = {}
     if session.supports(ObservationStore):
-        known = {row.id: row for row in await session.memory.get(list(found), ask=SENSITIVITIES, count_use=False)}
+        known = {
+            row.id: row for row in await session.memory.get(list(found), sensitivities=SENSITIVITIES, count_use=False)
+        }
     rows: list[tuple[str, ...]] = []
     for each, outcome in found.items():
         row, looked_at = known.get(each), scores.get(each)

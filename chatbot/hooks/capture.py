@@ -90,7 +90,7 @@ async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, b
 
 
 async def _is_new(memory: Memory, run: ToolRun, gate: Memorability, before: dict[str, str]) -> bool:
-    there = {row.id for row in await memory.get(list(before), ask=SENSITIVITIES, count_use=False)}
+    there = {row.id for row in await memory.get(list(before), sensitivities=SENSITIVITIES, count_use=False)}
     known = [said for captured, said in before.items() if captured in there]
     return gate.score(run.substance, run.type, known=known) >= gate.gate
 
@@ -114,7 +114,7 @@ async def _tasks(session: SessionHandle, run: ToolRun) -> list[str]:
     asked = str(run.arguments.get("task_id", ""))
     if not is_observation_id(asked):
         return []
-    return [row.id for row in await session.memory.get([asked], ask=SENSITIVITIES, count_use=False)]
+    return [row.id for row in await session.memory.get([asked], sensitivities=SENSITIVITIES, count_use=False)]
 
 
 def can_write(session: SessionHandle) -> bool:

@@ -129,7 +129,7 @@ class Summarize(Hook):
 
     async def _write(self, session: SessionHandle, new: int, *, least: int) -> None:
         """Update the summary, or write the first one, unless there are fewer than `least` turns for it."""
-        earlier = await session.memory.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES)
+        earlier = await session.memory.session_summaries(session_id=session.id, limit=1, sensitivities=SENSITIVITIES)
         entries = await without_forgotten(session, await session.transcript_read_last(READ_AT_ONCE))
         turns = exchanges_in(entries)
         if (new if earlier else len(turns)) < least:
@@ -150,13 +150,13 @@ class Summarize(Hook):
 
 async def _decided(session: SessionHandle) -> list[str]:
     """Return the last decisions that were written in the session, in their order."""
-    rows = await session.memory.every(session_id=session.id, types=("decision",), ask=SENSITIVITIES)
+    rows = await session.memory.every(session_id=session.id, types=("decision",), sensitivities=SENSITIVITIES)
     return [_line(row.title or row.text()) for row in reversed(rows[:_MOST_ITEMS])]
 
 
 async def _open(session: SessionHandle) -> list[str]:
     """Return the last tasks that were written in the session and are open, in their order."""
-    rows = await session.memory.every(session_id=session.id, metadata={"kind": KIND}, ask=SENSITIVITIES)
+    rows = await session.memory.every(session_id=session.id, metadata={"kind": KIND}, sensitivities=SENSITIVITIES)
     tasks = [task for task in map(task_of, rows) if task.status in OPEN]
     return [_line(task.title) for task in reversed(tasks[:_MOST_ITEMS])]
 

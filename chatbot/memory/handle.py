@@ -330,7 +330,7 @@ class SessionHandle:
         if SENSITIVITIES.index(marked.sensitivity) < SENSITIVITIES.index(former):
             self.check("declassify")
         if self.supports(ObservationStore) and sensitivity != former:
-            for row in await self.memory.every(session_id=self.id, ask=SENSITIVITIES, statuses=STATUSES):
+            for row in await self.memory.every(session_id=self.id, sensitivities=SENSITIVITIES, statuses=STATUSES):
                 if row.sensitivity == former:
                     await self.memory.update(row.id, sensitivity=sensitivity)
             await self._mark_facts(former, sensitivity)

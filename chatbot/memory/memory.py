@@ -127,7 +127,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
             "derived_from": sources,
         }
         async with scope.environment.keyed:  # so that two processes make one
-            found = await self.session_summaries(session_id=session, limit=EVERY, ask=SENSITIVITIES)
+            found = await self.session_summaries(session_id=session, limit=EVERY, sensitivities=SENSITIVITIES)
             earlier = [row for row in found if row.principal == scope.caller.principal]
             if earlier:
                 said["derived_from"] = list(dict.fromkeys((*earlier[0].derived_from, *sources)))
@@ -137,9 +137,9 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
         return structs.replace(kept, redacted=redacted)
 
     async def session_summaries(
-        self, *, session_id: str | None = None, limit: int = 20, ask: Sensitivities = PUBLIC
+        self, *, session_id: str | None = None, limit: int = 20, sensitivities: Sensitivities = PUBLIC
     ) -> list[Observation]:
         """Return the summaries of one session, or of all, newest first."""
         scope = self.scope
         wanted = Filter(types=("session_summary",), subject=session_id)
-        return await scope.rows(wanted, view=scope.view(ask), limit=check_limit(limit))
+        return await scope.rows(wanted, view=scope.view(sensitivities), limit=check_limit(limit))

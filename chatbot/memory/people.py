@@ -38,7 +38,7 @@ class FactQuery(FactFilter, frozen=True, kw_only=True):
     """Filter of facts, and the maximum number to return."""
 
     limit: int = 100
-    ask: Sensitivities = PUBLIC
+    sensitivities: Sensitivities = PUBLIC
     as_of: datetime | None = None
     """Only facts stated by then, without retracted ones."""
     known_at: datetime | None = None
@@ -100,7 +100,7 @@ class Facts(ScopedOperations):
         wanted = FactFilter(**{name: getattr(asked, name) for name in _FILTERED})
         at = scope.moment(asked.as_of, asked.known_at)
         limit = check_limit(asked.limit)
-        found = await scope.store.facts(scope.view(asked.ask), wanted, limit=limit if at is None else EVERY)
+        found = await scope.store.facts(scope.view(asked.sensitivities), wanted, limit=limit if at is None else EVERY)
         return found if at is None else [fact for fact in found if fact.created_at <= at][:limit]
 
     async def retract_fact(self, fact_id: str) -> None:
@@ -142,10 +142,10 @@ class People(Facts):
 
     __slots__ = ()
 
-    async def people(self, query: str = "", *, ask: Sensitivities = PUBLIC) -> list[Person]:
+    async def people(self, query: str = "", *, sensitivities: Sensitivities = PUBLIC) -> list[Person]:
         """Return the people with a name or alias that contains `query`, the most mentioned first."""
         scope = self.scope
-        view = scope.view(ask)
+        view = scope.view(sensitivities)
         facets = await scope.store.facets(view, "people", limit=EVERY)
         facts = await scope.store.facts(view, FactFilter(), limit=EVERY)
         stated: defaultdict[str, list[Triple]] = defaultdict(list)
@@ -175,9 +175,9 @@ class People(Facts):
         return fact.id
 
 
-async def other_names(scope: Scope, names: Iterable[str], ask: Sensitivities) -> tuple[str, ...]:
+async def other_names(scope: Scope, names: Iterable[str], sensitivities: Sensitivities) -> tuple[str, ...]:
     """Return the names with all aliases of these people, by facts that are public or of these sensitivities."""
-    view = scope.view(("public", *ask))
+    view = scope.view(("public", *sensitivities))
     groups = _groups(await scope.store.facts(view, FactFilter(predicate=ALIAS), limit=EVERY))
     found = {fold(name): name for name in names}
     for name in list(found):
@@ -306,7 +306,7 @@ class Tasks(MemoryWrites):
         surface: str | None = None,
         project: str | None = None,
         scope: TaskScope | None = None,
-        ask: Sensitivities = PUBLIC,
+        sensitivities: Sensitivities = PUBLIC,
     ) -> list[Task]:
         """Return the tasks of these statuses, by priority, then by due date, then oldest first."""
         bound = self.scope
@@ -314,7 +314,7 @@ class Tasks(MemoryWrites):
         rows: list[Observation] = []
         for status in statuses:
             wanted = Filter(metadata=metadata | {"status": status}, project=project)
-            rows += await bound.rows(wanted, view=bound.view(ask))
+            rows += await bound.rows(wanted, view=bound.view(sensitivities))
         found = [task_of(row) for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
         if surface is not None:
             found = [task for task in found if task.surface == surface]

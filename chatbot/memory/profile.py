@@ -67,7 +67,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         *,
         as_of: datetime | None = None,
         known_at: datetime | None = None,
-        ask: Sequence[Sensitivity] = OWN,
+        sensitivities: Sequence[Sensitivity] = OWN,
     ) -> list[ProfileLine]:
         """Return the caller's lines, pinned first: those valid now, or at `as_of`, by what was known at `known_at`.
 
@@ -75,7 +75,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         """
         scope = self.scope
         scope.moment(as_of, known_at)
-        rows = await line_rows(scope, ask)
+        rows = await line_rows(scope, sensitivities)
         return lines_at(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
 
     async def profile_for(self, asked: str, shown: Iterable[str] = ()) -> list[ProfileLine]:

@@ -70,9 +70,9 @@ class ProfileLine(Struct, frozen=True, kw_only=True):
         }
 
 
-async def line_rows(scope: Scope, ask: Sequence[Sensitivity] = OWN) -> list[Observation]:
+async def line_rows(scope: Scope, sensitivities: Sequence[Sensitivity] = OWN) -> list[Observation]:
     """Return the rows of the caller's own profile that the caller may see."""
-    rows = await scope.rows(Filter(category=CATEGORY, statuses=KEPT), view=scope.view(ask))
+    rows = await scope.rows(Filter(category=CATEGORY, statuses=KEPT), view=scope.view(sensitivities))
     return [row for row in rows if row.principal == scope.caller.principal and is_line(row)]
 
 

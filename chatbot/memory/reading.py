@@ -69,7 +69,7 @@ class Hit(Struct, frozen=True):
 class Every(Filter, frozen=True, kw_only=True):
     """Filter of rows without a limit."""
 
-    ask: Sensitivities = PUBLIC
+    sensitivities: Sensitivities = PUBLIC
 
 
 class TimedFilter(Every, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class TimelineOptions(RowFilter, frozen=True, kw_only=True):
 
     before: int = 5
     after: int = 5
-    ask: Sensitivities = PUBLIC
+    sensitivities: Sensitivities = PUBLIC
 
 
 class Timeline(TimelineOptions, frozen=True):
@@ -153,7 +153,7 @@ class Timeline(TimelineOptions, frozen=True):
 class MemoryReads(ScopedOperations):
     """Operations that return only what the caller may see; the gate is applied before limits, counts and uses.
 
-    `ask` names the wanted sensitivities: `private` and `secret` rows are returned only if named, `unknown` ones never.
+    Of `sensitivities`, `private` and `secret` rows are returned only if named, `unknown` ones never.
     """
 
     __slots__ = ()
@@ -181,7 +181,7 @@ class MemoryReads(ScopedOperations):
         from chatbot.memory import meaning, recall
 
         scope = self.scope
-        view, texts = scope.view(asked.ask), list_of(asked.texts, "the question")
+        view, texts = scope.view(asked.sensitivities), list_of(asked.texts, "the question")
         limit, offset = check_limit(asked.limit) or DEFAULT_LIMIT, check_limit(asked.offset)
         filtered, past = await recall.as_of(scope, view, await self._filter(asked), asked)
         vectors = (
@@ -233,14 +233,14 @@ class MemoryReads(ScopedOperations):
         return recollection
 
     async def like(
-        self, texts: Sequence[tuple[str, Filter]], *, limit: int = 10, ask: Sensitivities = PUBLIC
+        self, texts: Sequence[tuple[str, Filter]], *, limit: int = 10, sensitivities: Sensitivities = PUBLIC
     ) -> list[list[Hit]]:
         """Return for each text the rows whose meaning is nearest, with the cosine as score; words do not count.
 
         Each text has its own filter. Finds nothing without an embedder, and no rows without a vector; counts no uses.
         """
         scope = self.scope
-        view, limit = scope.view(ask), check_limit(limit)
+        view, limit = scope.view(sensitivities), check_limit(limit)
         if scope.meaning is None:
             return [[] for _ in texts]
         answers = []
@@ -253,20 +253,20 @@ class MemoryReads(ScopedOperations):
         return answers
 
     async def get(
-        self, ids: Sequence[str], *, ask: Sensitivities = PUBLIC, count_use: bool = True
+        self, ids: Sequence[str], *, sensitivities: Sensitivities = PUBLIC, count_use: bool = True
     ) -> list[Observation]:
         """Return active observations whole, in the given order, without missing and hidden ones."""
         scope = self.scope
-        rows = await scope.store.get(scope.view(ask), list_of(ids, "ids"))
+        rows = await scope.store.get(scope.view(sensitivities), list_of(ids, "ids"))
         scope.retrieved("get", [row.id for row in rows])
         if count_use:
             await self.note_use([row.id for row in rows])
         return rows
 
-    async def row(self, observation_id: str, *, ask: Sensitivities = PUBLIC) -> Observation:
+    async def row(self, observation_id: str, *, sensitivities: Sensitivities = PUBLIC) -> Observation:
         """Return an observation in full, whatever its status; not counted as use. Raises `UnknownObservation`."""
         scope = self.scope
-        rows = await scope.store.get(scope.view(ask), [observation_id], current=False)
+        rows = await scope.store.get(scope.view(sensitivities), [observation_id], current=False)
         if not rows:
             raise UnknownObservation(f"no memory has the id {observation_id}")
         return rows[0]
@@ -276,7 +276,7 @@ class MemoryReads(ScopedOperations):
         """Return a page of observations by time; the parameters are those of `Listing` and of `Filter`."""
         scope = self.scope
         return await scope.store.find(
-            scope.view(asked.ask),
+            scope.view(asked.sensitivities),
             await self._filter(asked),
             order=asked.order,
             ascending=asked.ascending,
@@ -292,7 +292,7 @@ class MemoryReads(ScopedOperations):
         observation.
         """
         scope, anchor = self.scope, asked.anchor
-        view, wanted = scope.view(asked.ask), await self._filter(asked)
+        view, wanted = scope.view(asked.sensitivities), await self._filter(asked)
         found = await scope.store.get(view, [anchor])
         if not found:
             raise UnknownObservation(f"no memory has the id {anchor}")
@@ -300,7 +300,7 @@ class MemoryReads(ScopedOperations):
         newer = await scope.rows(wanted, view=view, after=anchor, limit=check_limit(asked.after), ascending=True)
         return [*older[::-1], *found, *newer]
 
-    async def history(self, observation_id: str, *, ask: Sensitivities = PUBLIC) -> list[Version]:
+    async def history(self, observation_id: str, *, sensitivities: Sensitivities = PUBLIC) -> list[Version]:
         """Return the versions of an observation and of those it replaced or was replaced by, oldest first.
 
         If another replaced it, `changes` have the text of both.
@@ -308,31 +308,31 @@ class MemoryReads(ScopedOperations):
         Raises `UnknownObservation` if there is no such observation.
         """
         scope = self.scope
-        line = await scope.store.history(scope.view(ask), observation_id)
+        line = await scope.store.history(scope.view(sensitivities), observation_id)
         if not line:
             raise UnknownObservation(f"no memory has the id {observation_id}")
         texts = {version.observation.id: version.observation.text() for version in line}
         return [_with_texts(version, texts) for version in line]
 
-    async def resolve(self, prefix: str, *, ask: Sensitivities = PUBLIC) -> str:
+    async def resolve(self, prefix: str, *, sensitivities: Sensitivities = PUBLIC) -> str:
         """Return the one id that begins with `prefix`. Raises `UnknownObservation` for none or several."""
         scope = self.scope
-        found = await scope.store.resolve(scope.view(ask), prefix.lower()) if prefix else []
+        found = await scope.store.resolve(scope.view(sensitivities), prefix.lower()) if prefix else []
         if len(found) == 1 or prefix in found:
             return prefix if prefix in found else found[0]
         if found:
             raise UnknownObservation(f"several memories begin with {prefix!r}: {', '.join(found)}")
         raise UnknownObservation(f"no memory has the id {prefix if is_observation_id(prefix) else repr(prefix)}")
 
-    async def stats(self, *, ask: Sensitivities = PUBLIC) -> Stats:
+    async def stats(self, *, sensitivities: Sensitivities = PUBLIC) -> Stats:
         """Return the number of memories by status, type and visibility, and their size on disk."""
         scope = self.scope
-        return await scope.store.stats(scope.view(ask))
+        return await scope.store.stats(scope.view(sensitivities))
 
-    async def vector_stats(self, *, ask: Sensitivities = PUBLIC) -> VectorStats:
+    async def vector_stats(self, *, sensitivities: Sensitivities = PUBLIC) -> VectorStats:
         """Return the vectors' model, and how many rows have one. Raises `UnsupportedOperation` without vectors."""
         scope = self.scope
-        return await scope.store.vector_stats(scope.view(ask))
+        return await scope.store.vector_stats(scope.view(sensitivities))
 
     async def reindex(self, progress: Progress | None = None) -> int:
         """Rebuild the store's caches; return how many observations the caller may see."""
@@ -356,15 +356,15 @@ class MemoryReads(ScopedOperations):
     async def every(self, asked: Every) -> list[Observation]:
         """Return all matching rows, newest first, without a limit; the parameters are those of `Filter`."""
         scope = self.scope
-        return await scope.rows(await self._filter(asked), view=scope.view(asked.ask))
+        return await scope.rows(await self._filter(asked), view=scope.view(asked.sensitivities))
 
     async def _filter(self, asked: RowFilter) -> Filter:
         """Return the plain `Filter`, with all names of the wanted people, and all known paths of the wanted files."""
         given = {name: getattr(asked, name) for name in (FILTER_FIELDS if isinstance(asked, Filter) else _WANTED)}
         wanted = Filter(**given)
         if wanted.people:
-            ask = asked.ask if isinstance(asked, Every | TimelineOptions) else PUBLIC
-            wanted = structs.replace(wanted, people=await other_names(self.scope, wanted.people, ask))
+            sensitivities = asked.sensitivities if isinstance(asked, Every | TimelineOptions) else PUBLIC
+            wanted = structs.replace(wanted, people=await other_names(self.scope, wanted.people, sensitivities))
         if wanted.files:
             scope = self.scope
             known = [each.value for each in await scope.store.facets(scope.view(SENSITIVITIES), "files", limit=EVERY)]

@@ -105,7 +105,7 @@ async def recollected(
 
     Lines of the profile, which a prompt shows elsewhere, and rows that do not fit do not count towards the limit.
     """
-    view, profile = scope.view(asked.ask), scope.environment.options.profiles[asked.profile]
+    view, profile = scope.view(asked.sensitivities), scope.environment.options.profiles[asked.profile]
     if asked.statements and asked.need is None:
         profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))

@@ -325,19 +325,19 @@ class Scope(Struct, frozen=True):
         """Return the current time."""
         return self.environment.clock()
 
-    def view(self, ask: Sensitivities = PUBLIC) -> View:
+    def view(self, sensitivities: Sensitivities = PUBLIC) -> View:
         """Return the caller's view of these sensitivities now. Raises `MissingRight` without the right to read."""
         self.caller.check("read")
-        return self.acting(ask)
+        return self.acting(sensitivities)
 
-    def acting(self, ask: Sensitivities = PUBLIC) -> View:
+    def acting(self, sensitivities: Sensitivities = PUBLIC) -> View:
         """Return the caller's view for a change, which the store allows or refuses."""
         own = self.caller
         spaces = None if self.across else frozenset({own.namespace})
         return View(
             own.clearance,
             self.clock(),
-            frozenset(ask),
+            frozenset(sensitivities),
             spaces,
             own.principal,
             own.rights,

@@ -87,7 +87,7 @@ class StandingQuestions(Profiles):
         pinned: bool = False,
         as_of: datetime | None = None,
         known_at: datetime | None = None,
-        ask: Sensitivities = PUBLIC,
+        sensitivities: Sensitivities = PUBLIC,
     ) -> list[StandingAnswer]:
         """Return the answers to all standing questions, or to the `pinned` ones: now, or as of a time.
 
@@ -101,7 +101,13 @@ class StandingQuestions(Profiles):
                 continue
             need = None if scope.meaning is None else _NEED
             moment = Recall(
-                asked.question, limit=2 * _MOST, need=need, statements=True, as_of=as_of, known_at=known_at, ask=ask
+                asked.question,
+                limit=2 * _MOST,
+                need=need,
+                statements=True,
+                as_of=as_of,
+                known_at=known_at,
+                sensitivities=sensitivities,
             )
             hits = (await recollected(scope, moment, Filter(types=_TYPES), self._is_said)).hits
             rows = [hit.observation for hit in hits if hit.observation]
@@ -109,7 +115,7 @@ class StandingQuestions(Profiles):
         unpinned = [row for each in answers if not each.pinned for row in each.rows]
         stated = await self._stated(unpinned) if unpinned else ()
         answers = [replace(each, rows=_best(each, stated)) for each in answers]
-        made = await self._sentences(ask) if any(each.model for each in answers) and not pinned else {}
+        made = await self._sentences(sensitivities) if any(each.model for each in answers) and not pinned else {}
         return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
 
     async def sum_up(self, answer: StandingAnswer, sentence: str) -> AddResult:
@@ -131,9 +137,9 @@ class StandingQuestions(Profiles):
             kept = await self.update(kept.id, metadata=made, derived_from=[*{*row.derived_from, *sources}])
         return kept
 
-    async def _sentences(self, ask: Sensitivities) -> dict[tuple[str, ...], str]:
+    async def _sentences(self, sensitivities: Sensitivities) -> dict[tuple[str, ...], str]:
         """Return the models' summaries by question and source rows."""
-        rows = await self.scope.rows(Filter(category=CATEGORY), view=self.scope.view(ask))
+        rows = await self.scope.rows(Filter(category=CATEGORY), view=self.scope.view(sensitivities))
         own = (row for row in rows if row.principal == self.caller.principal and is_sentence(row))
         made = [(row, row.metadata.get(_MADE_OF)) for row in own]
         return {(str(row.metadata[LINE]), *map(str, of)): row.title for row, of in made if isinstance(of, list)}

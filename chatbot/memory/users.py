@@ -84,8 +84,8 @@ async def export_user(memory: MemorySystem, project: str | None = None) -> dict[
     rows, facts = [], []
     try:
         memories = memory.memory()
-        rows = await memories.every(project=project, ask=SENSITIVITIES, statuses=STATUSES)
-        facts = await memories.query_facts(project=project, ask=SENSITIVITIES, limit=EVERY)
+        rows = await memories.every(project=project, sensitivities=SENSITIVITIES, statuses=STATUSES)
+        facts = await memories.query_facts(project=project, sensitivities=SENSITIVITIES, limit=EVERY)
     except UnsupportedOperation:  # the agent remembers nothing
         pass
     sessions = []

@@ -94,7 +94,7 @@ class _Fact(_Derived):
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
         """Return the fact that was stated."""
-        found = await context.memories.query_facts(ids=frozenset({made["id"]}), ask=SENSITIVITIES)
+        found = await context.memories.query_facts(ids=frozenset({made["id"]}), sensitivities=SENSITIVITIES)
         if not found:
             raise UnknownObservation(f"no fact has the id {made['id']}")
         return cls.of(found[0])
@@ -104,7 +104,7 @@ class _Task(_Derived):
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
         """Return the task that was added."""
-        found = await context.memories.get([made["id"]], ask=SENSITIVITIES, count_use=False)
+        found = await context.memories.get([made["id"]], sensitivities=SENSITIVITIES, count_use=False)
         if not found:
             raise UnknownObservation(f"no task has the id {made['id']}")
         return cls.of(people.task_of(found[0]))

@@ -306,7 +306,7 @@ class _Sizes:
 
 async def _stats(system: MemorySystem) -> Stats | None:
     memories = system.unobserved()
-    return None if memories is None else await memories.stats(ask=SENSITIVITIES)
+    return None if memories is None else await memories.stats(sensitivities=SENSITIVITIES)
 
 
 def _named(model: str) -> dict[str, str]:

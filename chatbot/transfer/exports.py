@@ -117,15 +117,15 @@ async def export_loose(memory: MemorySystem, project: str | None = None) -> Memo
     return MemoryExport(rows, tuple(fact for fact in every.facts if fact.session_id is None))
 
 
-async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
+async def export_memories(memories: Memory, sensitivities: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
     """Return the current rows that match, with their facts.
 
     Without filters, or for a project, facts without a source come too. A session comes with all its facts, even if
     their source is in another one. Rows lack the paths that they were imported from, which reveal local folders.
     """
-    rows = (await memories.every(ask=ask, **wanted))[::-1]
+    rows = (await memories.every(sensitivities=sensitivities, **wanted))[::-1]
     within: dict[str, Any] = {name: wanted.get(name) for name in ("project", "session_id")}
-    facts = (await memories.query_facts(ask=ask, limit=EVERY, **within))[::-1]
+    facts = (await memories.query_facts(sensitivities=sensitivities, limit=EVERY, **within))[::-1]
     sources: set[str | None] = {row.id for row in rows}
     if not any(value for name, value in wanted.items() if name not in within):
         sources |= {fact.source for fact in facts} if within["session_id"] else {None}

@@ -294,7 +294,7 @@ class Importer:
             self._report.skip(f"memories of {old}" if old else "memories", "the agent keeps no memories")
             return
         memories = self.memory.memory(self.agent, session_id=session_id)
-        every = await memories.everywhere().every(ask=SENSITIVITIES, statuses=STATUSES, session_id=session_id)
+        every = await memories.everywhere().every(sensitivities=SENSITIVITIES, statuses=STATUSES, session_id=session_id)
         here = {row.id for row in every}
         rows = [row for row in item.observations if row.id not in here]
         self._report.already += len(item.observations) - len(rows)
@@ -311,7 +311,7 @@ class Importer:
     async def _state(self, memories: Memory, item: MemoryExport, session_id: str | None) -> None:
         known = {
             (fact.subject, fact.predicate, fact.object)
-            for fact in await memories.query_facts(session_id=session_id, ask=SENSITIVITIES, limit=EVERY)
+            for fact in await memories.query_facts(session_id=session_id, sensitivities=SENSITIVITIES, limit=EVERY)
         }
         for fact in item.facts:
             said = (fact.subject, fact.predicate, fact.object)
@@ -367,9 +367,11 @@ class Importer:
         """Return the rows of earlier imports of this kind, of all projects, without those made by users."""
         if self._known is None:
             memories = self.memory.memory(self.agent)
-            rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: self._report.kind})
+            rows = await memories.every(
+                sensitivities=SENSITIVITIES, statuses=STATUSES, metadata={FROM: self._report.kind}
+            )
             self._known = known = KnownRows(memories, [row for row in rows if row.source == self._source])
-            for row in await memories.every(ask=SENSITIVITIES) if self.dry_run else ():
+            for row in await memories.every(sensitivities=SENSITIVITIES) if self.dry_run else ():
                 known.words[row.agent_id, row.visibility, row.hash] = row.id
         return self._known
 

@@ -46,7 +46,7 @@ class Generous(Publisher):
         if not isinstance(event, PromptSubmit):
             return []
         view = View("full", event.at, frozenset(SENSITIVITIES))
-        rows = await event.session.memory.every(types=["discovery"], ask=[self._sensitivity])
+        rows = await event.session.memory.every(types=["discovery"], sensitivities=[self._sensitivity])
         self.ids = [row.id for row in rows]
         block = build_block([(row, 1.0) for row in rows], nonce="12345678", view=view, count=estimate_text)
         return [PromptMemory(block, tuple(rows), {"injected": list(block.injected)})]
@@ -124,7 +124,7 @@ async def test_what_is_recalled_by_itself_is_withheld_alike_and_counted_for_mode
     assert f"{len(withheld)} note" in sent(model)
     assert f"withheld from {disclosure.provider} by the user's choice: {disclosure.rule}" in sent(model)
     assert memory_line(receipt.memory).endswith(f"{len(withheld)} withheld from {disclosure.provider}")
-    rows = await session.memory.get(withheld, ask=SENSITIVITIES, count_use=False)
+    rows = await session.memory.get(withheld, sensitivities=SENSITIVITIES, count_use=False)
     assert {row.use_count for row in rows} == {0}, "what was not sent was not used"
 
 
@@ -135,7 +135,7 @@ async def test_what_is_withheld_leaves_the_prompt_as_if_it_were_not_there(
     chat = chat_of(model, session)
     await chat.turn("Which alpaca does Ellen keep?")
     held = sent(model)
-    for row in await session.memory.every(ask=["private", "secret"]):
+    for row in await session.memory.every(sensitivities=["private", "secret"]):
         await session.memory.purge(row.id)
     await chat_of(model, await memory.create_session(STORES, "chat")).turn("Which alpaca does Ellen keep?")
     notes = [line for line in sent(model).splitlines() if line.startswith("- ")]
@@ -239,18 +239,18 @@ async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_pro
     assert await session.memory.query_facts() == []
     with pytest.raises(MissingRight, match="declassify"):
         await guest.mark("public")
-    assert (await memory.memory().query_facts(ask=SENSITIVITIES))[0].sensitivity == "private"
+    assert (await memory.memory().query_facts(sensitivities=SENSITIVITIES))[0].sensitivity == "private"
     await session.memory.purge_fact(limp.id)
-    assert (await session.memory.row(forgotten, ask=SENSITIVITIES)).sensitivity == "private"
+    assert (await session.memory.row(forgotten, sensitivities=SENSITIVITIES)).sensitivity == "private"
     await session.move("farm")
     await chat.turn("My alpaca Rufus eats only hay since Monday.")
-    rows = await session.memory.every(ask=SENSITIVITIES)
+    rows = await session.memory.every(sensitivities=SENSITIVITIES)
     assert {(row.sensitivity, row.project) for row in rows} == {("private", "farm"), ("secret", "farm")}
     await session.move("")
     await session.memory.store_fact("Rufus", "eats", "hay")
-    rows = await session.memory.every(ask=SENSITIVITIES)
+    rows = await session.memory.every(sensitivities=SENSITIVITIES)
     assert sorted(row.sensitivity for row in rows) == ["private", "private", "secret"]
-    assert [fact.sensitivity for fact in await session.memory.query_facts(ask=SENSITIVITIES)] == ["private"]
+    assert [fact.sensitivity for fact in await session.memory.query_facts(sensitivities=SENSITIVITIES)] == ["private"]
     other = await memory.create_session(STORES, "chat")
     for disclosure, is_sent in ((ANYTHING, False), (HERE, True)):
         model = model_of(disclosure)
@@ -264,7 +264,7 @@ async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_pro
         await named["session_read"].run({"session_id": session.id})
     assert (await memory.fork_session(session.id)).record.sensitivity == "private"
     await session.mark("public")
-    rows = await session.memory.every(session_id=session.id, ask=SENSITIVITIES)
+    rows = await session.memory.every(session_id=session.id, sensitivities=SENSITIVITIES)
     assert sorted(row.sensitivity for row in rows) == ["public", "public", "secret"]
     assert session.id in await named["session_search"].run({"query": "alpaca Rufus hoof"})
 

@@ -161,7 +161,8 @@ async def test_every_schema_is_strict(memory: MemorySystem) -> None:
         assert tool.spec.description
         assert (schema["type"], schema["additionalProperties"]) == ("object", False)
         assert all(each["type"] and each["description"] for each in schema["properties"].values())
-        assert not {"session", "agent", "agent_id", "clearance", "namespace", "ask"} & schema["properties"].keys()
+        hidden = {"session", "agent", "agent_id", "clearance", "namespace", "sensitivities"}
+        assert hidden.isdisjoint(schema["properties"])
 
 
 async def test_the_schemas_take_little_of_every_prompt(session: SessionHandle, memory: MemorySystem) -> None:

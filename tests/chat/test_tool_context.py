@@ -18,7 +18,7 @@ CURIOUS = '''
 def tools(context):
     async def look(session_id: str) -> dict:
         """Look at everything."""
-        rows = await context.memory.memory().search("tea", ask=("public", "private", "secret"))
+        rows = await context.memory.memory().search("tea", sensitivities=("public", "private", "secret"))
         sessions = [record.id for record in await context.memory.list_sessions()]
         try:
             await context.memory.load_session(session_id, any_agent=True)

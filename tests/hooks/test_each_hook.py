@@ -58,7 +58,9 @@ async def lived(*, turns: int = 12) -> dict[str, Any]:
             await runtime.leave(session)
             await runtime.hooks.settle()
             clock.move(days=9)
-        rows = (await runtime.memory.memory().list_observations(limit=200, statuses=STATUSES, ask=SENSITIVITIES)).rows
+        rows = (
+            await runtime.memory.memory().list_observations(limit=200, statuses=STATUSES, sensitivities=SENSITIVITIES)
+        ).rows
         return {
             "rows": rows,
             "capabilities": set(runtime.hooks.capabilities),

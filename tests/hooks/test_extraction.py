@@ -36,7 +36,7 @@ async def kept_exchange(session: SessionHandle, said: str = SAID, **fields: Any)
 
 async def facts_in(session: SessionHandle, **wanted: Any) -> list[Observation]:
     page = await session.memory.list_observations(
-        limit=100, ask=SENSITIVITIES, order="created", ascending=True, **wanted
+        limit=100, sensitivities=SENSITIVITIES, order="created", ascending=True, **wanted
     )
     return [row for row in page.rows if row.type != "exchange" and row.category != "profile"]
 
@@ -73,11 +73,11 @@ async def test_no_reply_breaks_anything_or_loosens_anything(
         assert row.agent_id == "chat"
         assert row.derived_from == (exchange_id,)
     outsider = memory.memory("chat").within(clearance="familiar")
-    assert (await outsider.list_observations(ask=SENSITIVITIES)).rows == ()
+    assert (await outsider.list_observations(sensitivities=SENSITIVITIES)).rows == ()
     everything = memory_home.joinpath("observations.jsonl").read_text(encoding="utf-8")
     assert SECRET not in everything
     assert "gnore all previous" not in everything
-    assert (await session.memory.stats(ask=SENSITIVITIES)).by_type["exchange"] == 1
+    assert (await session.memory.stats(sensitivities=SENSITIVITIES)).by_type["exchange"] == 1
 
 
 @pytest.mark.parametrize(("mode", "known"), [("schema", "openai/gpt-4o-mini"), ("object", "openai/extracts-valid")])

@@ -48,7 +48,9 @@ async def learn(
 
 async def statuses(session: SessionHandle) -> dict[str, str]:
     statuses: list[Status] = ["active", "superseded", "deleted", "archived"]
-    page = await session.memory.list_observations(limit=100, statuses=statuses, ask=("public", "private", "secret"))
+    page = await session.memory.list_observations(
+        limit=100, statuses=statuses, sensitivities=("public", "private", "secret")
+    )
     return {row.title: row.status for row in page.rows}
 
 

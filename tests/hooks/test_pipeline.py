@@ -288,7 +288,7 @@ async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
         await runtime.hooks.publish(ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result))
         await runtime.hooks.settle()
         assert (await session.memory.list_observations(tags=("checkpoint",))).rows == ()
-        [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",), ask=SENSITIVITIES)).rows
+        [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",), sensitivities=SENSITIVITIES)).rows
         assert checkpoint.title == "Checkpoint: task done: Renew the passport"
         assert (checkpoint.sensitivity, checkpoint.derived_from) == ("secret", (task.id,))
 

@@ -157,7 +157,7 @@ async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(
         await chat.turn("Is the harbour deep?")
         await runtime.leave(session)
         await runtime.hooks.settle()
-        [summary] = await session.memory.session_summaries(ask=SENSITIVITIES)
+        [summary] = await session.memory.session_summaries(sensitivities=SENSITIVITIES)
         assert WORD not in f"{summary.text()}{summary.metadata}"
         assert summary.metadata["request"] == STAYS
 
@@ -180,7 +180,7 @@ async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hid
             await session.memory.update(
                 asked.remembered, **{"sensitivity": "secret"} if how == "hide" else {"importance": 0.9}
             )
-        facts = await session.memory.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
+        facts = await session.memory.query_facts(subject=f"session:{session.id}", sensitivities=SENSITIVITIES)
         assert facts == ([fact] if how == "use" else [])
 
 

@@ -50,9 +50,9 @@ CALL = ToolCall("c", "look_up", json.dumps({"path": f"{WORD}.md"}))
 
 
 async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, model: ScriptedModel) -> None:
-    rows = (await session.memory.list_observations(limit=100, statuses=STATUSES, ask=SENSITIVITIES)).rows
+    rows = (await session.memory.list_observations(limit=100, statuses=STATUSES, sensitivities=SENSITIVITIES)).rows
     assert not [row for row in rows if WORD in json.dumps(row.as_json()).lower()]
-    assert not [fact for fact in await session.memory.query_facts(ask=SENSITIVITIES) if WORD in fact.object]
+    assert not [fact for fact in await session.memory.query_facts(sensitivities=SENSITIVITIES) if WORD in fact.object]
     assert not (await session.memory.search(WORD)) or WORD not in str(await session.memory.search(WORD))
     assert holding() == []
     await chat.turn("And what else is there to say about the harbour and its barges?")
@@ -263,5 +263,5 @@ async def test_words_said_twice_stay_one_memory_whichever_reply_is_chosen() -> N
 
 
 async def replies_remembered(session: SessionHandle) -> list[str]:
-    rows = (await session.memory.list_observations(limit=100, ask=SENSITIVITIES)).rows
+    rows = (await session.memory.list_observations(limit=100, sensitivities=SENSITIVITIES)).rows
     return [row.assistant_text for row in rows if row.type == "exchange"]

@@ -344,8 +344,8 @@ class Erasing(Scenario):
             last = await memory.create_session(STORES, "chat")
             await memory.delete_session(last.id)  # empties the trash
             memories = memory.memory().within(across=True)
-            assert await memories.every(ask=SENSITIVITIES, statuses=STATUSES) == []
-            assert await memories.query_facts(ask=SENSITIVITIES) == []
+            assert await memories.every(sensitivities=SENSITIVITIES, statuses=STATUSES) == []
+            assert await memories.query_facts(sensitivities=SENSITIVITIES) == []
 
     def open(self) -> MemorySystem:
         """The memory, whose caches are below the folder too."""

@@ -67,8 +67,8 @@ def files_with(folder: Path, word: str) -> list[str]:
 async def left(memory: MemorySystem) -> tuple[int, int]:
     """How many rows and facts there are."""
     everything = memory.memory().within(across=True)
-    rows = await everything.every(ask=SENSITIVITIES, statuses=STATUSES)
-    return len(rows), len(await everything.query_facts(ask=SENSITIVITIES))
+    rows = await everything.every(sensitivities=SENSITIVITIES, statuses=STATUSES)
+    return len(rows), len(await everything.query_facts(sensitivities=SENSITIVITIES))
 
 
 async def test_no_byte_of_a_deleted_conversation_is_left_in_any_file(memory: MemorySystem, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_a_source_is_a_key_a_file_or_an_absolute_folder_and_no_other_begin
 async def test_two_who_erase_the_same_at_once_are_both_told_that_it_is_gone(memory: MemorySystem) -> None:
     session = await talk(memory)
     await asyncio.gather(*(memory.memory("chat").purge(session=session.id) for _ in range(4)))
-    assert not await session.memory.every(ask=SENSITIVITIES, statuses=STATUSES)
+    assert not await session.memory.every(sensitivities=SENSITIVITIES, statuses=STATUSES)
 
 
 async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_to(
@@ -227,12 +227,12 @@ async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_impor
     for path in (rows, bundle):
         await imported(alice, path)
         assert await alice.list_sessions() == []
-        assert await alice.memory().every(ask=SENSITIVITIES, statuses=STATUSES) == []
-        assert await alice.memory().query_facts(ask=SENSITIVITIES) == []
+        assert await alice.memory().every(sensitivities=SENSITIVITIES, statuses=STATUSES) == []
+        assert await alice.memory().query_facts(sensitivities=SENSITIVITIES) == []
         await imported(memory, path)  # nor as the owner's
-        assert await memory.memory().query_facts(ask=SENSITIVITIES, subject="Anna") == []
+        assert await memory.memory().query_facts(sensitivities=SENSITIVITIES, subject="Anna") == []
     assert files_with(tmp_path / "memory", CANARY) == files_with(tmp_path / "cache", CANARY) == []
-    assert (len(await bob.list_sessions()), len(await bob.memory().every(ask=SENSITIVITIES))) == (1, 3)
+    assert (len(await bob.list_sessions()), len(await bob.memory().every(sensitivities=SENSITIVITIES))) == (1, 3)
 
 
 async def imported(memory: MemorySystem, path: Path, **options: Any) -> str:

@@ -42,7 +42,7 @@ class Maintained:
         return (await self.memories.remember(title, **draft)).id
 
     async def row(self, observation_id: str) -> Observation:
-        line = await self.memories.within(across=True).history(observation_id, ask=SENSITIVITIES)
+        line = await self.memories.within(across=True).history(observation_id, sensitivities=SENSITIVITIES)
         return next(each.observation for each in line if each.observation.id == observation_id)
 
     async def why(self, observation_id: str) -> tuple[str, str, str]:
@@ -107,7 +107,7 @@ BESIDE = ("The blood test at the clinic is on Monday.", "I gave blood at the hos
 
 async def test_what_was_said_in_several_sessions_ranks_no_lower_as_one(memory: Maintained) -> None:
     async def place() -> int:
-        hits = (await memory.memories.recall("What is my blood type?", limit=10, ask=SENSITIVITIES)).hits
+        hits = (await memory.memories.recall("What is my blood type?", limit=10, sensitivities=SENSITIVITIES)).hits
         texts = [hit.observation.user_text if hit.observation else "" for hit in hits]
         return next(at for at, text in enumerate(texts, 1) if "AB negative" in text)
 

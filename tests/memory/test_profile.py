@@ -83,7 +83,7 @@ async def test_what_was_marked_private_stays_private_and_unmarked_is_public(sess
     await session.memory.profile_set("allergy", "peanuts", sensitivity="private")
     await session.memory.profile_set("allergy", "cats")
     await session.memory.profile_set("home", "Graz")
-    assert told(await session.memory.profile(ask=("public",))) == {"home": "Graz"}
+    assert told(await session.memory.profile(sensitivities=("public",))) == {"home": "Graz"}
     assert told(await session.memory.profile()) == {"allergy": "cats", "home": "Graz"}
 
 
@@ -98,7 +98,7 @@ async def test_a_value_that_is_set_again_takes_the_spelling_the_start_and_the_se
     [line] = await owner.profile()
     assert (line.value, line.valid_from, line.sensitivity) == ("Graz", day_of(-9), "private")
     assert (await owner.profile_set("home", "Graz")).outcome == "exact_dup"
-    assert await owner.profile(ask=("public",)) == []
+    assert await owner.profile(sensitivities=("public",)) == []
     with pytest.raises(MissingRight, match="declassify"):
         await system.cleared_for(rights=GUEST_RIGHTS).memory().profile_set("home", "Graz", sensitivity="public")
     await owner.update(line.id, title="home: Graz, by the river")
@@ -150,7 +150,7 @@ async def test_an_accepted_value_is_as_private_as_its_proposal_and_begins_when_t
         assert [row.sensitivity for row in await owner.profile_proposals()] == [sensitivity]
         await owner.update(proposal.id, sensitivity="private")
         await owner.profile_accept(proposal.id)
-        assert await owner.profile(ask=("public",)) == []
+        assert await owner.profile(sensitivities=("public",)) == []
         [line] = await owner.profile(key)
         assert (line.value, line.sensitivity, line.valid_from) == ("Lisbon", "private", day_of(0))
 
@@ -382,7 +382,8 @@ async def test_a_standing_question_is_answered_newest_first_by_what_its_person_s
     guest = asked.cleared_for("full", rights=GUEST_RIGHTS, principal="token:tk_1").memory("chat")
     theirs = await say(guest, clock, 4, "I live next door.")
     assert [row.id for row in (await answer(owner)).rows] == [note.id, imported]
-    assert [row.id for row in (await answer(owner, ask=("public", "private"))).rows] == [note.id, private, imported]
+    rows = (await answer(owner, sensitivities=("public", "private"))).rows
+    assert [row.id for row in rows] == [note.id, private, imported]
     assert [row.id for row in (await answer(guest)).rows] == [theirs]
     assert [row.id for row in (await answer(owner, as_of=day_of(2))).rows] == [imported]
     assert await owner.standing(pinned=True) == []

@@ -153,7 +153,7 @@ async def test_what_another_process_moves_or_marks_is_so_in_the_next_turn(memory
     async with own.taking_turn():
         await own.memory.remember("The mast is high")
         await tools.run([ToolCall("c", "memory_write", '{"title": "The mast is of spruce"}')])
-    kept = await memory.memory().every(ask=SENSITIVITIES)
+    kept = await memory.memory().every(sensitivities=SENSITIVITIES)
     assert [(row.project, row.sensitivity) for row in kept] == [("boat", "private")] * 2
     with pytest.raises(SessionNotFound):
         async with bound.taking_turn():

@@ -65,7 +65,7 @@ def memories(memory: MemorySystem) -> Memory:
 
 
 async def counters(memories: Memory) -> list[tuple[str, int, int, int]]:
-    rows = (await memories.list_observations(limit=1000, statuses=STATUSES, ask=ALL)).rows
+    rows = (await memories.list_observations(limit=1000, statuses=STATUSES, sensitivities=ALL)).rows
     return [(row.title, row.use_count, row.mention_count, row.confirmed_count) for row in rows]
 
 
@@ -418,7 +418,7 @@ async def test_people_are_found_by_all_their_names(memories: Memory) -> None:
     assert {hit.observation.title for hit in await memories.search(people="AAL")} == {"one", "two"}
     await memories.store_fact("Grace", ALIAS, "Amazing Grace", sensitivity="private")
     for asked, found in ((PUBLIC, 0), (ALL, 1)):
-        assert len(await memories.search(people="Amazing Grace", ask=asked)) == found
+        assert len(await memories.search(people="Amazing Grace", sensitivities=asked)) == found
     assert await memories.within(clearance="familiar").people() == []
 
 
@@ -463,17 +463,17 @@ async def test_a_fact_is_as_strict_as_its_source_and_lives_as_long(memories: Mem
     stated = await memories.store_fact("Ada", "drinks", "tea", confidence=0.4, source=source.id, visibility="social")
     assert (stated.visibility, stated.sensitivity, stated.confidence) == ("private", "private", 0.4)
     assert await memories.query_facts(subject="ADA") == []
-    assert await memories.query_facts(subject="ADA", ask=ALL) == [stated]
-    assert await memories.query_facts(min_confidence=0.5, ask=ALL) == []
+    assert await memories.query_facts(subject="ADA", sensitivities=ALL) == [stated]
+    assert await memories.query_facts(min_confidence=0.5, sensitivities=ALL) == []
     await memories.forget(source.id)
-    assert await memories.query_facts(ask=ALL) == []
+    assert await memories.query_facts(sensitivities=ALL) == []
     await memories.restore(source.id)
-    assert await memories.query_facts(source=source.id, ask=ALL) == [stated]
+    assert await memories.query_facts(source=source.id, sensitivities=ALL) == [stated]
     await memories.update(source.id, sensitivity="secret")
     again = await memories.store_fact("Ada", "drinks", "tea", source=source.id)
     assert (again.id, again.count, again.sensitivity) == (stated.id, 2, "secret")
     await memories.retract_fact(stated.id)
-    assert await memories.query_facts(ask=ALL) == []
+    assert await memories.query_facts(sensitivities=ALL) == []
     for refused in (memories.retract_fact(stated.id), memories.store_fact("a", "b", "c", source=UNKNOWN)):
         with pytest.raises(UnknownObservation):
             await refused
@@ -496,16 +496,16 @@ async def test_a_summary_is_as_strict_as_the_strictest_thing_said(tmp_path: Path
         again = await session.memory.summarize_session("tea", "spilt")
         assert (again.id, again.outcome) == (first.id, "updated")
         assert await memory.memory().session_summaries() == []
-        [summary] = await memory.memory().session_summaries(session_id=session.id, ask=ALL)
+        [summary] = await memory.memory().session_summaries(session_id=session.id, sensitivities=ALL)
         assert (summary.visibility, summary.sensitivity, summary.min_clearance) == ("private", "secret", "inner")
         assert len(summary.derived_from) == 2
-        assert await memory.memory().within(clearance="inner").session_summaries(ask=ALL) == []
+        assert await memory.memory().within(clearance="inner").session_summaries(sensitivities=ALL) == []
         other = await memory.create_session(["observations"], "chat")
         assert (await other.memory.summarize_session("tea", "spilt")).outcome == "added", "it is another session's"
         with pytest.raises(InvalidValue):
             await memory.memory().summarize_session("no session")
         await memory.memory().purge(summary.derived_from[0])
-        assert await memory.memory().session_summaries(session_id=session.id, ask=ALL) == []
+        assert await memory.memory().session_summaries(session_id=session.id, sensitivities=ALL) == []
 
 
 async def test_what_is_past_its_time_is_gone_and_can_be_purged(memories: Memory, clock: Clock) -> None:
@@ -513,9 +513,11 @@ async def test_what_is_past_its_time_is_gone_and_can_be_purged(memories: Memory,
     late = await memories.remember("late", expires_at=NOW + timedelta(hours=1), sensitivity="private")
     assert await memories.purge_expired() == []
     clock.move(hours=2)
-    assert await memories.get([late.id], ask=ALL) == []
-    assert [row.id for row in (await memories.list_observations(statuses=("expired",), ask=ALL)).rows] == [late.id]
-    assert (await memories.stats(ask=ALL)).by_status == {"active": 1, "expired": 1}
+    assert await memories.get([late.id], sensitivities=ALL) == []
+    assert [row.id for row in (await memories.list_observations(statuses=("expired",), sensitivities=ALL)).rows] == [
+        late.id
+    ]
+    assert (await memories.stats(sensitivities=ALL)).by_status == {"active": 1, "expired": 1}
     assert await memories.purge_expired() == [late.id]
     assert await memories.purge_expired() == []
     assert [row.id for row in await memories.get([kept.id])] == [kept.id]

@@ -134,28 +134,32 @@ Operation = Callable[[Memory, str], Awaitable[Any]]
 """An operation on a memory about the row of an id."""
 
 
-def reads(ask: Sequence[Sensitivity]) -> dict[str, Operation]:
+def reads(wanted: Sequence[Sensitivity]) -> dict[str, Operation]:
     """The operations that read, which ask for these sensitivities where they let a caller choose."""
     return {
-        "search": lambda memories, _: memories.search("zebra", limit=50, ask=ask, count_use=False),
-        "search_batch": lambda memories, _: memories.search_batch(["zebra", ""], limit=50, ask=ask, count_use=False),
-        "recall": lambda memories, _: memories.recall("zebra again", limit=50, ask=ask),
-        "like": lambda memories, _: memories.like([("zebra", Filter())], ask=ask),
-        "get": lambda memories, each: memories.get([each, *IDS], ask=ask, count_use=False),
-        "list_observations": lambda memories, each: memories.list_observations(cursor=each, ask=ask, statuses=STATUSES),
-        "every": lambda memories, _: memories.every(ask=ask, statuses=STATUSES),
-        "timeline": lambda memories, each: memories.timeline(each, ask=ask),
-        "history": lambda memories, each: memories.history(each, ask=ask),
-        "row": lambda memories, each: memories.row(each, ask=ask),
-        "resolve": lambda memories, each: memories.resolve(each[:-1], ask=ask),
-        "stats": lambda memories, _: memories.stats(ask=ask),
-        "vector_stats": lambda memories, _: memories.vector_stats(ask=ask),
-        "people": lambda memories, _: memories.people(ask=ask),
-        "query_facts": lambda memories, _: memories.query_facts(ask=ask),
-        "tasks": lambda memories, _: memories.tasks(ask=ask),
-        "session_summaries": lambda memories, _: memories.session_summaries(ask=ask),
-        "profile": lambda memories, _: _profile(memories, ask),
-        "standing": lambda memories, _: memories.standing(ask=ask),
+        "search": lambda memories, _: memories.search("zebra", limit=50, sensitivities=wanted, count_use=False),
+        "search_batch": lambda memories, _: memories.search_batch(
+            ["zebra", ""], limit=50, sensitivities=wanted, count_use=False
+        ),
+        "recall": lambda memories, _: memories.recall("zebra again", limit=50, sensitivities=wanted),
+        "like": lambda memories, _: memories.like([("zebra", Filter())], sensitivities=wanted),
+        "get": lambda memories, each: memories.get([each, *IDS], sensitivities=wanted, count_use=False),
+        "list_observations": lambda memories, each: memories.list_observations(
+            cursor=each, sensitivities=wanted, statuses=STATUSES
+        ),
+        "every": lambda memories, _: memories.every(sensitivities=wanted, statuses=STATUSES),
+        "timeline": lambda memories, each: memories.timeline(each, sensitivities=wanted),
+        "history": lambda memories, each: memories.history(each, sensitivities=wanted),
+        "row": lambda memories, each: memories.row(each, sensitivities=wanted),
+        "resolve": lambda memories, each: memories.resolve(each[:-1], sensitivities=wanted),
+        "stats": lambda memories, _: memories.stats(sensitivities=wanted),
+        "vector_stats": lambda memories, _: memories.vector_stats(sensitivities=wanted),
+        "people": lambda memories, _: memories.people(sensitivities=wanted),
+        "query_facts": lambda memories, _: memories.query_facts(sensitivities=wanted),
+        "tasks": lambda memories, _: memories.tasks(sensitivities=wanted),
+        "session_summaries": lambda memories, _: memories.session_summaries(sensitivities=wanted),
+        "profile": lambda memories, _: _profile(memories, wanted),
+        "standing": lambda memories, _: memories.standing(sensitivities=wanted),
         "profile_for": lambda memories, each: memories.profile_for("Where did I live in 2025?", [each]),
         "profile_proposals": lambda memories, _: memories.profile_proposals(),
         "profile_history": lambda memories, each: memories.profile_history(("home", "speaks")[int(each[-1], 16) % 2]),
@@ -166,9 +170,9 @@ def reads(ask: Sequence[Sensitivity]) -> dict[str, Operation]:
     }
 
 
-async def _profile(memories: Memory, ask: Sequence[Sensitivity]) -> list[list[ProfileLine]]:
+async def _profile(memories: Memory, sensitivities: Sequence[Sensitivity]) -> list[list[ProfileLine]]:
     asked: list[dict[str, Any]] = [{}, {"key": "home"}, {"as_of": NOW}, {"known_at": NOW}]
-    return [await memories.profile(ask=ask, **each) for each in asked]
+    return [await memories.profile(sensitivities=sensitivities, **each) for each in asked]
 
 
 READS = reads(SENSITIVITIES)

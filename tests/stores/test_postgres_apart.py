@@ -134,7 +134,7 @@ async def test_the_view_of_memories_says_what_the_store_says(tmp_path: Path) -> 
         changes = [Event(kind=kind, at=past, ids=(id_of(1),)) for kind in ("delete", "restore")]
         async with PostgresObservations(where) as store:
             await store.commit(replace(OWNER, now=past), [adding(1, title="the past hive", **times), *changes])
-        every = await memories.every(statuses=STATUSES, ask=SENSITIVITIES)
+        every = await memories.every(statuses=STATUSES, sensitivities=SENSITIVITIES)
         now = datetime.now(UTC)
         kept = {each.id: (status_now(each, now), each.title, each.visibility, each.sensitivity) for each in every}
         await memories.reindex()

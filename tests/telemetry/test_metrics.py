@@ -84,7 +84,7 @@ async def test_sizes_are_those_of_the_files_and_of_the_gate(watched: Watched, ta
         await session.transcript_append("user", "hello")
         assert "chatbot_memory_rows{" not in watched.text(), "which would have to wait for this very loop"
         text = await asyncio.to_thread(watched.text)
-        stats = await runtime.memory.memory().stats(ask=SENSITIVITIES)
+        stats = await runtime.memory.memory().stats(sensitivities=SENSITIVITIES)
         home = runtime.memory.home
         assert home is not None
         kept = sum(file.stat().st_size for file in Path(home, "sessions").rglob("*") if file.is_file())

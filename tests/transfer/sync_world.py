@@ -120,7 +120,7 @@ class Machine:
     async def rows(self) -> dict[str, Any]:
         """All rows as they are."""
         async with self.opened() as memory:
-            rows = await memory.memory().everywhere().every(ask=SENSITIVITIES, statuses=STATUSES)
+            rows = await memory.memory().everywhere().every(sensitivities=SENSITIVITIES, statuses=STATUSES)
         return {row.id: row for row in rows}
 
     async def said(self) -> dict[str, list[str]]:

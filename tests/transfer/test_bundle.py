@@ -90,14 +90,14 @@ async def test_a_session_comes_in_as_it_went_out_and_once(
     assert await copy.attachment(name) == b"\x89PNG photo"
     assert [receipt["turn"] for receipt in await copy.receipts()] == ["t1"]
     assert (copy.record.title, copy.record.created_at) == (session.record.title, session.record.created_at)
-    rows = await copy.memory.every(ask=SENSITIVITIES, session_id=session.id)
+    rows = await copy.memory.every(sensitivities=SENSITIVITIES, session_id=session.id)
     assert {row.title for row in rows} == {"Sam likes tea", "a private matter"}
     assert {row.source for row in rows} == {"import:bundle"}
     assert [fact.object for fact in await copy.memory.query_facts(subject="Sam")] == ["tea"]
     for target, count in ((memory, 4), (other, 2)):
         again = await imported(target, path)
         assert (again.sessions, again.memories, again.facts) == ([], 0, 0)
-        assert len(await target.memory().every(ask=SENSITIVITIES)) == count
+        assert len(await target.memory().every(sensitivities=SENSITIVITIES)) == count
 
 
 async def test_an_id_that_is_taken_by_another_session_is_left_to_it(
@@ -252,7 +252,7 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
         report = await imported(inner, hostile)
         [kept] = await inner.list_sessions()
         assert (kept.agent_id, kept.store_types, kept.clearance) == ("chat", ("basic_session", "observations"), "inner")
-        found = await inner.memory().every(ask=SENSITIVITIES)
+        found = await inner.memory().every(sensitivities=SENSITIVITIES)
         assert {(row.title, row.visibility) for row in found} == {("row public", "shared"), ("row private", "shared")}
         assert len(report.skipped) == 5  # the broken lines, the private fact, the secret row, those that are unknown
         loaded = await inner.load_session(kept.id, "chat")
@@ -304,11 +304,11 @@ async def test_what_was_derived_is_so_there_too(
         await imported(other, path, trust=True)
     assert await other.memory().query_facts(subject="Zebedee") == []
     assert not [row for row in await other.memory().every() if "cat" in row.text()]
-    assert len(await other.memory().query_facts(subject="Zebedee", ask=SENSITIVITIES)) == 1
-    [there] = (await other.memory().list_observations(types=["exchange"], ask=SENSITIVITIES)).rows
+    assert len(await other.memory().query_facts(subject="Zebedee", sensitivities=SENSITIVITIES)) == 1
+    [there] = (await other.memory().list_observations(types=["exchange"], sensitivities=SENSITIVITIES)).rows
     assert len(await other.memory().purge(there.id)) == 4  # with the fact
-    assert await other.memory().query_facts(subject="Zebedee", ask=SENSITIVITIES) == []
-    assert not [row for row in await other.memory().every(ask=SENSITIVITIES) if "cat" in row.text()]
+    assert await other.memory().query_facts(subject="Zebedee", sensitivities=SENSITIVITIES) == []
+    assert not [row for row in await other.memory().every(sensitivities=SENSITIVITIES) if "cat" in row.text()]
 
 
 async def test_json_lines_hold_it_all_and_markdown_can_be_read_back(

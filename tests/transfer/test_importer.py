@@ -184,7 +184,7 @@ async def test_memories_of_whomever_are_the_callers_classified_marked_and_withou
         report = await imported(memory, path, sensitivity="secret")
         assert (report.memories, report.already, dict(report.redacted)) == (added, already, redacted)
     assert await memory.memory().search("tea") == []
-    rows = await memory.memory().within(across=True).every(ask=["secret"])
+    rows = await memory.memory().within(across=True).every(sensitivities=["secret"])
     assert {(row.namespace, row.visibility, row.source) for row in rows} == {("", "private", "import:bundle")}
     assert sorted(row.metadata["imported_key"] for row in rows) == [each["id"] for each in facts]
     assert memory.home is not None
@@ -242,7 +242,7 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
         assert (report.kind, report.memories, report.facts, report.skipped) == ("bundle", 4, 2, [])
         again = await imported(other, file)
         assert (again.memories, again.facts, again.already) == (0, 0, 4)
-        came = {row.title: row for row in await other.memory("chat").every(ask=EXPORTED_SENSITIVITIES)}
+        came = {row.title: row for row in await other.memory("chat").every(sensitivities=EXPORTED_SENSITIVITIES)}
         assert (came["Tea is at four"].tags, came["Tea is at four"].type) == (("tea",), "decision")
         assert came["a brief of it"].derived_from == (came["Tea is at four"].id,)
         assert (came["# Merge fast"].people, came["only for me"].sensitivity) == (("Ida",), "private")
@@ -276,7 +276,7 @@ async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_
     file.write_text("\n".join(lines), encoding="utf-8")
     report = await imported(memory, file)
     assert (report.memories, [each.what for each in report.skipped]) == (1, ["4 lines", rows[2]["id"]])
-    [row] = await memory.memory("chat").every(ask=EXPORTED_SENSITIVITIES)
+    [row] = await memory.memory("chat").every(sensitivities=EXPORTED_SENSITIVITIES)
     assert (row.title, row.visibility) == ("for everybody", "private")
     file.write_text('{"kind": "memories", "format": 99}\n', encoding="utf-8")
     with pytest.raises(LaterFormat, match="later release"):

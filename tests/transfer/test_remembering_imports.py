@@ -98,11 +98,11 @@ async def test_of_a_conversation_that_has_grown_only_what_is_new_is_remembered_a
     await (await memory.load_session(record.id, "chat")).mark("private")
     report = await _import(memory, _file(path, _talk(*BIKE, *LOCKER)))
     assert (report.exchanges, [session["entries"] for session in report.sessions]) == (1, [1])
-    before = [(row.user_text, row.mention_count) for row in await _rows(memory, ask=["private"])]
+    before = [(row.user_text, row.mention_count) for row in await _rows(memory, sensitivities=["private"])]
     assert [text for text, _ in before] == [BIKE[0], LOCKER[0]]
     report = await _import(memory, path)
     assert (report.sessions, report.exchanges, report.already) == ([], 0, 1)
-    assert [(row.user_text, row.mention_count) for row in await _rows(memory, ask=["private"])] == before
+    assert [(row.user_text, row.mention_count) for row in await _rows(memory, sensitivities=["private"])] == before
 
 
 async def test_an_import_that_failed_between_memories_and_session_goes_on_under_the_same_id(
@@ -143,7 +143,7 @@ async def test_a_bundle_brings_its_own_memories_or_else_its_exchanges_are_rememb
         async with MemorySystem(tmp_path / f"{with_memories} {asked}") as other:
             for exchanges in (1, 0):
                 assert (await _import(other, path, sensitivity=asked)).exchanges == exchanges
-            [row], [record] = await _rows(other, ask=SENSITIVITIES), await other.list_sessions()
+            [row], [record] = await _rows(other, sensitivities=SENSITIVITIES), await other.list_sessions()
             assert (row.user_text, row.assistant_text, row.session_id) == (BIKE[0], kept, session.id)
             assert (record.sensitivity, row.sensitivity) == (marked, marked)
 

@@ -67,10 +67,10 @@ async def confirm_memory(run: VerbRun) -> None:
 async def restore_memory(run: VerbRun) -> None:
     """Make memories active again."""
     ids = await _selected(run, "restore", lambda status: status != "active")
-    replaced = {each: (await run.memories.row(each, ask=SENSITIVITIES)).superseded_by for each in ids}
+    replaced = {each: (await run.memories.row(each, sensitivities=SENSITIVITIES)).superseded_by for each in ids}
     await _change(run, ids)
     successors = [*filter(None, replaced.values())]
-    current = {row.id for row in await run.memories.get(successors, ask=SENSITIVITIES, count_use=False)}
+    current = {row.id for row in await run.memories.get(successors, sensitivities=SENSITIVITIES, count_use=False)}
     for old, new in replaced.items():
         if new in current:
             warn(f"both are active: {old}, and {new}, which replaced it; to swap them: memory supersede {new} {old}")
@@ -81,7 +81,7 @@ async def forget_memory(run: VerbRun) -> None:
     args = run.args
     ids = await _selected(run, "forget", lambda status: status != "deleted")
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
-        rows = [await run.memories.row(each, ask=SENSITIVITIES) for each in ids]
+        rows = [await run.memories.row(each, sensitivities=SENSITIVITIES) for each in ids]
         question = "forget these? undo with `restore`;"
         agree("forgetting", question, "nothing was forgotten", lambda: say_observations(rows))
     operation = OPERATIONS["forget_memory"]
@@ -155,7 +155,7 @@ async def _edit(run: VerbRun, observation_id: str) -> dict[str, str]:
     """Return a memory's texts after editing in the user's editor: the first line of a note is its title."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue("no change given: name a field, such as --title")
-    row = await run.memories.row(observation_id, ask=SENSITIVITIES)
+    row = await run.memories.row(observation_id, sensitivities=SENSITIVITIES)
     if row.user_text:
         return {"narrative": await edit_text(row.narrative or row.user_text)}
     title, _, narrative = (await edit_text(f"{row.title}\n{row.narrative}".strip())).partition("\n")
@@ -175,7 +175,7 @@ async def _selected(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> lis
     given: dict[str, Any] = await given_of(run, operation.at("cli").values())
     ids = []
     for each in given["ids"]:
-        status = status_now(await run.memories.row(each, ask=SENSITIVITIES), datetime.now(UTC))
+        status = status_now(await run.memories.row(each, sensitivities=SENSITIVITIES), datetime.now(UTC))
         if fits(status):
             ids.append(each)
         else:

@@ -67,13 +67,13 @@ class VerbRun:
         if noun != "memory" and all(map(is_observation_id, given)):
             return list(given)
         try:
-            return [await self.memories.resolve(each, ask=SENSITIVITIES) for each in given]
+            return [await self.memories.resolve(each, sensitivities=SENSITIVITIES) for each in given]
         except UnknownObservation:
             if not (text := " ".join(given).strip()):
                 raise InvalidValue(f"name a {noun}, by its id or by words in it") from None
             if all(_ID.fullmatch(each) for each in given):
                 raise
-        hits = await self.memories.search(text, limit=_MATCHES, ask=SENSITIVITIES, count_use=False)
+        hits = await self.memories.search(text, limit=_MATCHES, sensitivities=SENSITIVITIES, count_use=False)
         if not hits:
             raise UnknownObservation(f"no memory has the id {text!r}, and none matches it")
         if getattr(self.args, "first", False):
@@ -94,7 +94,7 @@ class VerbRun:
         prefix = text.lower()
         if is_observation_id(prefix):
             return prefix
-        facts = await self.memories.query_facts(limit=EVERY, ask=SENSITIVITIES)
+        facts = await self.memories.query_facts(limit=EVERY, sensitivities=SENSITIVITIES)
         found = sorted(fact.id for fact in facts if prefix and fact.id.startswith(prefix))
         if len(found) == 1:
             return found[0]
@@ -104,10 +104,10 @@ class VerbRun:
 
     async def line_key(self, text: str) -> str:
         """Return the id of the one memory that begins with the text; the text if it is a profile key or fits none."""
-        if any(line.key == text.casefold() for line in await self.memories.profile(ask=SENSITIVITIES)):
+        if any(line.key == text.casefold() for line in await self.memories.profile(sensitivities=SENSITIVITIES)):
             return text
         try:
-            return await self.memories.resolve(text, ask=SENSITIVITIES)
+            return await self.memories.resolve(text, sensitivities=SENSITIVITIES)
         except UnknownObservation:
             return text
 
@@ -149,8 +149,8 @@ async def run_operation(run: VerbRun, name: str) -> None:
 
     operation = OPERATIONS[name]
     given = await given_of(run, operation.at("cli").values())
-    if any(each.name == "ask" for each in operation.parameters):
-        given["ask"] = SENSITIVITIES
+    if any(each.name == "sensitivities" for each in operation.parameters):
+        given["sensitivities"] = SENSITIVITIES
     if operation.effect == "adds":
         kept = [each.name for each in operation.parameters if each.item in _TEXTS and each.name in given]
         redacted, found = redact_all([given[name] for name in kept])

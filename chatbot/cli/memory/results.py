@@ -296,7 +296,7 @@ _HEAD = ("", "what", "how many")
 
 async def stats(run: VerbRun) -> None:
     """Print counts of what the caller may see, and bytes on the disk."""
-    counted = await run.memories.stats(ask=SENSITIVITIES)
+    counted = await run.memories.stats(sensitivities=SENSITIVITIES)
     if run.args.json:
         say_json(to_builtins(counted))
     else:

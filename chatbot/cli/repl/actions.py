@@ -196,7 +196,7 @@ class MemorySlash(Slash):
 
         Best first, numbered for /forget; not counted as use. Without a text, the newest.
         """
-        hits = await self._session().memory.search(text, limit=_FOUND, ask=SENSITIVITIES, count_use=False)
+        hits = await self._session().memory.search(text, limit=_FOUND, sensitivities=SENSITIVITIES, count_use=False)
         self._found = tuple(hit.observation.id for hit in hits)
         if hits:
             say_numbered([hit.observation for hit in hits])
@@ -224,7 +224,9 @@ class MemorySlash(Slash):
             await session.memory.add_task(needed(rest.strip(), "/tasks add TITLE"))
         elif verb == "done":
             one = numbered(needed(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
-            await session.memory.update_task(await session.memory.resolve(one, ask=SENSITIVITIES), status="completed")
+            await session.memory.update_task(
+                await session.memory.resolve(one, sensitivities=SENSITIVITIES), status="completed"
+            )
         elif verb:
             raise InvalidValue("usage: /tasks, /tasks add TITLE, or /tasks done NUMBER")
         self._tasks = tuple(task.id for task in await session.memory.tasks())

@@ -108,8 +108,8 @@ async def learn_from(
     Facts are as strict as the observation that keeps the exchange. Without one it was small talk, and no model is
     asked. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then nothing is kept.
     """
-    ask = calls.model.disclosure.sent
-    source = await _source(turn, session, ask)
+    sensitivities = calls.model.disclosure.sent
+    source = await _source(turn, session, sensitivities)
     if source is None:
         return FactList(), ()
     extracted = await extract(calls, [("person said", turn.text), ("bot replied", turn.reply)], at=turn.at)
@@ -119,7 +119,7 @@ async def learn_from(
     origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at, turn.text, turn.reply)
     steps = await plan(extracted.facts, session.memory, calls, origin, settings)
     async with session.turn_order:  # the exchange cannot be undone while its facts are written
-        if await _source(turn, session, ask) is None:
+        if await _source(turn, session, sensitivities) is None:
             return extracted, ()
         outcomes = await to_its_end(apply(steps, session.memory, origin))
         stated = [(fact.key, fact.value) for fact in extracted.facts if fact.key and fact.value]
@@ -244,7 +244,7 @@ async def _outdated_by(
     return outdated
 
 
-async def _source(turn: TurnText, session: SessionHandle, ask: Sequence[Sensitivity]) -> Observation | None:
+async def _source(turn: TurnText, session: SessionHandle, sensitivities: Sequence[Sensitivity]) -> Observation | None:
     """Return the observation of the exchange, if there is one that may be sent to the model."""
     page = await session.memory.list_observations(
         types=("exchange",),
@@ -254,6 +254,6 @@ async def _source(turn: TurnText, session: SessionHandle, ask: Sequence[Sensitiv
         order="created",
         ascending=True,
         limit=_SAID_AT_ONCE,
-        ask=ask,
+        sensitivities=sensitivities,
     )
     return next((row for row in page.rows if row.created_at == turn.at), None)

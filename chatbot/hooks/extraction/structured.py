@@ -183,7 +183,7 @@ class Extraction(Hook):
         from chatbot.hooks.extraction.summaries import sum_up
 
         session = event.session
-        for answer in await session.memory.standing(ask=OWN) if session.supports(ObservationStore) else ():
+        for answer in await session.memory.standing(sensitivities=OWN) if session.supports(ObservationStore) else ():
             if not answer.model or answer.sentence or (asked := (answer.question, *answer.made_of)) in self._tried:
                 continue
             self._tried.add(asked)

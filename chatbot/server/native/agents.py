@@ -199,13 +199,13 @@ async def export(
     access: AccessHere,
     after: Annotated[Moment | None, Query(description="Created at or after this time.")] = None,
     before: Annotated[Moment | None, Query(description="Created before this time.")] = None,
-    ask: Annotated[Sequence[Sensitivity], Query(description="Also include these sensitivities.")] = (),
+    sensitivity: Annotated[Sequence[Sensitivity], Query(description="Also include these sensitivities.")] = (),
 ) -> PlainTextResponse:
     """Export current memories and facts in the format of `chatbot memory export` and `chatbot memory import`.
 
-    Includes those of sensitivity `public`, and of those in `ask`.
+    Includes those of sensitivity `public`, and of those in `sensitivity`.
     """
-    exported = await export_memories(access.memories, ["public", *ask], after=after, before=before)
+    exported = await export_memories(access.memories, ["public", *sensitivity], after=after, before=before)
     text = await asyncio.to_thread(render_memories, exported, "jsonl")
     return PlainTextResponse(text, media_type="application/x-ndjson")
 

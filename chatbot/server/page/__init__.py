@@ -92,7 +92,7 @@ def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
             return goto(base(access) + (fields.get("back") or then))
         if "memory_id" not in request.path_params:
             return Response(status_code=204)
-        row = await access.memories.row(request.path_params["memory_id"], ask=SENSITIVITIES)
+        row = await access.memories.row(request.path_params["memory_id"], sensitivities=SENSITIVITIES)
         return fragment("row.html", access, row=row)
 
 

@@ -128,13 +128,13 @@ async def _found(access: IdentityAccess, asked: MemoryQuery) -> tuple[list[Hit],
     if asked.is_search:
         begin = _begin(asked.after)
         hits = await access.memories.search(
-            asked.q, limit=_ON_A_PAGE + 1, offset=begin, ask=SENSITIVITIES, count_use=False, **asked.wanted()
+            asked.q, limit=_ON_A_PAGE + 1, offset=begin, sensitivities=SENSITIVITIES, count_use=False, **asked.wanted()
         )
         return hits[:_ON_A_PAGE], str(begin + _ON_A_PAGE) if len(hits) > _ON_A_PAGE else "", begin
     page = await access.memories.list_observations(
         limit=_ON_A_PAGE,
         cursor=asked.after or None,
-        ask=SENSITIVITIES,
+        sensitivities=SENSITIVITIES,
         order=asked.order,
         statuses=(asked.status,),
         **asked.wanted(),
@@ -175,7 +175,7 @@ _MOST_PEOPLE = 200
 @router.get("/people")
 async def show_people(request: Request, access: AccessHere, q: Annotated[str, Query(max_length=200)] = "") -> Response:
     """List people, most mentioned first."""
-    page = await list_people(access.context, q.strip(), limit=_MOST_PEOPLE, ask=SENSITIVITIES)
+    page = await list_people(access.context, q.strip(), limit=_MOST_PEOPLE, sensitivities=SENSITIVITIES)
     return sheet(
         request,
         "people.html",
@@ -243,7 +243,7 @@ def _texts_in(fields: Fields) -> dict[str, Any]:
 async def _line(access: IdentityAccess, memory_id: str) -> list[Version]:
     if not is_observation_id(memory_id):
         raise UnknownObservation(f"no memory has the id {memory_id!r:.80}")
-    return await access.memories.history(memory_id, ask=SENSITIVITIES)
+    return await access.memories.history(memory_id, sensitivities=SENSITIVITIES)
 
 
 def _row_in(line: list[Version], memory_id: str) -> Observation:

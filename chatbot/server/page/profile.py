@@ -22,14 +22,14 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 @router.get("/profile")
 async def show(request: Request, access: AccessHere) -> Response:
     """Render the current lines, the proposals, and the answers to the standing questions."""
-    known = await show_profile(access.context, ask=OWN)
+    known = await show_profile(access.context, sensitivities=OWN)
     return sheet(request, "profile.html", access, here="profile", known=known, key="")
 
 
 @router.get("/profile/{key}")
 async def history(request: Request, access: AccessHere, key: Annotated[str, Path(max_length=100)]) -> Response:
     """Render all values that a key had."""
-    known = await get_profile_history(access.context, key, ask=SENSITIVITIES)
+    known = await get_profile_history(access.context, key, sensitivities=SENSITIVITIES)
     return sheet(request, "profile.html", access, here="profile", known=known, key=key)
 
 
@@ -41,7 +41,7 @@ _PRIORITIES = ("high", "normal", "low")
 @router.get("/tasks")
 async def show_tasks(request: Request, access: AccessHere, *, done: bool = False) -> Response:
     """List open or ended tasks."""
-    tasks = await access.memories.tasks(statuses=_DONE if done else OPEN, ask=SENSITIVITIES)
+    tasks = await access.memories.tasks(statuses=_DONE if done else OPEN, sensitivities=SENSITIVITIES)
     groups = [("", tasks)] if done and tasks else _by_date(tasks, utc_now().astimezone().date())
     return sheet(request, "tasks.html", access, here="tasks", groups=groups, done=done, priorities=_PRIORITIES)
 

@@ -77,7 +77,7 @@ async def _considered(access: IdentityAccess, memory: dict[str, Any]) -> list[di
 
 async def _rows(access: IdentityAccess, ids: list[str]) -> dict[str, Observation]:
     try:
-        return {row.id: row for row in await access.memories.get(ids, ask=SENSITIVITIES, count_use=False)}
+        return {row.id: row for row in await access.memories.get(ids, sensitivities=SENSITIVITIES, count_use=False)}
     except UnsupportedOperation:
         return {}
 
@@ -103,7 +103,7 @@ async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[st
         before=parse_time(following[0]) if following else None,
         order="created",
         ascending=True,
-        ask=SENSITIVITIES,
+        sensitivities=SENSITIVITIES,
         limit=_MOST_MADE,
     )
     return fragment(

@@ -337,6 +337,5 @@ def test_a_correction_goes_along_with_what_it_was_made_from(how: str) -> None:
         client.patch(f"/v1/memories/{source}", json={"sensitivity": "private"}).raise_for_status()
         assert client.get(f"/v1/memories/{corrected}").status_code == 404, "it is as strict as its source by now"
         client.delete(f"/v1/memories/{source}", params={"purge": True}).raise_for_status()
-        ask = {"ask": ["private"]}
-        assert client.get(f"/v1/memories/{corrected}", params=ask).status_code == 404
+        assert client.get(f"/v1/memories/{corrected}", params={"sensitivity": ["private"]}).status_code == 404
     assert b"barge" not in Path("identities/ada/memory/observations.jsonl").read_bytes()

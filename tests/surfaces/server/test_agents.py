@@ -117,7 +117,7 @@ def test_memories_move_from_one_identity_to_another(client: httpx.Client) -> Non
     assert isinstance(exported, MemoryExport)
     assert [row.title for row in exported.observations] == ["Anna lives in Lisbon"]
     assert not exported.broken
-    assert "the code is 1234" in client.get("/v1/memories/export", params={"ask": "private"}).text
+    assert "the code is 1234" in client.get("/v1/memories/export", params={"sensitivity": "private"}).text
     assert _post(client, "/v1/memories/import", {"text": text})["already"] == 1
     elsewhere = "/v1/memories/import?identity=grace"
     assert _post(client, elsewhere, {"text": text}) == {"memories": 1, "facts": 0, "already": 0, "skipped": 0}

@@ -298,9 +298,9 @@ def test_delicate_memories_are_shown_to_who_asks_and_secrets_are_taken_out(clien
     added = client.post("/v1/memories", json={"title": "The diagnosis is secret", "sensitivity": "secret"}).json()
     path = f"/v1/memories/{added['id']}"
     assert client.get(path).status_code == 404
-    assert client.get(path, params={"ask": "secret"}).status_code == 200
+    assert client.get(path, params={"sensitivity": "secret"}).status_code == 200
     assert len(client.get("/v1/memories").json()["data"]) == 1
-    assert len(client.get("/v1/memories", params={"ask": ["secret", "private"]}).json()["data"]) == 2
+    assert len(client.get("/v1/memories", params={"sensitivity": ["secret", "private"]}).json()["data"]) == 2
 
 
 @pytest.mark.parametrize("clearance", ["familiar", "full"])
