@@ -20,8 +20,8 @@ from chatbot.stores.query import check_limit
 
 Door = Literal["cli", "http", "tool"]
 """The command line, HTTP, and tools, which models call here and through MCP."""
-Effect = Literal["reads", "adds", "changes", "destroys"]
-_RIGHTS: dict[Effect, Right] = {"reads": "read", "adds": "write", "changes": "write", "destroys": "erase"}
+OperationEffect = Literal["reads", "adds", "changes", "destroys"]
+_RIGHTS: dict[OperationEffect, Right] = {"reads": "read", "adds": "write", "changes": "write", "destroys": "erase"}
 
 Line = Annotated[str, "Line"]
 """Text on one line."""
@@ -168,7 +168,7 @@ class Operation(Struct, frozen=True):
     """One thing that can be done with memory or sessions."""
 
     function: Callable[..., Awaitable[Any]]
-    effect: Effect
+    effect: OperationEffect
     cli: str = ""
     """The verb, such as `memory tasks add`."""
     http: str = ""
@@ -261,7 +261,7 @@ class OperationTable:
         """The names of all tools."""
         return frozenset(each.tool for each in self if each.tool)
 
-    def declares(self, effect: Effect, **doors: Any) -> Callable[[FunctionT], FunctionT]:
+    def declares(self, effect: OperationEffect, **doors: Any) -> Callable[[FunctionT], FunctionT]:
         """Declare an operation by its effect. Keywords are the fields of `Operation`."""
 
         def declare(function: FunctionT) -> FunctionT:

@@ -428,7 +428,7 @@ class Backend(Place):
         """Explain why the engine itself does not refuse access to rows of other identities; empty if it does."""
         return ""
 
-    def examine(self, wish: Examination) -> Iterator[Flaw]:
+    def examine(self, options: Examination) -> Iterator[Flaw]:
         """Examine everything that is stored, and report what is wrong. Changes nothing."""
         return iter(())
 

@@ -189,7 +189,7 @@ class Version(Struct, frozen=True):
         """Return the events, each with its changes."""
         return list(zip(self.events, self.changes or ({},) * len(self.events), strict=True))
 
-    def told(self) -> list[tuple[Event, Mapping[str, tuple[Any, Any]]]]:
+    def readable_steps(self) -> list[tuple[Event, Mapping[str, tuple[Any, Any]]]]:
         """Return the events for people: a correction replaces the person's original words."""
         said = self.observation.user_text
         return [

@@ -140,7 +140,7 @@ def add_operations(verbs: Verbs) -> dict[str, argparse.ArgumentParser]:
             parsers[operation.name] = verbs.add(path[0], "")
             continue
         if len(path) == 2 and path[0] not in inner:
-            inner[path[0]] = Verbs(by_verb[path[0]], verbs.group, dest="deed")
+            inner[path[0]] = Verbs(by_verb[path[0]], verbs.group, dest="verb")
         level = inner[path[0]] if len(path) == 2 else verbs
         summary = f"{operation.summary[:1].lower()}{operation.summary[1:]}"
         has_agent = "agent" in operation.at("cli")  # then `--agent` is this parameter

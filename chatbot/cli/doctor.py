@@ -181,9 +181,9 @@ async def sessions(setup: Setup, *, verify: bool = False) -> AsyncIterator[Findi
         return SessionRecord(session_id, setup.agent, setup.agent_settings.memory, created_at, used_at)
 
     bill = {"usage": ("bill", lambda line: parse_call(record_of(line)))}
-    wish = Examination(new_record, bill, verify)
+    options = Examination(new_record, bill, verify)
     with closing(open_backend(setup.home)) as backend:
-        for flaw in await asyncio.to_thread(lambda: list(backend.examine(wish))):
+        for flaw in await asyncio.to_thread(lambda: list(backend.examine(options))):
             yield Finding.of(flaw)
     if (reserved := await asyncio.to_thread(examine_reservations, setup.home)) is not None:
         yield Finding.of(reserved)

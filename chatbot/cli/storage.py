@@ -122,7 +122,8 @@ def _show(report: MaintenanceReport) -> None:
         say("another process is already maintaining this memory")
         return
     rows = [
-        (_PAST[deed.kind], str(len(deed.ids)), deed.why, deed.by or "–", " ".join(deed.ids)) for deed in report.deeds
+        (_PAST[change.kind], str(len(change.ids)), change.why, change.by or "–", " ".join(change.ids))
+        for change in report.changes
     ]
     if rows:
         say_table(("would be" if report.dry_run else "was", "rows", "why", "into", "which"), rows)

@@ -54,14 +54,14 @@ _DAYS_TO_GATHER = (7, 30)
 """Bounds of the days that rows are collected before erasing, which rewrites the journal."""
 
 
-Fate = Literal["archive", "delete"]
+Removal = Literal["archive", "delete"]
 RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
 Part = Literal["", "consolidation", "compression"]
 """Part of maintenance: empty for all, only changes of strength, or only merging, retention and erasing."""
 
 
-def fates(rule: RetentionSettings) -> Iterator[tuple[Fate, float, tuple[Status, ...]]]:
-    """Yield each fate of the rule's rows, the days until then, and the statuses to which it applies."""
+def removals(rule: RetentionSettings) -> Iterator[tuple[Removal, float, tuple[Status, ...]]]:
+    """Yield the removals that a rule asks for, each with the days before it and the statuses of its rows."""
     if rule.delete_after_days:
         yield "delete", rule.delete_after_days, ("active", *RESTING)
     if rule.archive_after_days:
@@ -113,7 +113,7 @@ Kind = Literal["consolidate", "archive", "delete", "compress", "summarize", "era
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-class Deed(Struct, frozen=True):
+class RowChange(Struct, frozen=True):
     """Change to some rows, and its reason; `by` is the summary that now replaces them."""
 
     kind: Kind
@@ -122,19 +122,19 @@ class Deed(Struct, frozen=True):
     by: str | None = None
 
 
-PlannedDeed = tuple[Deed, Event]
+PlannedChange = tuple[RowChange, Event]
 
 
-def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Deed]:
+def overdue(rows: Iterable[RowState], removal: Removal, days: float) -> list[RowChange]:
     """Return the changes that are due for rows that were untouched for `days`."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
         found[f"{row.type} untouched for {days:g} days"].append(row.id)
-    return [Deed(fate, tuple(ids), why) for why, ids in found.items()]
+    return [RowChange(removal, tuple(ids), why) for why, ids in found.items()]
 
 
-def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[Deed]:
-    """Return which of these active rows to archive, so that the caps of rules and sessions hold among them.
+def over_caps(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[RowChange]:
+    """Return the changes that archive the surplus of these active rows, by the caps of rules and of sessions.
 
     A rule's cap applies to each namespace separately: one user's rows never displace another's.
     """
@@ -145,12 +145,12 @@ def crowded(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[De
             crowds[rule.max_rows, "under one rule", rule, row.namespace].append(row)
         if policy.max_per_session and row.session_id is not None and row.type != "session_summary":
             crowds[policy.max_per_session, "in one session", None, row.session_id].append(row)
-    deeds: list[Deed] = []
+    changes: list[RowChange] = []
     gone = set[str]()
     for (cap, what, *_), crowd in crowds.items():
-        deeds += (over := _over([row for row in crowd if row.id not in gone], cap, what))
-        gone.update(each for deed in over for each in deed.ids)
-    return deeds
+        changes += (over := _over([row for row in crowd if row.id not in gone], cap, what))
+        gone.update(each for change in over for each in change.ids)
+    return changes
 
 
 def _days_since(then: datetime, now: datetime) -> float:
@@ -158,16 +158,16 @@ def _days_since(then: datetime, now: datetime) -> float:
     return (now - then).total_seconds() / 86_400
 
 
-def _over(rows: Sequence[Observation], cap: int, what: str) -> list[Deed]:
+def _over(rows: Sequence[Observation], cap: int, what: str) -> list[RowChange]:
     by_weight = sorted(rows, key=lambda row: cap_weight(row.type, row.standing, row.use_count + row.mention_count))
     ids = tuple(row.id for row in by_weight[: max(0, len(rows) - cap)])
-    return [Deed("archive", ids, f"more than {cap:,} {what}")] if ids else []
+    return [RowChange("archive", ids, f"more than {cap:,} {what}")] if ids else []
 
 
 class MaintenanceReport(Struct, frozen=True, kw_only=True):
     """One run of maintenance."""
 
-    deeds: tuple[Deed, ...] = ()
+    changes: tuple[RowChange, ...] = ()
     dry_run: bool = False
     looked_at: int = 0
     finished: bool = True
@@ -179,8 +179,8 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
     def counts(self) -> Mapping[str, int]:
         """Return the number of rows by kind of change."""
         found = Counter[str]()
-        for deed in self.deeds:
-            found[deed.kind] += len(deed.ids)
+        for change in self.changes:
+            found[change.kind] += len(change.ids)
         return {kind: found[kind] for kind in KINDS}
 
     def as_json(self) -> dict[str, Any]:
@@ -192,9 +192,9 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
             "finished": self.finished,
             "seconds": round(self.seconds, 4),
             "counts": dict(self.counts()),
-            "deeds": [
-                {"kind": deed.kind, "count": len(deed.ids), "why": deed.why, "by": deed.by, "ids": list(deed.ids)}
-                for deed in self.deeds
+            "changes": [
+                {"kind": each.kind, "count": len(each.ids), "why": each.why, "by": each.by, "ids": list(each.ids)}
+                for each in self.changes
             ],
         }
 
@@ -214,7 +214,7 @@ class Run:
         self._dry_run = dry_run
         self._is_whole = whole
         self.erased_at = erased_at
-        self.deeds: list[Deed] = []
+        self.changes: list[RowChange] = []
         self._gone: set[str] = set()
         self._started = self._begun = time.monotonic()
         self._looked_at = 0
@@ -226,7 +226,11 @@ class Run:
         """Return what was done so far."""
         looked, took = self._looked_at, time.monotonic() - self._started
         return MaintenanceReport(
-            deeds=tuple(self.deeds), dry_run=self._dry_run, looked_at=looked, finished=self.is_finished, seconds=took
+            changes=tuple(self.changes),
+            dry_run=self._dry_run,
+            looked_at=looked,
+            finished=self.is_finished,
+            seconds=took,
         )
 
     async def go(self, after: str | None) -> str | None:
@@ -302,7 +306,7 @@ class Run:
         fading = {"decay_per_day": rate}
         await self._do(
             (
-                Deed("consolidate", part, "time passed, or they were used"),
+                RowChange("consolidate", part, "time passed, or they were used"),
                 Event(kind="consolidate", at=now, ids=part, fields=fading, who=WHO),
             )
             for part in _parts(ids)
@@ -310,9 +314,9 @@ class Run:
 
     async def _retire(self, rule: RetentionSettings) -> None:
         """Delete and archive rows past the retention of a rule."""
-        for fate, days, statuses in fates(rule):
+        for removal, days, statuses in removals(rule):
             rows = await self._untouched(days, rule, statuses)
-            await self._carry_out(fate, outlived([row for row in rows if row.id not in self._gone], fate, days))
+            await self._carry_out(removal, overdue([row for row in rows if row.id not in self._gone], removal, days))
 
     async def _untouched(self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]) -> list[RowState]:
         """Return the rows of the rule that were untouched for `days`."""
@@ -330,13 +334,13 @@ class Run:
         return list(rows.values())
 
     async def _crowd(self, rows: Sequence[Observation]) -> None:
-        await self._carry_out("archive", crowded(rows, self._policy))
+        await self._carry_out("archive", over_caps(rows, self._policy))
 
-    async def _carry_out(self, fate: Fate, deeds: Iterable[Deed]) -> None:
+    async def _carry_out(self, removal: Removal, changes: Iterable[RowChange]) -> None:
         await self._do(
-            (replace(deed, ids=part), Event(kind=fate, at=self._view.now, ids=part, who=WHO, why=deed.why))
-            for deed in deeds
-            for part in _parts(deed.ids)
+            (replace(change, ids=part), Event(kind=removal, at=self._view.now, ids=part, who=WHO, why=change.why))
+            for change in changes
+            for part in _parts(change.ids)
         )
 
     async def _compress(self, rows: Sequence[Observation]) -> None:
@@ -387,11 +391,11 @@ class Run:
         parts = (part for rows in free for part in portions(rows, least=_LEAST))
         await self._do(self._merging(kind, part, what, why) for part in parts)
 
-    def _merging(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> PlannedDeed:
+    def _merging(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> PlannedChange:
         new_id = str(self._scope.environment.new_id())
         row = digest(rows, new_id=new_id, what=what, now=self._view.now)
         event = Event(kind="add", at=self._view.now, row=row, compresses=row.derived_from, who=WHO, why=why)
-        return Deed(kind, row.derived_from, why, by=None if self._dry_run else new_id), event
+        return RowChange(kind, row.derived_from, why, by=None if self._dry_run else new_id), event
 
     async def _erase(self) -> None:
         """Erase up to 2,000 deleted or expired rows together, once the oldest has waited long enough."""
@@ -418,7 +422,7 @@ class Run:
             self.erased_at = self._view.now
             some = ids[:_ERASED_AT_ONCE]
             ids = tuple(await self._scope.store.purge(self._view, some, who=WHO, why=why, alone=True))
-        self.deeds.append(Deed("erase", ids, why))
+        self.changes.append(RowChange("erase", ids, why))
 
     async def _sources_among(self, ids: Sequence[str], merged_into: Mapping[str, str]) -> set[str]:
         """Return the rows that are sources of existing rows, other than of the summary that replaces them."""
@@ -426,23 +430,23 @@ class Run:
         rows = await self._scope.rows(wanted, view=self._view) if ids else ()
         return {each for row in rows for each in row.derived_from if merged_into.get(each) != row.id}
 
-    async def _do(self, changes: Iterable[PlannedDeed]) -> None:
+    async def _do(self, planned: Iterable[PlannedChange]) -> None:
         """Make the changes that the store allows, or only report them in a dry run."""
-        for some in _batches(changes):
+        for some in _batches(planned):
             if self._is_late():
                 break
-            done = [deed for deed, _ in some] if self._dry_run else await self._commit(some)
-            self.deeds += done
-            self._gone.update(each for deed in done if deed.kind != "consolidate" for each in deed.ids)
+            done = [change for change, _ in some] if self._dry_run else await self._commit(some)
+            self.changes += done
+            self._gone.update(each for change in done if change.kind != "consolidate" for each in change.ids)
 
-    async def _commit(self, changes: Sequence[PlannedDeed]) -> list[Deed]:
-        outcomes = await self._scope.store.commit(self._view.asking_all(), [event for _, event in changes])
+    async def _commit(self, planned: Sequence[PlannedChange]) -> list[RowChange]:
+        outcomes = await self._scope.store.commit(self._view.asking_all(), [event for _, event in planned])
         done = []
-        for (deed, _), outcome in zip(changes, outcomes, strict=True):
+        for (change, _), outcome in zip(planned, outcomes, strict=True):
             if outcome.kind == "skipped":
-                logger.info("maintenance could not %s %s: %s", deed.kind, ", ".join(deed.ids[:3]), outcome.reason)
+                logger.info("maintenance could not %s %s: %s", change.kind, ", ".join(change.ids[:3]), outcome.reason)
             else:
-                done.append(deed)
+                done.append(change)
         return done
 
     def _days_old(self, row: Observation) -> float:
@@ -464,11 +468,11 @@ def _parts(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return (tuple(ids[begin : begin + MOST_AT_ONCE]) for begin in range(0, len(ids), MOST_AT_ONCE))
 
 
-def _batches(changes: Iterable[PlannedDeed]) -> Iterator[list[PlannedDeed]]:
+def _batches(planned: Iterable[PlannedChange]) -> Iterator[list[PlannedChange]]:
     """Yield batches: each commit waits for the disk, and other writers wait for the commit."""
-    batch: list[PlannedDeed] = []
+    batch: list[PlannedChange] = []
     rows = 0
-    for change in changes:
+    for change in planned:
         batch.append(change)
         rows += len(change[0].ids)
         if len(batch) == _COMMITTED_AT_ONCE or rows >= MOST_AT_ONCE:

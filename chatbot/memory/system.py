@@ -300,8 +300,8 @@ class MemorySystem(SessionOpening):
         if not self._upkeep.may_be_due(options, self._clock()):
             return options.skipped("not due")
         report = await self._upkeep.run(self._scope(stores), options)
-        for deed, rows in () if report.dry_run else report.counts().items():
-            count("maintained", rows, deed=deed)
+        for kind, rows in () if report.dry_run else report.counts().items():
+            count("maintained", rows, change=kind)
         return report
 
     def unobserved(self) -> Memory | None:

@@ -172,7 +172,7 @@ class OtelObserver(Observer):
         elif what == "first_text":
             self._first_text.record(amount)
         elif what == "maintained":
-            self._counters["chatbot.memory.rows.maintained"].add(amount, {"chatbot.deed": labels["deed"]})
+            self._counters["chatbot.memory.rows.maintained"].add(amount, {"chatbot.change": labels["change"]})
         elif what == "storage_retries":
             self._counters["chatbot.storage.retries"].add(amount, {_ERROR: labels["cause"]})
         else:

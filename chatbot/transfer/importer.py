@@ -76,7 +76,7 @@ class ImportReport:
     """Parts of conversations that are not imported, such as tool calls."""
     redacted: Counter[str] = field(default_factory=Counter)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the counts of added items in words; empty for none."""
         added = {"session": len(self.sessions), "memory": self.memories, "exchange": self.exchanges, "fact": self.facts}
         return ", ".join(how_many(count, what) for what, count in added.items() if count)
@@ -142,7 +142,7 @@ class Importer:
                     self.progress(done, total)
             await self._flush()
         except (SessionError, StoreError) as error:
-            if not self.dry_run and (counts := self._report.told()):
+            if not self.dry_run and (counts := self._report.summary()):
                 error.args = (f"{error}. {counts} had been imported: import it again to continue",)
             raise
         if self._report.sessions and not self.dry_run:

@@ -39,12 +39,12 @@ Understand = Callable[[bytes], object]
 _Found = Mapping[Path, os.stat_result]
 
 
-def examine(home: Path, sessions: FolderSessions, wish: Examination) -> Iterator[Flaw]:
+def examine(home: Path, sessions: FolderSessions, options: Examination) -> Iterator[Flaw]:
     """Examine everything below `home`, an identity's memory."""
     yield from _folders(home)
-    yield from _sessions(home, sessions, wish)
-    for name, (subject, understand) in wish.subjects.items():
-        yield from bad_lines(subject, home / f"{name}.jsonl", understand, verify=wish.verify)
+    yield from _sessions(home, sessions, options)
+    for name, (subject, understand) in options.subjects.items():
+        yield from bad_lines(subject, home / f"{name}.jsonl", understand, verify=options.verify)
 
 
 def exposed(paths: Iterable[Path]) -> Iterator[Flaw]:
@@ -217,7 +217,7 @@ def _strays(home: Path, found: _Found) -> Iterator[Flaw]:
             yield Flaw("drafts", "bad", f"{path} is an unfinished file", mend=move)
 
 
-def _sessions(home: Path, sessions: FolderSessions, wish: Examination) -> Iterator[Flaw]:
+def _sessions(home: Path, sessions: FolderSessions, options: Examination) -> Iterator[Flaw]:
     """Examine every session."""
     root = home / "sessions"
     if not root.is_dir():
@@ -227,7 +227,7 @@ def _sessions(home: Path, sessions: FolderSessions, wish: Examination) -> Iterat
     sound = total = 0
     for path in sorted(root.iterdir()):
         total += 1
-        problems = list(_session(home, path, sessions, wish))
+        problems = list(_session(home, path, sessions, options))
         sound += not any(problem.state == "bad" for problem in problems)
         yield from problems
     yield Flaw(
@@ -250,19 +250,19 @@ def _index(home: Path, sessions: FolderSessions) -> Iterator[Flaw]:
         yield Flaw("index", "bad" if "damaged" in problem else "note", what, mend=rebuild)
 
 
-def _session(home: Path, path: Path, sessions: FolderSessions, wish: Examination) -> Iterator[Flaw]:
+def _session(home: Path, path: Path, sessions: FolderSessions, options: Examination) -> Iterator[Flaw]:
     if not path.is_dir() or not is_session_id(path.name):
         why = "its name is not a session id" if path.is_dir() else "it is not a folder"
         what = f"{path} is not a session: {why}"
         yield Flaw("sessions", "bad", what, mend=partial(_move_aside, home, path))
         return
     try:
-        yield from _record(path, partial(_recovered, path, sessions, wish))
+        yield from _record(path, partial(_recovered, path, sessions, options))
         yield from _key_values(path)
         for name in (transcript.NAME, transcript.ARCHIVE_NAME):
             yield from _transcript(path, name)
-        yield from bad_lines("sessions", path / "receipts.jsonl", verify=wish.verify)
-        if wish.verify:
+        yield from bad_lines("sessions", path / "receipts.jsonl", verify=options.verify)
+        if options.verify:
             yield from _attachments(path / ATTACHMENTS)
     except (StoreError, OSError) as error:
         yield _flaw("sessions", path, f"cannot be read: {error}", "ls -la")
@@ -341,11 +341,11 @@ def _made_whole(path: Path, name: str) -> str:
     return f"repaired; the original is kept as {aside}"
 
 
-def _recovered(path: Path, sessions: FolderSessions, wish: Examination) -> str:
+def _recovered(path: Path, sessions: FolderSessions, options: Examination) -> str:
     try:
         sessions.mend(path.name)
     except DamagedFile:
-        return _written_anew(path, sessions, wish.new_record)
+        return _written_anew(path, sessions, options.new_record)
     return "recovered from the index; the damaged file is kept next to it"
 
 

@@ -285,8 +285,8 @@ class FileBackend(FilePlace, backend.Backend):
     def refusal(self) -> OSError | None:
         return examination.unwritable(self.folder)
 
-    def examine(self, wish: backend.Examination) -> Iterator[backend.Flaw]:
-        return examination.examine(self.folder, self.sessions, wish)
+    def examine(self, options: backend.Examination) -> Iterator[backend.Flaw]:
+        return examination.examine(self.folder, self.sessions, options)
 
     def sizes(self) -> Mapping[str, int]:
         found = (path for path in backend.below(self.folder / "sessions") if path.is_file() and not path.is_symlink())

@@ -187,8 +187,8 @@ class PostgresBackend(PostgresPlace, Backend):
             "use a role that `chatbot storage create --role NAME` was run for"
         )
 
-    def examine(self, wish: Examination) -> Iterator[Flaw]:
-        return examine(self, wish)
+    def examine(self, options: Examination) -> Iterator[Flaw]:
+        return examine(self, options)
 
     def sizes(self) -> Mapping[str, int]:
         return {"sessions": int(self.rows(statements.SIZE_OF_SESSIONS)[0][0])}
@@ -202,8 +202,8 @@ _NAMED = 3
 _END = 2**62
 
 
-def examine(backend: PostgresBackend, wish: Examination) -> Iterator[Flaw]:
-    """Examine the connection, the role, the sessions, and the lines that `wish` names."""
+def examine(backend: PostgresBackend, options: Examination) -> Iterator[Flaw]:
+    """Examine the connection, the role, the sessions, and the lines that `options` names."""
     try:
         reason = backend.why_not_apart()
         ids = backend.sessions.ids()
@@ -214,8 +214,8 @@ def examine(backend: PostgresBackend, wish: Examination) -> Iterator[Flaw]:
     yield Flaw("storage", "note" if reason else "ok", reason or f"PostgreSQL: {backend.name}")
     yield Flaw("clock", "ok", f"differs from that of the database by less than {abs(skew) + 0.1:.1f} s")
     yield _sessions(backend, ids)
-    for name, (subject, understand) in wish.subjects.items():
-        yield _lines(subject, _texts(backend, name), understand, verify=wish.verify)
+    for name, (subject, understand) in options.subjects.items():
+        yield _lines(subject, _texts(backend, name), understand, verify=options.verify)
 
 
 def examine_events(pages: Iterable[bytes], *, verify: bool) -> list[Flaw]:

@@ -54,9 +54,9 @@ class Maintained:
         words = "the green kettle in the workshop kitchen leaks again, number"
         return [await self.keep(f"{words} {number}", **draft) for number in range(n)]
 
-    async def after(self, days: float, policy: MaintenanceSettings | None = None, **wish: Any) -> MaintenanceReport:
+    async def after(self, days: float, policy: MaintenanceSettings | None = None, **options: Any) -> MaintenanceReport:
         self.now += timedelta(days=days)
-        return await self.system.maintain(policy, **wish)
+        return await self.system.maintain(policy, **options)
 
 
 @pytest.fixture
@@ -71,11 +71,11 @@ async def test_what_is_alike_and_old_becomes_one_that_says_it_all(memory: Mainta
     young = await memory.after(6)
     assert young.counts()["compress"] == 0
     report = await memory.after(1)
-    [deed] = [deed for deed in report.deeds if deed.kind == "compress"]
-    assert set(deed.ids) == set(ids)
-    assert deed.by is not None
+    [change] = [change for change in report.changes if change.kind == "compress"]
+    assert set(change.ids) == set(ids)
+    assert change.by is not None
     [summary] = (await memory.memories.list_observations()).rows
-    assert (summary.id, summary.type, set(summary.derived_from)) == (deed.by, "compressed_summary", set(ids))
+    assert (summary.id, summary.type, set(summary.derived_from)) == (change.by, "compressed_summary", set(ids))
     assert all(f"number {number}" in summary.narrative for number in range(3))
     assert (summary.tags, summary.people, summary.facts) == (("house",), ("Ada",), ("it leaks",))
     assert summary.title.startswith("3 memories alike: ")
@@ -121,16 +121,16 @@ async def test_what_was_said_in_several_sessions_ranks_no_lower_as_one(memory: M
         memory.now += timedelta(days=1)
     memory.now += timedelta(days=7)
     before = await place()
-    [deed] = [each for each in (await memory.after(0)).deeds if each.kind == "compress" and len(each.ids) == 3]
+    [change] = [each for each in (await memory.after(0)).changes if each.kind == "compress" and len(each.ids) == 3]
     assert await place() <= max(before, 3)
-    assert deed.by is not None
-    summary = await memory.row(deed.by)
+    assert change.by is not None
+    summary = await memory.row(change.by)
     assert summary.session_id == sessions[-1]
     assert (summary.importance, summary.rank) == (0.5, 0.5)
     for day, said in enumerate(WAYS):
         assert f"{BEGIN + timedelta(days=day):%Y-%m-%d}: {said}" in summary.user_text
     await memory.after(300)
-    assert (await memory.row(deed.by)).rank == 0.5
+    assert (await memory.row(change.by)).rank == 0.5
 
 
 @pytest.mark.parametrize(
@@ -169,11 +169,11 @@ async def test_a_second_run_does_nothing_nor_does_one_after_the_clock_jumped_bac
     await memory.alike(3)
     await memory.keep("something else")
     first = await memory.after(10)
-    assert first.deeds
+    assert first.changes
     before = (memory.home / "observations.jsonl").read_bytes()
-    assert not (await memory.after(0)).deeds
+    assert not (await memory.after(0)).changes
     report = await memory.after(-5_000, unless_within=timedelta(days=1))
-    assert (report.skipped, report.deeds) == ("", ())
+    assert (report.skipped, report.changes) == ("", ())
     assert (memory.home / "observations.jsonl").read_bytes() == before
 
 
@@ -216,9 +216,9 @@ async def test_namespaces_agents_and_principals_are_never_mixed(memory: Maintain
         await memories.remember(f"{words} 9")
     report = await memory.after(30)
     assert report.counts()["compress"] == 3 * len(writers)
-    for deed in report.deeds:
-        if deed.by is not None:
-            rows = [await memory.row(each) for each in (*deed.ids, deed.by)]
+    for change in report.changes:
+        if change.by is not None:
+            rows = [await memory.row(each) for each in (*change.ids, change.by)]
             assert len({(row.agent_id, row.namespace, row.principal) for row in rows}) == 1
 
 
@@ -307,10 +307,10 @@ async def test_old_sessions_are_rolled_up_and_young_ones_are_not(memory: Maintai
     for n in range(3):
         await young.memory.remember(f"matter{n} issue{n} point{n}")
     report = await memory.after(6, MaintenanceSettings(summarize_after_days=30, decay_per_day=0))
-    [deed] = report.deeds
-    assert (deed.kind, set(deed.ids)) == ("summarize", set(ids))
-    assert deed.by is not None
-    summary = await memory.row(deed.by)
+    [change] = report.changes
+    assert (change.kind, set(change.ids)) == ("summarize", set(ids))
+    assert change.by is not None
+    summary = await memory.row(change.by)
     assert summary.session_id == old.id
     assert all(f"thing{n} word{n} topic{n}" in summary.narrative for n in range(4))
     assert (await memory.row(kept)).status == "active"
@@ -337,24 +337,24 @@ async def test_what_was_deleted_is_erased_in_time_but_not_what_something_was_mad
 
 async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reason(memory: Maintained) -> None:
     ids = await memory.alike(4)
-    [deed] = (await memory.after(8, MaintenanceSettings())).deeds[-1:]
-    assert (deed.kind, set(deed.ids)) == ("compress", set(ids))
-    assert deed.by is not None
+    [change] = (await memory.after(8, MaintenanceSettings())).changes[-1:]
+    assert (change.kind, set(change.ids)) == ("compress", set(ids))
+    assert change.by is not None
     policy = MaintenanceSettings(
         erase_after_days=30, rules=(RetentionSettings(types=("discovery",), delete_after_days=20),)
     )
     assert not (await memory.after(19, policy, whole=True)).counts()["delete"]  # days since they were merged
     assert (await memory.after(1, policy, whole=True)).counts()["delete"] == 4
     assert await memory.why(ids[0]) == ("delete", "maintenance", "discovery untouched for 20 days")
-    assert [each.observation.id for each in await memory.memories.history(ids[0])][-1] == deed.by
-    before = await memory.row(deed.by)
+    assert [each.observation.id for each in await memory.memories.history(ids[0])][-1] == change.by
+    before = await memory.row(change.by)
     assert (await memory.after(30, policy, whole=True)).counts()["erase"] == 4
-    assert (await memory.row(deed.by)).narrative == before.narrative
+    assert (await memory.row(change.by)).narrative == before.narrative
     assert not (await memory.after(30, policy, whole=True)).counts()["erase"]
     events = [json.loads(line) for line in (memory.home / "observations.jsonl").read_bytes().splitlines()]
     purges = {(each["id"], each["who"], each["why"]) for each in events if each["event"] == "purge"}
     assert purges == {(each, "maintenance", "deleted or expired for 30 days") for each in ids}
-    assert await memory.memories.purge(ids[0]) == [deed.by]  # who erases what was said erases what is left of it
+    assert await memory.memories.purge(ids[0]) == [change.by]  # who erases what was said erases what is left of it
 
 
 async def test_the_history_of_what_is_meant_to_last_stays(memory: Maintained) -> None:
@@ -367,7 +367,7 @@ async def test_the_history_of_what_is_meant_to_last_stays(memory: Maintained) ->
 
 
 def _erased(report: MaintenanceReport) -> list[tuple[str, ...]]:
-    return [deed.ids for deed in report.deeds if deed.kind == "erase"]
+    return [change.ids for change in report.changes if change.kind == "erase"]
 
 
 @pytest.mark.parametrize("rows_per_run", [2_000, 4])
@@ -437,7 +437,7 @@ async def test_two_at_once_are_one_who_does_it_and_one_who_says_so(memory: Maint
     await memory.alike(3)
     memory.now += timedelta(days=30)
     first, second = await asyncio.gather(memory.system.maintain(), memory.system.maintain())
-    assert [report.counts()["compress"] for report in (first, second) if report.deeds] == [3]
+    assert [report.counts()["compress"] for report in (first, second) if report.changes] == [3]
     with locked(memory.home, name=".maintenance.lock"):
         async with memory.opened() as other:
             assert (await other.maintain()).skipped == "under way"
@@ -449,5 +449,5 @@ async def test_a_caller_maintains_only_what_it_may_see(memory: Maintained) -> No
     async with MemorySystem(
         memory.home, Caller(clearance="familiar"), settings=memory.settings, clock=lambda: memory.now
     ) as guest:
-        assert not (await guest.maintain()).deeds
+        assert not (await guest.maintain()).changes
     assert [(await memory.row(each)).status for each in ids] == ["active"] * 3

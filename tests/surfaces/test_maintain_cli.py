@@ -41,9 +41,9 @@ def test_it_says_what_it_would_do_then_does_it_then_has_nothing_to_do() -> None:
     assert all(each in told for each in ("compressed", "alike", *ids))
     assert report("--dry-run")["counts"]["compress"] == 3
     done = report()
-    [deed] = done["deeds"]
-    assert (deed["kind"], deed["count"], set(deed["ids"])) == ("compress", 3, set(ids))
-    assert "compress by " + deed["by"] + " (maintenance: alike)" in command.ok("memory", "history", ids[0])
+    [change] = done["changes"]
+    assert (change["kind"], change["count"], set(change["ids"])) == ("compress", 3, set(ids))
+    assert "compress by " + change["by"] + " (maintenance: alike)" in command.ok("memory", "history", ids[0])
     assert "nothing to do" in ok()
 
 
@@ -51,7 +51,7 @@ def test_rules_come_from_the_configuration() -> None:
     old = add("it rained", "--type", "event")
     with Path("config.toml").open("a", encoding="utf-8") as config:
         config.write('rules = [{types = ["event"], archive_after_days = 1e-9}]\n')
-    assert report()["deeds"] == [
+    assert report()["changes"] == [
         {"kind": "archive", "count": 1, "why": "event untouched for 1e-09 days", "by": None, "ids": [old]}
     ]
 

@@ -110,7 +110,7 @@ async def test_what_maintenance_does_is_counted_unless_it_is_dry(watched: Watche
     async with talking(ScriptedModel(), settings) as (runtime, session):
         for number in range(6):
             await session.memory.remember(f"apple {number} banana {number * 7}", type="note")
-        archived = {"chatbot_deed": "archive"}
+        archived = {"chatbot_change": "archive"}
         dry = await runtime.memory.maintain(runtime.config.maintenance, whole=True, dry_run=True)
         assert watched.value("chatbot_memory_rows_maintained_total", **archived) == 0
         report = await runtime.memory.maintain(runtime.config.maintenance, whole=True)

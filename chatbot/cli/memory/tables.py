@@ -67,7 +67,7 @@ def say_history(line: Sequence[Version]) -> None:
     for version in line:
         row = version.observation
         say_marked(f"{row.id}  {row.headline} ({status_now(row, datetime.now(UTC))})")
-        for event, changed in version.told():
+        for event, changed in version.readable_steps():
             what = [event.kind, f"by {event.by}" if event.by else ""]
             source = ": ".join(filter(None, (event.who, event.why)))
             who = f" ({source})" if source else ""
