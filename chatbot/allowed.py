@@ -171,7 +171,7 @@ def is_harmless_model(name: str, providers: Collection[str]) -> bool:
     return _is_model(name, PROVIDERS.union(providers))
 
 
-def is_allowed(path: Path, table: Mapping[str, Any]) -> bool:
+def is_trusted(path: Path, table: Mapping[str, Any]) -> bool:
     """Return True if the file sets what needs trust, and the user trusts it with its current settings."""
     found = needing_trust(table)
     return bool(found) and _known().get(_place(path)) == _digest(found)
@@ -180,7 +180,7 @@ def is_allowed(path: Path, table: Mapping[str, Any]) -> bool:
 def check(path: Path, table: Mapping[str, Any], remedy: str, *, providers: frozenset[str] = PROVIDERS) -> None:
     """Raise `ConfigError`, ending with `remedy`, for settings that need trust."""
     found = needing_trust(table, providers=providers)
-    if not found or is_allowed(path, table):
+    if not found or is_trusted(path, table):
         return
     names = list(found)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -188,7 +188,7 @@ def check(path: Path, table: Mapping[str, Any], remedy: str, *, providers: froze
     raise NotTrusted(f"{path} is not trusted: it sets {', '.join(names[:_SHOWN])}{more}{hint} {remedy}", at=path)
 
 
-def allow(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
+def trust(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
     """Trust the current settings of the file, and no later ones; return them."""
     found = needing_trust(table)
     folder = user_data_path("chatbot")

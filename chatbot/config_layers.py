@@ -85,7 +85,7 @@ class Settings:
         is_chosen = True
         if found == Path(FILE_NAME) and not is_asked_for and Path.cwd() != own.parent.resolve():
             check_found(found, file, f"review it, then run `chatbot config trust`, or pass --config {found}")
-            is_chosen = allowed.is_allowed(found, file)
+            is_chosen = allowed.is_trusted(found, file)
             mine = read_toml(own) if is_there(own) else {}
             beneath = {name: mine[name] for name in _BENEATH if name in mine}
             file = file if is_chosen else _within_limits(file, beneath)

@@ -111,7 +111,7 @@ def load_identity(root: Path, name: str, providers: frozenset[str] = allowed.PRO
     return parse_identity(name, folder, read_toml(folder / FILE_NAME), providers)
 
 
-def allow_identity(root: Path, name: str) -> tuple[Path, Table]:
+def trust_identity(root: Path, name: str) -> tuple[Path, Table]:
     """Trust the current settings of an identity; return the file and the settings.
 
     Raises `IdentityError` without a file, or `ConfigError`.
@@ -119,7 +119,7 @@ def allow_identity(root: Path, name: str) -> tuple[Path, Table]:
     file = _folder(root, name) / FILE_NAME
     if not is_there(file):
         raise _missing(root, name)
-    return file, allowed.allow(file, _settings(read_toml(file)))
+    return file, allowed.trust(file, _settings(read_toml(file)))
 
 
 def _missing(root: Path, name: str) -> IdentityError:

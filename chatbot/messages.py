@@ -1,8 +1,8 @@
 """Prompts and replies as values that are independent of providers.
 
 `Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of deltas of
-text, reasoning and tool calls, then exactly one `Finished`. Also what several packages share: the
-terms of tasks, splitting into sentences, and recognizing questions.
+text, reasoning and tool calls, then exactly one `Finished`. Also what several packages
+need: the terms of tasks, and functions that split sentences and recognize questions.
 """
 
 from __future__ import annotations
@@ -239,6 +239,6 @@ def sentences_of(text: str) -> list[str]:
     return [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
 
 
-def asks(text: str) -> bool:
+def is_question(text: str) -> bool:
     """Return whether a text ends with a question mark."""
     return text.rstrip().endswith(("?", "？", "؟"))

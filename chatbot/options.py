@@ -268,9 +268,9 @@ class Setup(Struct, frozen=True):
         await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
 
-def identities_in(settings: Settings, outline: Config) -> Path:
+def identities_in(settings: Settings, owners: Config) -> Path:
     """Return the folder of identities. Raises `ConfigError` if a link leads out of an untrusted file's folder."""
-    root = settings.folder / outline.identities
+    root = settings.folder / owners.identities
     is_chosen = settings.is_chosen or settings.source("identities") not in {"", settings.path}
     if not is_chosen and not root.resolve().is_relative_to(settings.folder):
         raise NotTrusted(

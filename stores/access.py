@@ -128,8 +128,8 @@ class View(Struct, frozen=True):
     not current: for deletion, never in results."""
     expects: frozenset[str] | None = None
     """Versions that a row to be changed may have, see `version_of`; `*` is any existing one, None checks nothing."""
-    looked: float = 0.0
-    """Monotonic time up to which writes of others must be seen; 0 is now."""
+    fresh_at: float = 0.0
+    """Monotonic time at which the data must be fresh: writes of others until then are seen. 0 is now."""
     project: str | None = None
     """Project whose rows are seen, with rows of no project; None for all projects."""
 
@@ -265,7 +265,7 @@ def strictest(rows: Iterable[GuardedRow]) -> Guard:
     )
 
 
-def is_stricter(guard: GuardedRow, other: GuardedRow) -> bool:
+def is_as_strict(guard: GuardedRow, other: GuardedRow) -> bool:
     """Return True if `guard` is at least as strict as `other` in visibility, sensitivity and clearance."""
     return (
         VISIBILITIES.index(guard.visibility) <= VISIBILITIES.index(other.visibility)

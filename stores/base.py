@@ -155,10 +155,10 @@ class Store(Closable):
 
         return guarded
 
-    def turn_reads(self, session: SessionRef, looked: float) -> Sequence[object]:
+    def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[object]:
         """Return the reads of every turn, which the engine makes with the turn's lease; none if reads are cheap.
 
-        Their type is known only to the engine. Operations with the same `looked` may use their results.
+        Their type is known only to the engine. Operations with the same `fresh_at` may use their results.
         """
         return ()
 

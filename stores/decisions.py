@@ -17,7 +17,7 @@ from chatbot.stores.access import (
     Guard,
     View,
     check_may,
-    is_stricter,
+    is_as_strict,
     is_within,
     may,
     may_write,
@@ -213,7 +213,7 @@ def _check_update(old: Observation, new: Observation, view: View) -> None:
     _check_line(new, view)
     if new.user_text != old.user_text:
         check_may(view, "chat", old)
-    if not is_stricter(new, old):
+    if not is_as_strict(new, old):
         check_may(view, "declassify", old)
 
 
@@ -285,7 +285,7 @@ def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         free = {name: getattr(before, name) for name in ("count", "confidence", "project", *own)}
         if replace(triple, **free) != before:
             raise ConflictingChange(f"fact {triple.id} already exists")
-        if not is_stricter(triple, before):
+        if not is_as_strict(triple, before):
             check_may(view, "declassify", before)
     if triple.source is not None:
         source = row_events.visible(triple.source, view, known)
@@ -414,7 +414,7 @@ def _tightening(event: Event, row: Observation, known: PriorState, before: Obser
     derived = filter(None, map(known.observation, row_events.made_from([row.id], known.derived_from)))
     guards: defaultdict[Guard, list[str]] = defaultdict(list)
     for each in derived:
-        if not is_stricter(each, row):
+        if not is_as_strict(each, row):
             guards[strictest([each, row])].append(each.id)
     tighten = Event(kind="tighten", at=event.at, who=event.who, why=f"as strict as {row.id}")
     return [

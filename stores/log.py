@@ -95,7 +95,7 @@ class Log(ABC):
     def is_replaced(self) -> bool:
         """Return whether the log was replaced, or lost lines, since it was read."""
 
-    def is_known(self, looked: float) -> bool:  # noqa: ARG002 - for engines whose reads take a round trip
+    def is_known(self, fresh_at: float) -> bool:  # noqa: ARG002 - for engines whose reads take a round trip
         """Return True if everything written until that monotonic time is known to be read."""
         return False
 

@@ -66,11 +66,11 @@ def _several(*known: str) -> Form:
     return Form(texts)
 
 
-def _one(wanted: Any, *, is_optional: bool = True) -> Form:
+def _one(kind: Any, *, is_optional: bool = True) -> Form:
     """Return the form of a filter field that takes one value."""
 
     def value_of(value: Any, name: str) -> Any:
-        if not isinstance(value, wanted) and not (is_optional and value is None):
+        if not isinstance(value, kind) and not (is_optional and value is None):
             raise InvalidValue(f"{name} is {value!r:.80}: memories cannot be filtered by that")
         return check_time(value) if isinstance(value, datetime) else value
 

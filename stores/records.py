@@ -122,7 +122,7 @@ class SessionRef(Struct, frozen=True):
 
     id: str
     folder: Path
-    looked: float = 0.0
+    fresh_at: float = 0.0
     """As in `View`."""
 
 

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 import pytest
 from msgspec.structs import fields
 
-from chatbot.allowed import HARMLESS, NAME, PROVIDERS, allow, is_allowed, needing_trust
+from chatbot.allowed import HARMLESS, NAME, PROVIDERS, is_trusted, needing_trust, trust
 from chatbot.cli.main import main
 from chatbot.config import Config, McpServerSettings, PriceSettings, ProviderSettings, Section
 from chatbot.config_layers import OF_IDENTITY, Settings
@@ -329,7 +329,7 @@ def test_a_mistake_in_a_found_file_is_named_as_one() -> None:
 def test_what_was_allowed_holds_for_those_values_in_that_place_alone() -> None:
     path = Path("config.toml")
     path.write_text(REACHING["a command"], encoding="utf-8")
-    assert allow(path, {"mcp": {"servers": {"files": {"command": "./evil"}}}}) == {
+    assert trust(path, {"mcp": {"servers": {"files": {"command": "./evil"}}}}) == {
         "mcp.servers.files.command": "./evil"
     }
     assert settings().is_chosen
@@ -345,7 +345,7 @@ def test_a_link_to_an_allowed_file_is_not_allowed_where_other_code_is_beside_it(
 ) -> None:
     path = Path("config.toml").absolute()
     path.write_text(REACHING["a tool of its own"], encoding="utf-8")
-    allow(path, {"agents": {"chat": {"tools": ["evil:act"]}}})
+    trust(path, {"agents": {"chat": {"tools": ["evil:act"]}}})
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     Path("config.toml").symlink_to(path)
@@ -355,18 +355,18 @@ def test_a_link_to_an_allowed_file_is_not_allowed_where_other_code_is_beside_it(
 
 def test_a_damaged_list_of_what_was_allowed_allows_nothing_and_is_written_anew() -> None:
     table = {"providers": {"openai": {"api_base": "https://example.org"}}}
-    allow(Path("config.toml"), table)
+    trust(Path("config.toml"), table)
     known = Path.home() / ".local" / "share" / "chatbot" / NAME
     assert known.stat().st_mode & 0o777 == 0o600
     known.write_text("[", encoding="utf-8")
-    assert not is_allowed(Path("config.toml"), table)
-    allow(Path("config.toml"), table)
-    assert is_allowed(Path("config.toml"), table)
+    assert not is_trusted(Path("config.toml"), table)
+    trust(Path("config.toml"), table)
+    assert is_trusted(Path("config.toml"), table)
 
 
 @pytest.mark.nightly
 def test_many_processes_that_allow_at_once_lose_nothing(tmp_path: Path) -> None:
-    script = "import sys, pathlib, chatbot.allowed as t; t.allow(pathlib.Path(sys.argv[1]), {'providers': {}})"
+    script = "import sys, pathlib, chatbot.allowed as t; t.trust(pathlib.Path(sys.argv[1]), {'providers': {}})"
     names = [str(tmp_path / f"{number}.toml") for number in range(6)]
     children = [subprocess.Popen([sys.executable, "-c", script, name]) for name in names]
     assert [child.wait(PATIENCE_S) for child in children] == [0] * 6

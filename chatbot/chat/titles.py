@@ -15,7 +15,7 @@ from chatbot.chat.receipts import Receipt
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import content
-from chatbot.messages import Message, asks, sentences_of
+from chatbot.messages import Message, is_question, sentences_of
 from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
 
@@ -43,13 +43,13 @@ def title_of(text: str) -> str:
     parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences_of("\n".join(lines))]
     whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
     saying = [part for part in parts if not says_little(part)]
-    long = (part for part in saying if asks(part) or len(content(part)) >= _TOPIC_WORDS)
+    long = (part for part in saying if is_question(part) or len(content(part)) >= _TOPIC_WORDS)
     return _cut(next(long, saying[0] if saying else whole))
 
 
 def says_little(text: str) -> bool:
     """Return whether a text says so little, such as a greeting, that a later one makes a better title."""
-    return len(content(text)) <= (0 if asks(text) else 1)
+    return len(content(text)) <= (0 if is_question(text) else 1)
 
 
 def title_in(answer: str) -> str:

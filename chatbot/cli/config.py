@@ -19,13 +19,13 @@ import tomlkit
 from msgspec import to_builtins
 from platformdirs import user_config_path, user_data_path
 
-from chatbot.allowed import SettingPath, allow, is_allowed, needing_trust
+from chatbot.allowed import SettingPath, is_trusted, needing_trust, trust
 from chatbot.cli.output import check_can_ask, is_sure, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.config import SECRET, Config
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
-from chatbot.identity import allow_identity
+from chatbot.identity import trust_identity
 from chatbot.options import Options, Setup
 from chatbot.stores.files import make_folder, open_folder
 from chatbot.stores.home import without_password
@@ -122,11 +122,11 @@ def replace_text(path: Path, text: str) -> str:
     check_text(text, "the new text")
     trusted = False
     with suppress(ConfigError):  # a file that cannot be read is not trusted, but may be replaced
-        trusted = path.is_file() and is_allowed(path, read_toml(path))
+        trusted = path.is_file() and is_trusted(path, read_toml(path))
     check(path, text)
     write_atomically(path, text, is_secret=Settings(path, tomllib.loads(text)).holds_key)
     if trusted:
-        allow(path, read_toml(path))  # the user's own change keeps the trust
+        trust(path, read_toml(path))  # the user's own change keeps the trust
     return text
 
 
@@ -248,7 +248,7 @@ async def _edit(args: argparse.Namespace) -> None:
 def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
     """Report the file, what overrides it, and whether the change needs trust."""
     is_found = path == Path(FILE_NAME)
-    needs_trust = is_found and bool(needing_trust(table := read_toml(path))) and not is_allowed(path, table)
+    needs_trust = is_found and bool(needing_trust(table := read_toml(path))) and not is_trusted(path, table)
     settings = Settings.read(path if needs_trust else args.config)
     overridden = settings.source(*place_of(args.key)) if args.action == "set" else path
     written = {"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)}
@@ -271,11 +271,11 @@ async def _trust(args: argparse.Namespace) -> None:
 def _allowed(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
     if args.identity is not None:
         settings = Settings.read(args.config)
-        return allow_identity(settings.folder / settings.combined().identities, args.identity)
+        return trust_identity(settings.folder / settings.combined().identities, args.identity)
     file = find_file(args.config, os.environ)
     if file is None:
         raise ConfigError("no configuration file found: nothing to trust")
-    return file, allow(file, read_toml(file))
+    return file, trust(file, read_toml(file))
 
 
 _CHANGES = {"set": _set, "unset": _unset, "edit": _edit, "trust": _trust}

@@ -21,7 +21,7 @@ from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memorability import Memorability, content, is_worth_keeping, rarity
 from chatbot.memory.session_catalog import MESSAGES
 from chatbot.memory.writing import Draft
-from chatbot.messages import asks, without_blocks
+from chatbot.messages import is_question, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, ObservationStore
@@ -267,4 +267,4 @@ def exchange_draft(
 def question_in(text: str) -> str:
     """Return the question that the text ends with, if it ends with one."""
     *_, last = _SENTENCE.split(text[-_LONGEST_QUESTION:].strip())
-    return last if asks(last) else ""
+    return last if is_question(last) else ""

@@ -44,7 +44,7 @@ SUMMARY_KEYS = ("episode_summary", "episode_told")
 """Keys of summaries of a transcript; missing ones are recreated."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
 _NOTED_FOR = timedelta(minutes=1)
-_LOOKED_FOR_S = 1.0
+_FRESH_FOR_S = 1.0
 """Maximum age of the reads at the start of a turn that the turn reuses; a turn may take minutes."""
 
 Contract = TypeVar("Contract", bound=Store)
@@ -65,7 +65,7 @@ class SessionHandle:
     An operation that none of its stores offers raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_catalog", "_environment", "_looked", "_ref", "_shared_record", "_stores", "caller", "turn_order")
+    __slots__ = ("_catalog", "_environment", "_fresh_at", "_ref", "_shared_record", "_stores", "caller", "turn_order")
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class SessionHandle:
         self._ref = ref
         self._stores = stores
         self._catalog = catalog
-        self._looked = 0.0
+        self._fresh_at = 0.0
         self.turn_order = turn_order
         """Held during a turn: turns of one session run one after another, across processes."""
 
@@ -120,7 +120,7 @@ class SessionHandle:
         return replace(
             scope,
             answering=lambda: self.turn_order.answering,
-            looked=lambda: self._as_of() or time.monotonic(),
+            fresh_at=lambda: self._as_of() or time.monotonic(),
             check_there=self._check_there,
         )
 
@@ -168,7 +168,7 @@ class SessionHandle:
                 raise SessionNotFound(f"no session has the id {self.id}")
             yield
         finally:
-            self._looked = 0.0
+            self._fresh_at = 0.0
             await self.turn_order.__aexit__(None, None, None)
 
     def _see(self, record: SessionRecord) -> None:
@@ -176,9 +176,9 @@ class SessionHandle:
         self.record = record.used(self.record.used_at)
 
     def _reads(self) -> list[object]:
-        looked = time.monotonic()
-        reads = [each for store in self._stores.values() for each in store.turn_reads(self._ref, looked)]
-        self._looked = looked if reads else 0.0
+        fresh_at = time.monotonic()
+        reads = [each for store in self._stores.values() for each in store.turn_reads(self._ref, fresh_at)]
+        self._fresh_at = fresh_at if reads else 0.0
         return [*reads, *self._catalog.sessions.turn_reads(self.id, self._see)]
 
     @property
@@ -496,11 +496,11 @@ class SessionHandle:
 
     def _ref_as_of(self) -> SessionRef:
         """Return the reference for a read that may be answered as of the turn's beginning."""
-        return replace(self._ref, looked=self._as_of())
+        return replace(self._ref, fresh_at=self._as_of())
 
     def _as_of(self) -> float:
         """Return the time of the turn's first reads while they are valid; else 0."""
-        return self._looked if time.monotonic() - self._looked < _LOOKED_FOR_S else 0.0
+        return self._fresh_at if time.monotonic() - self._fresh_at < _FRESH_FOR_S else 0.0
 
     def _store(self, contract: type[Contract], right: Right | None = None) -> Contract:
         """Return the store that implements `contract`, for a caller with the right."""

@@ -25,7 +25,7 @@ from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory.memorability import content
 from chatbot.memory.merging import Key, digest, groups, may_be_merged, merge_key, portions
 from chatbot.memory.scope import Scope
-from chatbot.messages import asks
+from chatbot.messages import is_question
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import (
@@ -79,8 +79,8 @@ def _covers_all(rule: RetentionSettings) -> bool:
 
 
 def _covers(rule: RetentionSettings, row: Observation) -> bool:
-    is_of_whom = rule.agent in {None, row.agent_id} and rule.namespace in {None, row.namespace}
-    return is_of_whom and row.type in covered_types(rule)
+    is_theirs = rule.agent in {None, row.agent_id} and rule.namespace in {None, row.namespace}
+    return is_theirs and row.type in covered_types(rule)
 
 
 def only(policy: MaintenanceSettings, part: Part) -> MaintenanceSettings:
@@ -200,9 +200,9 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
 
 
 class Run:
-    """One run over the rows that `scope` sees; `go` is one round, repeated by the caller for a `whole` run.
+    """One run over the rows that `scope` sees. `go` does one round; for a `whole` run its caller repeats it.
 
-    `erased_at` is the last known time of erasing.
+    `erased_at` is when rows were last erased, as far as is known.
     """
 
     def __init__(
@@ -224,13 +224,12 @@ class Run:
 
     def report(self) -> MaintenanceReport:
         """Return what was done so far."""
-        looked, took = self._looked_at, time.monotonic() - self._started
         return MaintenanceReport(
             changes=tuple(self.changes),
             dry_run=self._dry_run,
-            looked_at=looked,
+            looked_at=self._looked_at,
             finished=self.is_finished,
-            seconds=took,
+            seconds=time.monotonic() - self._started,
         )
 
     async def go(self, after: str | None) -> str | None:
@@ -350,7 +349,7 @@ class Run:
         kin: defaultdict[Key, list[Observation]] = defaultdict(list)
         for row in rows:
             if may_be_merged(row) and self._days_old(row) >= policy.compression_min_age_days:
-                kin[*merge_key(row), asks(row.user_text or row.text())].append(row)
+                kin[*merge_key(row), is_question(row.user_text or row.text())].append(row)
         for family in kin.values():
             if len(family) >= _LEAST:
                 found = await asyncio.to_thread(self._alike, family)

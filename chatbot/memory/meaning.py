@@ -28,7 +28,7 @@ from chatbot.embedding import Embedder, Judgement
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.scope import utc_now
-from chatbot.messages import Usage, asks, sentences_of
+from chatbot.messages import Usage, is_question, sentences_of
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
@@ -365,7 +365,7 @@ def split_questions(text: str) -> tuple[str, list[str]]:
     """Return a message without its questions, and the questions, which end with a question mark."""
     said, questions = list[str](), list[str]()
     for each in sentences_of(text):
-        (questions if asks(each) else said).append(each)
+        (questions if is_question(each) else said).append(each)
     return " ".join(said), questions
 
 

@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from chatbot.embedding import Judgement
-from chatbot.messages import asks
+from chatbot.messages import is_question
 from chatbot.stores.text.analysis import terms
 
 GATE = 0.30
@@ -76,7 +76,7 @@ def is_worth_keeping(
 
 
 def _answers(text: str, question: str) -> bool:
-    is_short = bool(text) and len(text) <= _LONGEST_ANSWER and not asks(text)
+    is_short = bool(text) and len(text) <= _LONGEST_ANSWER and not is_question(text)
     return is_short and bool(question) and len(content(text) | content(question)) >= _ANSWER_WORDS
 
 

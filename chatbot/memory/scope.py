@@ -311,8 +311,8 @@ class Scope(Struct, frozen=True):
     """Filled with the new version of each changed memory by id; None notes none."""
     answering: Callable[[], str] = str
     """Returns the id of the row of the message that is being answered, which searches leave out."""
-    looked: Callable[[], float] = time.monotonic
-    """Returns the `View.looked` of an operation that begins."""
+    fresh_at: Callable[[], float] = time.monotonic
+    """Returns the `View.fresh_at` of a new operation."""
     check_there: Callable[[], Awaitable[None]] | None = None
     """Raises `MissingFolder` if the session was deleted: it gets no new rows."""
 
@@ -343,7 +343,7 @@ class Scope(Struct, frozen=True):
             own.rights,
             self.erasing,
             self.expects,
-            self.looked(),
+            self.fresh_at(),
             own.project,
         )
 

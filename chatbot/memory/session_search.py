@@ -78,8 +78,9 @@ class _Candidate(Struct):
     """State of one session while it is ranked."""
 
     session: SessionHandle
-    about: float = 0.0
-    remembered: tuple[float, str] = (0.0, "")
+    score: float = 0.0
+    memory: tuple[float, str] = (0.0, "")
+    """Its best memory: the score, and the id; empty for none."""
     entries: Sequence[TranscriptEntry] = ()
 
 
@@ -104,11 +105,11 @@ async def search(
     if len(unread) == len(sessions):
         raise next(iter(unread.values()))  # an empty result would mean that nothing was said
     await _add_remembered(found, sessions, asked, memories, limit)
-    best = sorted(found.values(), key=lambda each: (each.about, each.remembered), reverse=True)
+    best = sorted(found.values(), key=lambda each: (each.score, each.memory), reverse=True)
     best = best[: max(limit * _READ_FOR_EACH, _LEAST_READ)]
     for each in best:
         each.entries = await _entries(each.session, unread) or ()
-    rows = await _rows(memories, [each.remembered[1] for each in best if each.remembered[1]])
+    rows = await _rows(memories, [each.memory[1] for each in best if each.memory[1]])
     hits = await asyncio.to_thread(_ranked, best, asked, rows)
     return hits[:limit]
 
@@ -200,10 +201,10 @@ async def _add_remembered(
     matches = await memories.store.match(memories.view(), asked, Filter(), limit=_MATCHES * max(1, limit))
     summaries = await _rows(memories, [match.id for match in matches if match.type == "session_summary"])
     for match in matches:
-        of = summaries[match.id].subject if match.id in summaries else match.session_id
-        if of in wanted:
-            each = found.setdefault(of, _Candidate(wanted[of]))
-            each.remembered = max(each.remembered, (match.score, match.id))
+        session_id = summaries[match.id].subject if match.id in summaries else match.session_id
+        if session_id in wanted:
+            each = found.setdefault(session_id, _Candidate(wanted[session_id]))
+            each.memory = max(each.memory, (match.score, match.id))
 
 
 async def _rows(memories: Scope | None, ids: Sequence[str]) -> dict[str, Observation]:
@@ -244,9 +245,9 @@ def _hit(
 ) -> SessionHit | None:
     record = each.session.record
     score, number = top or (0.0, -1)
-    own = _SESSIONS_PART * each.about
-    row = rows.get(each.remembered[1])
-    score = max(score, each.remembered[0] if row else 0.0)
+    own = _SESSIONS_PART * each.score
+    row = rows.get(each.memory[1])
+    score = max(score, each.memory[0] if row else 0.0)
     if number < 0:
         if row is None:
             return None

@@ -17,7 +17,7 @@ from chatbot.memory.inputs import list_of, sets, takes
 from chatbot.memory.profile_lines import forget_with
 from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first
 from chatbot.redaction import redact_all
-from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
+from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_as_strict
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError, UnknownObservation
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth
 from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
@@ -131,7 +131,9 @@ class MemoryWrites(ScopedOperations):
         [outcome] = await scope.commit(event)
         if not _GUARDED.isdisjoint(changes):
             rows = await scope.store.get(scope.acting(SENSITIVITIES), [observation_id], current=False)
-            if too_loose := [fact.id for fact in await changes_of_topic(scope, rows) if not is_stricter(fact, rows[0])]:
+            if too_loose := [
+                fact.id for fact in await changes_of_topic(scope, rows) if not is_as_strict(fact, rows[0])
+            ]:
                 scope.changed("purge", await scope.store.purge(scope.acting(), too_loose))
         return AddResult(outcome.kind, outcome.id, outcome.reason, redacted)
 

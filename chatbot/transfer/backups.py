@@ -97,7 +97,7 @@ async def backup(
                 raise
             if not await sync.is_outdated():
                 damage = await unreadable(storage, sync.report.aside)
-                made = Backup(name, format_time(made_at), text, place.names(), digest_of_all(sync.said), damage)
+                made = Backup(name, format_time(made_at), text, place.names(), digest_of_all(sync.texts), damage)
                 place.write(_HEAD, msgspec.json.encode(made))
                 place.close()
                 return made

@@ -91,12 +91,12 @@ class KnownRows:
 
     def __init__(self, memories: Memory, rows: Sequence[Observation]) -> None:
         self.memories = memories
-        self.at = {str(row.metadata.get(KEY)): row for row in reversed(rows)}
-        self.said = {str(row.metadata.get(HASH)): row.id for row in reversed(rows)}
+        self.by_key = {str(row.metadata.get(KEY)): row for row in reversed(rows)}
+        self.by_hash = {str(row.metadata.get(HASH)): row.id for row in reversed(rows)}
         """Ids of rows by the hash of their items."""
         self.repeated: set[str] = set()
         """Hashes of known rows that the import repeats."""
-        self.words: dict[tuple[str, str, str], str] = {}
+        self.by_content: dict[tuple[str, str, str], str] = {}
         """Id of each row that a dry run would leave, by agent, visibility and hash."""
 
 
@@ -129,7 +129,7 @@ class Importer:
         self._foreseen: dict[str, Sequence[TranscriptEntry]] = {}  # transcripts that a dry run would leave
         self._waiting: list[MemoryItem] = []
         self._known: KnownRows | None = None
-        self._became: dict[str, str] = {}  # the id here for each imported id
+        self._ids_here: dict[str, str] = {}  # the id here for each imported id
         self._added: set[str] = set()
         total = sum(1 for _ in source.items())
         records = await self.memory.list_sessions()
@@ -185,7 +185,7 @@ class Importer:
         gate = self.gate
         if gate is None or not self.remembers:
             return record
-        visibility = self._seen(default_visibility(record.clearance))
+        visibility = self._narrowed(default_visibility(record.clearance))
         exchanges = [each for each in exchanges_in(entries) if each.last > beyond]
         meaning = self.memory.memory(self.agent).scope.meaning
         texts = [without_blocks(each.text) for each in exchanges]
@@ -199,7 +199,7 @@ class Importer:
             is not None
         ]
         known = await self._known_rows()
-        begun = dict.fromkeys(known.at[each.key].session_id for each in items if each.key in known.at)
+        begun = dict.fromkeys(known.by_key[each.key].session_id for each in items if each.key in known.by_key)
         for session_id in filter(None, begun if record.id not in self._here else ()):
             if not await self.memory.is_taken(session_id):
                 record = structs.replace(record, id=session_id)  # a killed import has remembered them under this id
@@ -256,7 +256,7 @@ class Importer:
     def _record(self, agent: str, title: str, created_at: datetime, used_at: datetime, origin: str) -> SessionRecord:
         stores = tuple(self.agents[agent])
         record = self.memory.new_record(stores, agent, title, created_at=created_at, used_at=used_at, origin=origin)
-        return structs.replace(record, sensitivity=self._no_less(record.sensitivity))
+        return structs.replace(record, sensitivity=self._stricter(record.sensitivity))
 
     async def _write(
         self,
@@ -299,10 +299,10 @@ class Importer:
         rows = [row for row in item.observations if row.id not in here]
         self._report.already += len(item.observations) - len(rows)
         await self._remember(memories, [MemoryItem(row.id, self._draft_of(row, old, session_id)) for row in rows])
-        self._became |= {each: each for each in here}
+        self._ids_here |= {each: each for each in here}
         for row in rows if not self.dry_run else ():
-            own = self._became.get(row.id, "")
-            sources = [new for each in row.derived_from if (new := self._became.get(each, own)) != own]
+            own = self._ids_here.get(row.id, "")
+            sources = [new for each in row.derived_from if (new := self._ids_here.get(each, own)) != own]
             if sources and row.id in self._added:
                 with suppress(ConflictingChange):  # a file may hold a cycle
                     await memories.update(own, derived_from=sources)
@@ -328,9 +328,9 @@ class Importer:
                         *said,
                         confidence=fact.confidence,
                         project=fact.project or None,
-                        source=self._became.get(fact.source or ""),
-                        visibility=self._seen(fact.visibility),
-                        sensitivity=self._no_less(fact.sensitivity),
+                        source=self._ids_here.get(fact.source or ""),
+                        visibility=self._narrowed(fact.visibility),
+                        sensitivity=self._stricter(fact.sensitivity),
                     )
             except StoreError as error:
                 why = str(error)
@@ -343,7 +343,7 @@ class Importer:
         content = {name: getattr(row, name) for name in CONTENT if name not in _OURS}
         return Draft(
             **content | {"subject": new if new and row.subject == old else row.subject},
-            visibility=self._seen(row.visibility),
+            visibility=self._narrowed(row.visibility),
             sensitivity=row.sensitivity,
             min_clearance=row.min_clearance,
             created_at=row.created_at,
@@ -372,35 +372,35 @@ class Importer:
             )
             self._known = known = KnownRows(memories, [row for row in rows if row.source == self._source])
             for row in await memories.every(sensitivities=SENSITIVITIES) if self.dry_run else ():
-                known.words[row.agent_id, row.visibility, row.hash] = row.id
+                known.by_content[row.agent_id, row.visibility, row.hash] = row.id
         return self._known
 
     def _is_barred(self, marks: Collection[PurgeMark]) -> bool:
         """Return True if an item with one of these marks was purged here and must stay out."""
         return not self.include_purged and self.memory.tombstones.barred(marks)
 
-    def _no_less(self, sensitivity: Sensitivity) -> Sensitivity:
+    def _stricter(self, sensitivity: Sensitivity) -> Sensitivity:
         """Return the stricter of a row's sensitivity and the one that the caller set."""
         return max(sensitivity, self.sensitivity, key=SENSITIVITIES.index)
 
     async def _is_new(self, known: KnownRows, item: MemoryItem) -> bool:
         """Return True if the item is to be added; if not, it is counted, and its row brought up to date."""
-        digest, row = item.hash, known.at.get(item.key)
+        digest, row = item.hash, known.by_key.get(item.key)
         if item.draft.sensitivity == "unknown":
             self._report.skip(item.key, "its sensitivity is unknown")
-        elif digest in known.said or (row is not None and row.status != "active"):
+        elif digest in known.by_hash or (row is not None and row.status != "active"):
             known.repeated.add(digest)
             # an edited item is not the text of the hidden row with its key: it may be new under another key
-            self._became[item.key] = known.said.get(digest) or (row.id if row is not None else "")
+            self._ids_here[item.key] = known.by_hash.get(digest) or (row.id if row is not None else "")
             self._report.already += 1
         elif row is not None and (said := str(row.metadata.get(HASH))) not in known.repeated:
-            known.said.pop(said, None)
-            known.said[digest] = self._became[item.key] = row.id
+            known.by_hash.pop(said, None)
+            known.by_hash[digest] = self._ids_here[item.key] = row.id
             self._report.changed += 1
             draft = self._drafted(item)
             if self.dry_run:
-                known.words = {words: id_ for words, id_ in known.words.items() if id_ != row.id}
-                known.words[row.agent_id, row.visibility, content_hash(draft)] = row.id
+                known.by_content = {words: id_ for words, id_ in known.by_content.items() if id_ != row.id}
+                known.by_content[row.agent_id, row.visibility, content_hash(draft)] = row.id
             else:
                 await known.memories.update(row.id, **{name: getattr(draft, name) for name in EDITED})
         elif not self._is_barred(self._marks(known.memories, item)):
@@ -420,7 +420,7 @@ class Importer:
             if result.outcome == "skipped":
                 self._report.skip(item.key, result.reason)
                 continue
-            self._became[item.key] = known.said[item.hash] = result.id
+            self._ids_here[item.key] = known.by_hash[item.hash] = result.id
             if result.outcome == "exact_dup":
                 self._report.already += 1
             else:
@@ -435,7 +435,7 @@ class Importer:
             row, redacted = memories.drafted(draft)
         except StoreError as error:
             return AddResult("skipped", "", str(error))
-        id_ = known.words.setdefault((row.agent_id, row.visibility, row.hash), row.id)
+        id_ = known.by_content.setdefault((row.agent_id, row.visibility, row.hash), row.id)
         return AddResult("added" if id_ == row.id else "exact_dup", id_, redacted=redacted)
 
     def _marks(self, memories: Memory, item: MemoryItem) -> list[PurgeMark]:
@@ -455,11 +455,11 @@ class Importer:
             item.draft,
             source=self._source,
             created_at=item.draft.created_at and min(item.draft.created_at, self._now),
-            sensitivity=self._no_less(item.draft.sensitivity),
+            sensitivity=self._stricter(item.draft.sensitivity),
             metadata={**(item.draft.metadata or {}), **origin},
         )
 
-    def _seen(self, visibility: Visibility) -> Visibility:
+    def _narrowed(self, visibility: Visibility) -> Visibility:
         """Return the visibility of an imported row: at most that of the caller's own rows, unless `trust` is set."""
         own = default_visibility(self.memory.caller.clearance)
         return visibility if self.trust else min(visibility, own, key=VISIBILITIES.index)

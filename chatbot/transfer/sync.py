@@ -89,7 +89,7 @@ class Sync:
     dry_run: bool = False
     is_trial: bool = False
     progress: Progress | None = None
-    said: list[str] = field(default_factory=list, init=False)
+    texts: list[str] = field(default_factory=list, init=False)
     """Texts of everything given, for a digest; the digest is that of the whole identity if the place was empty."""
     _is_waiting: bool = field(default=False, init=False)
     """True if a file needs another one that has not arrived: it is read again next time."""
@@ -371,7 +371,7 @@ class Sync:
         names, left = list[str](), list[Line]()
         if self.dry_run or not self.place.keeps:
             return names, left
-        cut = chain.from_iterable(each["cut"] for each in self.state.sessions.values())
+        cut = chain.from_iterable(each.cut for each in self.state.sessions.values())
         gone = {*self.known.new([*journal.erased, *self.state.erased, *cut], "cleared ")}
         for name in sorted(self._ours | (self._former & self.known.taken)) if gone else ():
             try:
@@ -406,10 +406,10 @@ class Sync:
         sessions: dict[str, str] = {}
         changed = self._sessions.changed(self.known, is_own=self.is_own, until=self._until, progress=self._tell)
         async for record, content, given in changed:
-            sessions[record.id] = union.said_of_session(record, content)  # the last of several lines applies
+            sessions[record.id] = union.text_of_session(record, content)  # the last of several lines applies
             yield given
         self.report.given["sessions"] = len(sessions)
-        self.said += sessions.values()
+        self.texts += sessions.values()
         for each in await asyncio.to_thread(self._others):
             yield each
 
@@ -425,7 +425,7 @@ class Sync:
             records += [untrusted.RecordsLine(name, some) for some in _portions(new)]
             if name == BILL:
                 self.report.given["calls"] = len(new)
-                self.said += map(canonical, new)
+                self.texts += map(canonical, new)
         if ids := self.known.new(self.state.erased, "erased "):
             self.report.given["erased"] += len(ids)
             records.append(untrusted.ErasedLine(ids))
@@ -442,14 +442,14 @@ class Sync:
             parts = {digest_of(union.identity(part)): part for part in history.parts}
             new = [part.as_json() for digest, part in parts.items() if digest not in known]
             counts = history.counts.settled(history.parts)
-            digest = digest_of(f"{row_id} {counts.said()}")
+            digest = digest_of(f"{row_id} {counts.text()}")
             known |= parts.keys()
             if new or (counts != union.Counts() and digest not in known):
                 self.report.given["memories"] += len(new)
                 yield RowLine(row_id, new, counts if counts != union.Counts() else None)
             known.add(digest)
             if self.is_own:
-                self.said.append(union.said_of(journal, row_id))
+                self.texts.append(union.text_of(journal, row_id))
             if not done % _AT_ONCE:
                 self._tell(done, len(rows))
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from chatbot.errors import ConfigError, without_folders
@@ -166,8 +167,8 @@ class SessionUnion:
         for done, record in enumerate(records[::-1], 1):  # the order in which they are made elsewhere
             progress(done, len(records))
             try:
-                content = await self._look(record)
-                if known.sessions.get(record.id) == (digest := self.state.sessions[record.id]["digest"]):
+                content = await self._note(record)
+                if known.sessions.get(record.id) == (digest := self.state.sessions[record.id].digest):
                     continue
                 content = content or await self.storage.content(self._sessions.ref(record.id))
             except MissingFolder:
@@ -192,13 +193,13 @@ class SessionUnion:
         records = {each.id: each for each in await self.storage.records()}
         for session_id, noted in [*self.state.sessions.items()]:
             try:
-                await self._look(records[session_id])
+                await self._note(records[session_id])
             except (LookupError, MissingFolder):
                 return True
             except StoreError:
                 continue  # it was set aside
             now = self.state.sessions[session_id]
-            if (now["cut"], now["dead"]) != (noted["cut"], noted["dead"]):
+            if (now.cut, now.dead) != (noted.cut, noted.dead):
                 return True
         return False
 
@@ -207,12 +208,12 @@ class SessionUnion:
         state, said = self.state.sessions[record.id], dict(content.said)
         return SessionLine(
             session=union.portable(record),
-            digest=state["digest"],
-            times=state["times"],
+            digest=state.digest,
+            times=state.times,
             ids=[*said],
-            cut=state["cut"],
+            cut=state.cut,
             entries={each: said[each] for each in known.new(said, record.id)},
-            values={**content.values, **{key: (None, at) for key, at in state["dead"].items()}},
+            values={**content.values, **{key: (None, at) for key, at in state.dead.items()}},
             receipts=[json.loads(each) for each in known.new(map(canonical, content.receipts), record.id)],
         )
 
@@ -247,45 +248,42 @@ class SessionUnion:
         lease = self.storage.backend.place_of(self._sessions.ref(session_id)).lease("turn")
         return TurnOrder(lease, patience_s=_PATIENCE_S)
 
-    def _print(self, record: SessionRecord, ref: SessionRef) -> str:
+    def _stamp(self, record: SessionRecord, ref: SessionRef) -> str:
         """Return a stamp that changes with the session, without reading it; empty if there is none."""
         if not (files := self._sessions.files(ref)):
             return ""
         return _short([union.portable(record), [[each.name, each.size, each.modified] for each in files],
                        [*self._blobs(record.id).sizes()]])  # fmt: skip
 
-    async def _look(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
-        """Update the noted state of a session. What is missing since the last time counts as removed by the user.
+    async def _note(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
+        """Note the state of a session; return its content if that had to be read.
 
-        After our own changes (`is_merged`) it does not. Returns the content if that had to be read.
+        What is missing since the last time counts as removed by the user, unless we have changed it (`is_merged`).
         """
         ref = self._sessions.ref(record.id)
-        print_ = await asyncio.to_thread(self._print, record, ref)
-        before = self.state.sessions.get(record.id, {})
-        if print_ and before.get("print") == print_ and not is_merged:
+        stamp = await asyncio.to_thread(self._stamp, record, ref)
+        portable = union.portable(record)
+        before = self.state.sessions.get(record.id, union.SessionState(portable))
+        if stamp and before.stamp == stamp and not is_merged:
             return None
         content = await self.storage.content(ref)
         now, ids = self.now(), [each for each, _ in content.said]
-        cut = list(before.get("cut", ()))
-        dead = {key: at for key, at in before.get("dead", {}).items() if key not in content.values}
+        cut, times = [*before.cut], {**before.times}
+        dead = {key: at for key, at in before.dead.items() if key not in content.values}
         if not is_merged:
-            cut += [each for each in before.get("ids", ()) if each not in {*ids, *cut}]
-            cut += [each for each in before.get("files", ()) if each not in {*content.files, *cut}]
-            missing = [key for key in before.get("keys", ()) if key not in content.values and key not in dead]
-            dead |= dict.fromkeys(missing, format_time(now))
-        about, times = union.portable(record), dict(before.get("times", {}))
-        for name in union.differing(before.get("record", about), about):
+            cut += {*before.ids, *before.files} - {*ids, *content.files, *cut}
+            dead |= dict.fromkeys({*before.keys} - content.values.keys() - dead.keys(), format_time(now))
+        for name in union.differing(before.record, portable):
             last = parse_time(times[name]) if name in times else record.created_at
             times[name] = format_time(max(now, last + _STEP))
-        state = {"ids": ids, "files": content.files, "cut": sorted(cut), "keys": sorted(content.values), "dead": dead,
-                 "record": about, "times": times}  # fmt: skip
-        digest = _short([state, content.values, content.receipts])
-        self.state.sessions[record.id] = state | {"print": print_, "digest": digest}
+        state = union.SessionState(portable, times, ids, content.files, sorted(cut), sorted(content.values), dead)
+        digest = _short([to_builtins(state), content.values, content.receipts])
+        self.state.sessions[record.id] = replace(state, stamp=stamp, digest=digest)
         return content
 
     async def _merged(self, session_id: str) -> None:
         """Note the state of a session that the sync has changed."""
-        await self._look(await asyncio.to_thread(self._sessions.get, session_id), is_merged=True)
+        await self._note(await self._record(session_id), is_merged=True)
 
     async def take(self, machine: str, given: SessionLine, known: PlaceState, *, saves: bool) -> bool | None:
         """Unite a session with what another machine knows of it; return whether it is new.
@@ -301,9 +299,9 @@ class SessionUnion:
             await self._make(parse_record(own.record if own else given.session), theirs, is_own=bool(own))
         ref = self._sessions.ref(session_id)
         async with self._order(session_id):
-            await self._look(await asyncio.to_thread(self._sessions.get, session_id))
+            await self._note(await self._record(session_id))
             state = self.state.sessions[session_id]
-            state["cut"] = list(dict.fromkeys([*state["cut"], *given.cut]))
+            state.cut = list(dict.fromkeys([*state.cut, *given.cut]))
             ours = union.with_ids(await self.storage.store.transcript_read_all(ref))
             if (theirs := await self._resolved(machine, given, {**dict(ours), **entries})) is None:
                 return None
@@ -320,18 +318,18 @@ class SessionUnion:
             await asyncio.to_thread(unite_lines, lines, given.receipts, receipts=True)
             await self._take_record(session_id, given)
             await self._merged(session_id)
-            if self.state.sessions[session_id]["digest"] == given.digest:  # the place has it as it is here
+            if self.state.sessions[session_id].digest == given.digest:  # the place has it as it is here
                 known.sessions[session_id] = given.digest
-                known.new(self.state.sessions[session_id]["files"], session_id)
+                known.new(self.state.sessions[session_id].files, session_id)
         return is_new
 
     async def _take_record(self, session_id: str, given: SessionLine) -> None:
         """Set each field of a session, such as title or project, that was changed later elsewhere."""
         state, theirs = self.state.sessions[session_id], given.session
-        here = union.portable(await asyncio.to_thread(self._sessions.get, session_id))
+        here = union.portable(await self._record(session_id))
 
         def is_later(name: str) -> bool:
-            ours = (state["times"].get(name, ""), here.get(name) or "")  # of equal times, what is set wins
+            ours = (state.times.get(name, ""), here.get(name) or "")  # of equal times, what is set wins
             return union.is_newer((given.times.get(name, ""), theirs.get(name) or ""), ours)
 
         later = [*filter(is_later, {*here, *theirs} - {"store_types"})]
@@ -342,23 +340,26 @@ class SessionUnion:
             return replace(taken, store_types=record.store_types, used_at=record.used_at)
 
         if any(here.get(name) != theirs.get(name) for name in later):
-            state["record"] = union.portable(await asyncio.to_thread(self._sessions.change, session_id, change))
-        state["times"] |= {name: given.times[name] for name in later if name in given.times}
+            state.record = union.portable(await asyncio.to_thread(self._sessions.change, session_id, change))
+        state.times |= {name: given.times[name] for name in later if name in given.times}
 
     async def _resolved(self, machine: str, given: SessionLine, known: Entries) -> Said | None:
         """Return the transcript of another machine, completed with entries that it sent before or that exist here.
 
         None if one of them is in a file that has not arrived yet.
         """
-        cut = {*given.cut, *self.state.sessions.get(given.id, {}).get("cut", ())}
+        cut = {*given.cut, *self.state.sessions.get(given.id, union.SessionState()).cut}
         left = [each for each in given.ids if each not in cut]
         if any(each not in known for each in left):
             known = {**known, **await asyncio.to_thread(self.earlier, machine, given.id)}
         return None if any(each not in known for each in left) else union.with_ids(known[each] for each in left)
 
+    async def _record(self, session_id: str) -> SessionRecord:
+        return await asyncio.to_thread(self._sessions.get, session_id)
+
     async def _is_there(self, session_id: str) -> bool:
         try:
-            await asyncio.to_thread(self._sessions.get, session_id)
+            await self._record(session_id)
         except MissingFolder:
             return False
         return True
@@ -372,7 +373,7 @@ class SessionUnion:
 
     async def _unite_transcript(self, session_id: str, ours: Said, theirs: Said) -> None:
         """Give a session the transcript of both sides; if both have continued it, one continuation becomes a fork."""
-        cut = {*self.state.sessions[session_id]["cut"]}
+        cut = {*self.state.sessions[session_id].cut}
         left = ([each for each in said if each[0] not in cut] for said in (ours, theirs))
         whole, fork = union.united(session_id, *left)
         if fork is not None and not await self.is_gone(fork[0]):
@@ -381,7 +382,7 @@ class SessionUnion:
             await self._replace(session_id, ours, whole)
 
     async def _fork(self, session_id: str, fork_id: str, said: Said) -> None:
-        parent = await asyncio.to_thread(self._sessions.get, session_id)
+        parent = await self._record(session_id)
         first = next(entry for _, entry in said)
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
         if not await self._is_there(fork_id):
@@ -390,14 +391,14 @@ class SessionUnion:
             await asyncio.to_thread(self._copy_files, session_id, fork_id, said)
             self.report.forks.append(fork_id)
         async with self._order(fork_id):
-            await self._look(await asyncio.to_thread(self._sessions.get, fork_id))
+            await self._note(await self._record(fork_id))
             ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
             await self._unite_transcript(fork_id, ours, said)
             await self._merged(fork_id)
 
     def _drop_files(self, session_id: str, said: list[TranscriptEntry]) -> None:
         """Erase the attachments that were erased on any side, unless a message names them."""
-        blobs, cut = self._blobs(session_id), {*self.state.sessions[session_id]["cut"]}
+        blobs, cut = self._blobs(session_id), {*self.state.sessions[session_id].cut}
         for name in blobs.sizes():
             if name in cut and not any(name in entry.content for entry in said):
                 blobs.drop(name)
@@ -415,7 +416,7 @@ class SessionUnion:
         state, ref = self.state, self._sessions.ref(session_id)
         new = [entry for _, entry in whole[keep:]]
         if keep < len(ours):
-            state.sessions[session_id]["ids"] = [each for each, _ in ours[:keep]]
+            state.sessions[session_id].ids = [each for each, _ in ours[:keep]]
             await self.storage.save(self.state)
             await self.storage.store.transcript_drop_last(ref, len(ours) - keep, new)
         elif new:
@@ -430,15 +431,15 @@ class SessionUnion:
         if given.own and given.own.choices and CHOICES not in ours:
             choices, chosen_at = given.own.choices
             await store.kv_set(ref, KeyValue(CHOICES, choices, parse_time(chosen_at)))
-        ours |= {key: [None, at] for key, at in state["dead"].items()}
+        ours |= {key: [None, at] for key, at in state.dead.items()}
         later = {
             key: (value, at)
             for key, (value, at) in given.values.items()
             if key != CHOICES and union.is_newer((at, [value, at]), (ours[key][1], ours[key]) if key in ours else None)
         }
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
-            state["dead"] |= dead
-            state["keys"] = [key for key in state["keys"] if key not in dead]
+            state.dead |= dead
+            state.keys = [key for key in state.keys if key not in dead]
             await self.storage.save(self.state)
         for key, (value, at) in later.items():
             if value is not None:
@@ -451,12 +452,12 @@ async def digest_of_storage(storage: Storage) -> str:
     """Return the digest of the storage, as `doctor`, `backup` and `restore` print it."""
     sessions = storage.backend.sessions
     said = [
-        union.said_of_session(each, await storage.content(sessions.ref(each.id))) for each in await storage.records()
+        union.text_of_session(each, await storage.content(sessions.ref(each.id))) for each in await storage.records()
     ]
 
     def rest() -> str:
         journal = storage.journal()
-        rows = (union.said_of(journal, each) for each in journal.touched())
+        rows = (union.text_of(journal, each) for each in journal.touched())
         return union.digest_of_all([*said, *rows, *map(canonical, storage.backend.lines("usage").all())])
 
     return await asyncio.to_thread(rest)

@@ -84,7 +84,7 @@ class Counts(Struct, frozen=True):
                 return replace(self, strength=(at, touches, None))
         return self
 
-    def said(self) -> str:
+    def text(self) -> str:
         """Return the text of the counts for a digest."""
         return msgspec.json.encode(self).decode()
 
@@ -301,11 +301,11 @@ def _removal_of(rows: Collection[str]) -> LineChange:
     return change
 
 
-def said_of(journal: Journal, row_id: str) -> str:
+def text_of(journal: Journal, row_id: str) -> str:
     """Return the text of a row or fact for a digest of its identity: its parts and counts."""
     history = journal.history(row_id)
     counts = history.counts.settled(history.parts)
-    return canonical({"row": row_id, "parts": [*map(identity, history.parts)], "counted": counts.said()})
+    return canonical({"row": row_id, "parts": [*map(identity, history.parts)], "counted": counts.text()})
 
 
 def canonical(value: Any) -> str:
@@ -374,7 +374,7 @@ class SessionContent(Struct, frozen=True):
     files: list[str]
 
 
-def said_of_session(record: SessionRecord, content: SessionContent) -> str:
+def text_of_session(record: SessionRecord, content: SessionContent) -> str:
     """Return the text of a session for a digest of its identity."""
     ids, values = [each for each, _ in content.said], sorted([key, *each] for key, each in content.values.items())
     receipts = sorted(map(canonical, content.receipts))
@@ -409,6 +409,26 @@ class PlaceState:
         return new
 
 
+class SessionState(Struct):
+    """State of a session after the last sync. What is missing since then was removed by the user."""
+
+    record: dict[str, Any] = {}
+    times: dict[str, str] = {}
+    """When fields of the record were changed."""
+    ids: list[str] = []
+    """Of its entries."""
+    files: list[str] = []
+    cut: list[str] = []
+    """Entries and files that were removed on any machine."""
+    keys: list[str] = []
+    """Of its values."""
+    dead: dict[str, str] = {}
+    """When values were removed, by key."""
+    stamp: str = ""
+    """See `SessionUnion`."""
+    digest: str = ""
+
+
 @dataclass(slots=True)
 class SyncState:
     """State of earlier syncs on this machine: the document `sync.json` of the identity."""
@@ -417,7 +437,7 @@ class SyncState:
     machine: str = ""
     former: list[str] = field(default_factory=list)
     """Earlier names of this machine, whose files in folders it still cleans."""
-    sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sessions: dict[str, SessionState] = field(default_factory=dict)
     erased: list[str] = field(default_factory=list)
     """Sessions and facts that were erased on some machine, and are erased on all."""
     facts: list[str] = field(default_factory=list)

@@ -84,7 +84,7 @@ class _Receipt(TypedDict, total=False):
     notices: list[str]
 
 
-def past(at: datetime | str, until: datetime) -> datetime:
+def checked_time(at: datetime | str, until: datetime) -> datetime:
     """Return a time. Raises `InvalidValue` for one after `until`, which would win over all later changes."""
     moment = parse_time(at) if isinstance(at, str) else check_time(at)
     if moment > until:
@@ -97,14 +97,14 @@ def checked_call(call: Mapping[str, Any], until: datetime) -> None:
     msgspec.convert(call, _Call)
     if missing := _Call.__annotations__.keys() - call.keys():
         raise InvalidValue(f"a call lacks {missing.pop()}")
-    past(call["at"], until)
+    checked_time(call["at"], until)
 
 
 def checked_receipt(receipt: Mapping[str, Any], until: datetime) -> dict[str, Any]:
     """Return a receipt that can be shown and billed. Raises `ValueError`."""
     msgspec.convert(receipt, _Receipt)
     if "at" in receipt:
-        past(receipt["at"], until)
+        checked_time(receipt["at"], until)
     return dict(receipt)
 
 
@@ -189,11 +189,11 @@ class SessionLine(_Line, tag="session"):
         if own is not None:
             times += [parse_record(own.record).created_at, *(own.choices or ())[1:]]
         for each in times:
-            past(each, until)
+            checked_time(each, until)
         values = {}
         for key, (value, at) in self.values.items():
-            values[key] = (value, format_time(KeyValue(key, value or "", past(at, until)).at))
-        set_at = {name: format_time(past(at, until)) for name, at in self.times.items()}
+            values[key] = (value, format_time(KeyValue(key, value or "", checked_time(at, until)).at))
+        set_at = {name: format_time(checked_time(at, until)) for name, at in self.times.items()}
         return replace(self, session=portable(record), times=set_at, values=values, own=own)
 
 
@@ -304,12 +304,12 @@ class Delivery:
             check_fields(part)
             if [each for each, _ in parts_of(part)] != [line.id]:
                 raise DamagedFile("an event is not part of the row that its line names")
-            past(part.at, until)
+            checked_time(part.at, until)
             self.parts[line.id].append(part)
             self.digests.add(digest_of(identity(part)))
         if (counts := line.counts) is not None:
             for at in (counts.used_at, *(counts.strength or ())[:1]):
-                past(at or until, until)
+                checked_time(at or until, until)
             self._count(line.id, counts)
 
     def _count(self, row_id: str, counts: Counts) -> None:

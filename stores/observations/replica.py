@@ -122,14 +122,14 @@ class Replica:
         )
 
     @contextmanager
-    def reading(self, looked: float = 0.0) -> Iterator[bool]:
+    def reading(self, fresh_at: float = 0.0) -> Iterator[bool]:
         """Lock the rows and read all new lines of the log; yields the result of `catch_up`."""
         with self.lock:
-            yield self.catch_up(looked)
+            yield self.catch_up(fresh_at)
 
-    def catch_up(self, looked: float = 0.0) -> bool:
-        """Read new lines unless all until `looked` are known; return True if there were none. Needs the lock."""
-        if looked and self._is_open and not self._is_closed and self.log.is_known(looked):
+    def catch_up(self, fresh_at: float = 0.0) -> bool:
+        """Read new lines unless all until `fresh_at` are known; return True if there were none. Needs the lock."""
+        if fresh_at and self._is_open and not self._is_closed and self.log.is_known(fresh_at):
             return True
         if self._is_closed:
             raise ClosedResource("the store of memories is closed")

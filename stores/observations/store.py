@@ -56,7 +56,7 @@ def reading(
 
     @wraps(operation)
     def locked(self: Engine, view: View, /, *args: Given.args, **named: Given.kwargs) -> Answer:
-        with self._replica.reading(view.looked):
+        with self._replica.reading(view.fresh_at):
             return operation(self, view, *args, **named)
 
     return in_thread(locked)
@@ -135,7 +135,7 @@ class LoggedObservations(ObservationStore):
 
     @in_thread
     def candidates(self, view: View, question: query.Question, wanted: Filter) -> query.Candidates:
-        with self._replica.reading(view.looked) as is_known:
+        with self._replica.reading(view.fresh_at) as is_known:
             return self._asking(view, is_fresh=is_known).gather(question, wanted)
 
     @reading

@@ -114,20 +114,20 @@ class PostgresLog(Log):
         if self._writing is None:
             self._known_at = asked_at
 
-    def is_known(self, looked: float) -> bool:
+    def is_known(self, fresh_at: float) -> bool:
         """Return False in the thread that writes: it must know the end."""
         if self._writing is not None and self._writer == threading.get_ident():
             return False
         if (unsure := self._unsure) is not None:
             unsure.wait()
-        return self._generation not in {0, _LOST} and self._known_at >= looked
+        return self._generation not in {0, _LOST} and self._known_at >= fresh_at
 
-    def turn_read(self, looked: float) -> Look:
+    def turn_read(self, fresh_at: float) -> Look:
         """Return the read that finds whether others have written."""
 
         def keep(rows: list[Row]) -> None:
             if _state_in(rows) == (self._generation, self._position):
-                self._known_at = max(self._known_at, looked)
+                self._known_at = max(self._known_at, fresh_at)
 
         return Look(self._database, self._identity, statements.STATE_OF_HEAD, _HEAD, keep)
 

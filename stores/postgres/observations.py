@@ -41,9 +41,9 @@ class PostgresObservations(LoggedObservations):
         self._shelves: dict[str, PostgresShelf] = {}
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
 
-    def turn_reads(self, session: SessionRef, looked: float) -> Sequence[Look]:  # noqa: ARG002 - it is the identity's
+    def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[Look]:  # noqa: ARG002 - it is the identity's
         """Return the read that finds whether others have written to the log."""
-        return [self._log.turn_read(looked)]
+        return [self._log.turn_read(fresh_at)]
 
     def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]]:
         return partial(self._commit_now, view, events)

@@ -35,7 +35,7 @@ _ESCAPED = re.compile("\x10[pn]")
 class _Seen:
     """Entries and values read at the beginning of a turn, with those appended here since."""
 
-    looked: float
+    fresh_at: float
     entries: list[TranscriptEntry] = field(default_factory=list)
     is_part: bool = False
     """True if there may be earlier entries."""
@@ -55,9 +55,9 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self._most_read = _READ_AHEAD
         self._turns: dict[str, _Seen] = {}
 
-    def turn_reads(self, session: SessionRef, looked: float) -> Sequence[Look]:
+    def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[Look]:
         """Return the reads of as many entries as turns have used so far, and of the key-values."""
-        seen, limit = _Seen(looked), self._most_read
+        seen, limit = _Seen(fresh_at), self._most_read
 
         def keep_entries(rows: list[Row]) -> None:
             seen.entries, seen.is_part = _entries(rows), len(rows) == limit
@@ -104,7 +104,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             return []
         if (seen := self._seen(session)) is not None and (len(seen.entries) >= n or not seen.is_part):
             return seen.entries[-n:]
-        self._most_read = max(self._most_read, min(n, _MOST_AHEAD)) if session.looked else self._most_read
+        self._most_read = max(self._most_read, min(n, _MOST_AHEAD)) if session.fresh_at else self._most_read
         return _entries(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)))
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
@@ -132,7 +132,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
     def _seen(self, session: SessionRef) -> _Seen | None:
         """Return the reads of the current turn; None if they must be repeated."""
         seen = self._turns.get(session.id)
-        return seen if seen is not None and session.looked and seen.looked >= session.looked else None
+        return seen if seen is not None and session.fresh_at and seen.fresh_at >= session.fresh_at else None
 
     def _append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         again = partial(self._append_all, session, entries)

@@ -102,12 +102,12 @@ async def test_a_warm_turn_takes_few_round_trips(
         for each in ("I keep bees", "They live in the garden"):
             await chat.turn(each)
         trips.count = 0
-        monkeypatch.setattr(session_handle, "_LOOKED_FOR_S", PATIENCE_S)
+        monkeypatch.setattr(session_handle, "_FRESH_FOR_S", PATIENCE_S)
 
         def take_long(event: object) -> None:
             """As with a model that takes its time: what was read before its reply is out of date after."""
             if isinstance(event, TextDelta):
-                monkeypatch.setattr(session_handle, "_LOOKED_FOR_S", 0.0)
+                monkeypatch.setattr(session_handle, "_FRESH_FOR_S", 0.0)
 
         receipt = await chat.turn(text, take_long)
         assert text in receipt.reply
@@ -136,10 +136,10 @@ def test_a_look_for_another_reason_does_not_pass_for_reading(tmp_path: Path) -> 
     assert len(read(log)) == 1
     assert not log.is_replaced()
     write(other, event(2))
-    looked = time.monotonic()
+    fresh_at = time.monotonic()
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(log.was_written).result()  # as before a snapshot is saved
-    assert list(log.read_new()) or not log.is_known(looked)
+    assert list(log.read_new()) or not log.is_known(fresh_at)
     log.close()
     other.close()
 
@@ -169,7 +169,7 @@ async def test_many_rows_lines_or_vectors_take_no_more_round_trips_than_one(trip
 async def test_within_a_turn_or_a_search_others_are_looked_at_once_and_own_writes_are_seen(
     trips: Trips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_handle, "_LOOKED_FOR_S", PATIENCE_S)
+    monkeypatch.setattr(session_handle, "_FRESH_FOR_S", PATIENCE_S)
     home = f"{address(tmp_path).url}#{address(tmp_path).identity}"
     async with MemorySystem(home) as one, MemorySystem(home) as other:
         mine = await one.create_session(("basic_session", "observations"), "chat")
@@ -267,12 +267,12 @@ async def test_what_a_turn_has_read_is_for_its_own_reads_alone(tmp_path: Path) -
     begun = record(1)
     session = backend.sessions.begin(begun)
     backend.sessions.publish(begun)
-    lease, looked = backend.place_of(session).lease("turn"), time.monotonic()
-    assert lease.take_with(store.turn_reads(session, looked))
+    lease, fresh_at = backend.place_of(session).lease("turn"), time.monotonic()
+    assert lease.take_with(store.turn_reads(session, fresh_at))
     entry = TranscriptEntry("user", "I keep bees", begun.created_at)
     await store.transcript_append(session, [entry])
     await PostgresSessionStore(address(tmp_path)).transcript_append(session, [entry])
-    assert await store.transcript_read_last(replace(session, looked=looked), 20) == [entry]
+    assert await store.transcript_read_last(replace(session, fresh_at=fresh_at), 20) == [entry]
     assert len(await store.transcript_read_last(session, 20)) == 2
     lease.release()
     await store.aclose()
