@@ -1,10 +1,10 @@
 # /// script
 # requires-python = ">=3.11"
 # ///
-"""Every goal of speed beside what is measured now: `uv run benchmarks/all.py`, about a quarter of an hour.
+"""Measure every goal of speed: `uv run benchmarks/all.py` takes about a quarter of an hour.
 
-Runs the scripts beside it one after the other, each with its own peers, and prints a line of a table for each goal.
-Give the beginning of a script's name to run that alone. A script that fails is named, and its rows stay empty.
+Runs the other scripts one after the other, each with its own peers, and prints a row of a table for each goal.
+The beginning of a script's name as argument runs only that one. If a script fails, it is named and its rows are empty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 
 class Row(NamedTuple):
-    """One goal, and the pattern that finds what was measured: its group, or the group `it` divided by `by`."""
+    """A goal, and the pattern of the measured number in the output: its group, or the group `it` divided by `by`."""
 
     work: str
     goal: str
@@ -101,8 +101,8 @@ SCRIPTS: dict[str, tuple[Row, ...]] = {
 }
 
 
-def told(row: Row, output: str) -> str:
-    """Return the line of the table: what was measured, whether the goal is met, and the line that says so."""
+def table_row(row: Row, output: str) -> str:
+    """Return a row of the table: the number, whether the goal is met, and the line of the output with the number."""
     output = f"\n{output}\n"
     found = re.search(row.pattern, output)
     if found is None:
@@ -127,14 +127,14 @@ def main() -> None:
         begun, cpu = time.monotonic(), _cpu()
         done = subprocess.run(run, capture_output=True, text=True, check=False)
         for row in rows:
-            print(told(row, done.stdout), flush=True)
+            print(table_row(row, done.stdout), flush=True)
         print(f"{command}: {time.monotonic() - begun:.0f} s, {_cpu() - cpu:.0f} s of CPU", file=sys.stderr)
         if done.returncode:
             print(f"{command}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}", file=sys.stderr)
 
 
 def _cpu() -> float:
-    """Seconds of CPU of all scripts that have ended."""
+    """Return the CPU seconds of all scripts that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 

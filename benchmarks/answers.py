@@ -5,26 +5,26 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""How many questions about a year a real model answers rightly from the product's own prompts.
+"""Count the questions about a year that a real model answers right from the product's own prompts.
 
     uv run benchmarks/answers.py --model local/DIR/model.gguf                  # 20 questions of each of three lives
     uv run benchmarks/answers.py --model ollama_chat/qwen3 --set benchmarks/sets/life_sixth.txt --questions 60
     uv run benchmarks/answers.py --model local/DIR/model.gguf --way "the product" --way tools --way "tenth turn"
     uv run benchmarks/answers.py --model local/DIR/model.gguf --replies BEAM/chats/100K    # the bot replied at length
 
-A year is lived as in `life.py`, with all hooks; with `--replies`, the bot's replies are those of that set which have
-150 words or more, of which the first 300. Then the same questions are put to the model at temperature 0 in these ways:
+A year is run as in `life.py`, with all hooks. With `--replies`, the bot's replies are taken from that set: those of 150
+words or more, cut to 300. Then the model gets the same questions at temperature 0 in these ways:
 
-    the product     by a real turn, each in a session of its own
-    bm25            with the five rows that bm25 finds, as plain dated lines
-    the right rows  with those rows alone that hold the answer or an older state of it
-    no memory       with nothing
-    tools           by a real turn in which the model may use the memory tools
-    tenth turn      by real turns of one conversation about a set; those before the tenth do not count
+    the product     a real turn, each in a session of its own
+    bm25            the five rows that bm25 finds, as plain dated lines
+    the right rows  only the rows that hold the answer or an older state of it
+    no memory       nothing
+    tools           a real turn in which the model may use the memory tools
+    tenth turn      real turns of one conversation; those before the tenth do not count
 
-An answer is right if it holds the right words, or denies what was denied. It is a repeat if it is an earlier reply, or
-has eight words in a row that are in one or in the notice about memory. Tokens are those of all prompts of a turn,
-seconds those of the whole answer, both in the median.
+An answer is right if it has the right words, or denies what was denied. It is a repeat if it is an earlier reply, or
+shares eight words in a row with one or with the notice about memory. Tokens are those of all prompts of a turn, seconds
+those of the whole answer; both are medians.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from forms import Case, Doc, cases
-from life import BEGIN, DAYS, REPLIES, SETS, Fact, facts, some, told, year
+from life import BEGIN, DAYS, REPLIES, SETS, Fact, facts, lines_of_year, sample, year
 from living import Voice, runtime_in
 from quality import bm25s
 
@@ -73,7 +73,7 @@ _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer: whether it holds the right words, and what it took."""
+    """An answer, and what it cost."""
 
     fact: Fact
     text: str
@@ -86,7 +86,7 @@ class Answer:
 
     @property
     def is_right(self) -> bool:
-        """Return whether it holds the right words from the beginning of a word on; of what was denied, or a no."""
+        """Return whether it has the right words, from the start of a word, or says no to something denied."""
         plain_text = _plainly(self.text)
         is_no = self.fact.kind == "denied" and re.match(r"no\b", plain_text) is not None
         return is_no or any(re.search(rf"(?<!\w){re.escape(words)}", plain_text) for words in self.fact.right)
@@ -99,11 +99,11 @@ class ToolsInText(Model):
         self._model, self.name = model, model.name
 
     async def context_window(self) -> int:
-        """Return that of the model."""
+        """Return the window of the model."""
         return await self._model.context_window()
 
     async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
-        """Count the tokens, those of the listed tools too."""
+        """Count the tokens, including those of the listed tools."""
         return await self._model.count_tokens(_listing(messages, tools))
 
     async def stream(
@@ -165,7 +165,7 @@ def plain(rows: Sequence[Observation], question: str) -> list[Message]:
     return [Message("system", system), Message("user", noted + question)]
 
 
-async def answered(model: Model, messages: Sequence[Message], fact: Fact) -> Answer:
+async def ask(model: Model, messages: Sequence[Message], fact: Fact) -> Answer:
     """Ask the model once."""
     begun, text = time.monotonic(), ""
     async for delta in model.stream(messages, max_output_tokens=LONGEST):
@@ -176,7 +176,7 @@ async def answered(model: Model, messages: Sequence[Message], fact: Fact) -> Ans
 async def by_turns(
     runtime: Runtime, asked: Sequence[Fact], replies: Sequence[str], clock: list[datetime], *, in_one: bool
 ) -> list[Answer]:
-    """Ask by turns as a person does, each in a session of its own or all `in_one`."""
+    """Ask in turns, as a person does, each in a session of its own or all `in_one`."""
     answers: list[Answer] = []
     session = None
     for fact in asked:
@@ -204,23 +204,23 @@ def _plainly(text: str) -> str:
 
 
 def _is_repeat(text: str, earlier: Sequence[str]) -> bool:
-    """Return whether a text is one of the earlier ones, or has some words in a row that are in one."""
+    """Return whether a text is one of the earlier ones, or shares some words in a row with one."""
     said, words = [_plainly(each) for each in earlier], _plainly(text).split()
     parts = [" ".join(words[at : at + _REPEATED]) for at in range(len(words) - _REPEATED + 1)]
     return _plainly(text) in said or any(part in each for part in parts for each in said)
 
 
-async def measured(
+async def measure(
     path: Path, name: str, *, questions: int, others: int, ways: Sequence[str], replies: Sequence[str]
 ) -> dict[str, list[Answer]]:
-    """Live a year, and ask at its end, in each way of its own copy."""
+    """Run a year, and ask at its end, in each way on a copy of its own."""
     found, voice, clock = facts(path, "all"), Voice(), [BEGIN]
-    asked, answers = some(found, questions), dict[str, list[Answer]]()
+    asked, answers = sample(found, questions), dict[str, list[Answer]]()
     settings = ModelSettings(name=name, temperature=0.0, max_output_tokens=LONGEST, timeout_s=600)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "year")
         async with runtime_in(home, voice, lambda: clock[0]) as runtime:
-            await year(runtime, voice, told(found, others), clock, replies)
+            await year(runtime, voice, lines_of_year(found, others), clock, replies)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
             await runtime.memory.memory("chat").embed_memories()
             rows = [row for row in await runtime.memory.memory("chat").every() if row.type == "exchange"][::-1]
@@ -235,7 +235,7 @@ async def measured(
                 else:
                     shown = await _shown(way, asked, rows)
                     prompts = [plain(each, fact.question) for each, fact in zip(shown, asked, strict=True)]
-                    answers[way] = [await answered(model, *each) for each in zip(prompts, asked, strict=True)]
+                    answers[way] = [await ask(model, *each) for each in zip(prompts, asked, strict=True)]
     return answers
 
 
@@ -259,7 +259,7 @@ async def _shown(way: str, asked: Sequence[Fact], rows: Sequence[Observation]) -
 
 
 def long_replies(path: Path) -> list[str]:
-    """Return the long replies of a set, each its first words."""
+    """Return the long replies of a set, cut to their first words."""
     said = [doc.reply.split() for case in cases(path) for doc in case.docs]
     return [" ".join(words[:_MOST_WORDS]) for words in said if len(words) >= _LEAST_WORDS]
 
@@ -267,10 +267,10 @@ def long_replies(path: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a model's name, such as local/DIR/model.gguf")
-    parser.add_argument("--set", type=Path, action="append", help="a file of facts; repeat it for more")
+    parser.add_argument("--set", type=Path, action="append", help="a file of facts; can be repeated")
     parser.add_argument("--questions", type=int, default=20, help="questions of each set")
-    parser.add_argument("--others", type=int, default=200, help="other turns around the facts")
-    parser.add_argument("--way", choices=WAYS, action="append", help="a way to ask; repeat it for more")
+    parser.add_argument("--others", type=int, default=200, help="number of other turns")
+    parser.add_argument("--way", choices=WAYS, action="append", help="a way to ask; can be repeated")
     parser.add_argument("--replies", type=Path, help="a set whose long replies the bot gives in the year")
     parser.add_argument("--show", action="store_true", help="print notes and answers")
     given = parser.parse_args()
@@ -278,7 +278,7 @@ def main() -> None:
     ways, replies = given.way or USUAL_WAYS, long_replies(given.replies) if given.replies else REPLIES
     together: dict[str, list[Answer]] = defaultdict(list)
     for path in sets:
-        life = measured(path, given.model, questions=given.questions, others=given.others, ways=ways, replies=replies)
+        life = measure(path, given.model, questions=given.questions, others=given.others, ways=ways, replies=replies)
         found = asyncio.run(life)
         for way, answers in found.items():
             counted = answers[_BEFORE:] if way == "tenth turn" else answers
@@ -292,7 +292,7 @@ def main() -> None:
 
 
 def summary(way: str, answers: Sequence[Answer]) -> str:
-    """One line about one way to ask."""
+    """Return a line about one way to ask."""
     tokens = statistics.median(each.tokens for each in answers)
     seconds = statistics.median(each.seconds for each in answers)
     right = sum(each.is_right for each in answers)

@@ -68,7 +68,7 @@ def opened(folder: Path) -> MemorySystem:
 
 
 def drafts(rows: int) -> list[Draft]:
-    """Return that many rows of ten words or so."""
+    """Return that many rows of about ten words."""
     chance = random.Random(6)
     parts = (_WHO, _DID, _WHAT, _WHERE, _WHEN)
     said = ["{} {} the {} {} {}, number {}.".format(*map(chance.choice, parts), number) for number in range(rows)]
@@ -83,7 +83,7 @@ async def write(folder: Path, rows: int) -> None:
 
 
 def most_memory_mb() -> float:
-    """The most memory that this process has used; `ru_maxrss` would count that of its parent, too, on Linux."""
+    """Return the peak memory of this process. On Linux `ru_maxrss` would include that of its parent."""
     told = Path("/proc/self/status")
     if told.exists():
         return int(told.read_text(encoding="ascii").split("VmHWM:")[1].split()[0]) / 1024
@@ -91,7 +91,7 @@ def most_memory_mb() -> float:
 
 
 async def ask(folder: Path, questions: int) -> None:
-    """Print what the first question takes, what others take, and the most memory that was used."""
+    """Print the time of the first question and of others, and the peak memory."""
     chance = random.Random(7)
     async with opened(folder) as memory:
         memories = memory.memory(AGENT)

@@ -1,4 +1,4 @@
-"""The forms in which sets of conversations and questions come, each read from its original files.
+"""Readers of sets of conversations and questions, each in the form of its original files.
 
     LoCoMo        a JSON list with `conversation` and `qa`; a turn is one remembered thing
     LongMemEval   a JSON list with `haystack_sessions`; one memory for each question
@@ -59,7 +59,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Query:
-    """The lines of a moment, the docs that should come to mind, and what the right answer is."""
+    """The last lines of a chat, the docs to be recalled for them, and the right answer."""
 
     texts: list[str]
     gold: frozenset[int] = frozenset()
@@ -74,7 +74,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Case:
-    """One memory and what it is asked."""
+    """One memory, and the questions to it."""
 
     now: datetime
     docs: list[Doc]
@@ -83,7 +83,7 @@ class Case:
 
 
 def cases(path: Path) -> Iterator[Case]:
-    """Read a set in any form. Raises `SystemExit` for a form that is not known."""
+    """Read a set in any of the forms. Raises `SystemExit` for another form."""
     if path.is_dir():
         yield from _beam(path)
         return
@@ -273,7 +273,7 @@ def _sessions(turns: Sequence[Mapping[str, str]]) -> Iterator[Doc]:
 def _paired(
     turns: Sequence[Mapping[str, Any]], of: Callable[[Mapping[str, Any]], Any]
 ) -> Iterator[tuple[str, str, list[Any]]]:
-    """Yield what the user said with the reply to it, and what `of` gives for each of these turns."""
+    """Yield each message of the user with its reply, and the results of `of` for these turns."""
     user: list[str] = []
     reply: list[str] = []
     held: list[Any] = []
@@ -288,7 +288,7 @@ def _paired(
 
 
 def with_evidence(case: Case) -> Case:
-    """Return the case with those queries only that name the docs which answer them."""
+    """Return the case with only the queries that name their evidence."""
     return replace(case, queries=[query for query in case.queries if query.gold])
 
 

@@ -1,4 +1,4 @@
-"""A local encoder whose vectors are kept in a file between runs, for a benchmark that embeds the same texts again."""
+"""A local encoder that keeps its vectors in a file, for benchmarks that embed the same texts in every run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chatbot.stores.records import Vector
 
 
 class KeptVectors(Embedder):
-    """The vectors of `made_by`, each made once. A file holds those of one encoder: delete it where that changes."""
+    """Vectors of the encoder `made_by`, each made once. A file is for one encoder: delete it if that changes."""
 
     def __init__(self, made_by: Embedder, path: Path) -> None:
         self._made_by = made_by
@@ -50,7 +50,7 @@ class KeptVectors(Embedder):
         return [found[text] for text in texts], Usage(0, cost_usd=0.0)
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:
-        """Return what the encoder's heads say."""
+        """Return the judgements of the encoder's heads."""
         return await self._made_by.judge(texts)
 
     async def aclose(self) -> None:

@@ -5,19 +5,18 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""How many facts of a life are told rightly at the end of a year, and how many as if they still held that do not.
+"""Count the facts of a year that the memory block has right at its end, and those that it still has outdated.
 
     uv run benchmarks/life.py                     # 60 facts, of which 20 change and 10 are denied; default settings
     uv run benchmarks/life.py --set benchmarks/sets/life_third.txt
-    uv run benchmarks/life.py --questions 20      # 20 of them, each a turn of its own: what its prompt held
-    uv run benchmarks/life.py --half seen --show  # the half on which causes may be mended, with what went wrong
+    uv run benchmarks/life.py --questions 20      # 20 of them, each in a turn: what its prompt held
+    uv run benchmarks/life.py --half seen --show  # the half that may be used for tuning, with all errors
 
-The facts of `sets/life.txt` are told in turns of a chat with all its hooks, four turns a session, with other talk
-around them; what changes is told again some months later. At the end each question begins a session of its own, and
-the memory block is read that stands in its prompt, whose notes are in the order in which they were said. A fact is
-right where a note holds the right words; what is outdated is told where a note holds the outdated words and not the
-right ones, except a line of the profile that says until when it held; it is stale where, besides, no note after it
-holds the right words.
+A person states the facts of `sets/life.txt` in a chat with all its hooks, four turns a session, among other talk;
+changes follow some months later. At the end each question begins a session of its own, and the memory block of its
+prompt is read; its notes are in the order in which they were said. A fact is right if a note has the right words. It is
+outdated if a note has the outdated words without the right ones, except a line of the profile that says until when it
+was true. It is stale if, besides, no later note has the right words.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _OTHER = (
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact, what is asked about it, and the words that are right and those that are outdated."""
+    """A fact, the question about it, and its right and outdated words."""
 
     kind: str
     first: str
@@ -79,7 +78,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer of the memory block about a fact."""
+    """What the memory block says about a fact."""
 
     fact: Fact
     is_right: bool
@@ -89,7 +88,7 @@ class Answer:
 
 
 def facts(path: Path, half: str) -> list[Fact]:
-    """The facts of a set; of each kind every other one is in a half."""
+    """Return the facts of a set, or of a half of it: every other fact of each kind."""
     found: list[Fact] = []
     count: Counter[str] = Counter()
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -105,8 +104,8 @@ def _alternatives(words: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in words.split("/") if each.strip())
 
 
-def told(found: list[Fact], others: int) -> list[str]:
-    """Return the lines of the year, in order: facts in its first half, changes in its second, other talk throughout."""
+def lines_of_year(found: list[Fact], others: int) -> list[str]:
+    """Return the lines of the year in order: facts in its first half, changes in its second, other talk throughout."""
     chance = random.Random(4)
     said = [(chance.uniform(0, 0.45), fact.first) for fact in found]
     said += [(chance.uniform(0.55, 0.95), fact.later) for fact in found if fact.later]
@@ -120,7 +119,7 @@ def told(found: list[Fact], others: int) -> list[str]:
 async def year(
     runtime: Runtime, voice: Voice, said: list[str], clock: list[datetime], replies: Sequence[str] = REPLIES
 ) -> None:
-    """Live the year: each session begins, has its turns, and ends, with all that hooks do then."""
+    """Run the year: each session begins, has its turns, and ends, with all its hooks."""
     chance = random.Random(5)
     for start in range(0, len(said), _A_SESSION):
         clock[0] = BEGIN + timedelta(days=DAYS * start / len(said))
@@ -133,8 +132,8 @@ async def year(
         await leave(runtime, session)
 
 
-async def asked(runtime: Runtime, fact: Fact, now: datetime) -> Answer:
-    """Ask in a new session, and read the block that its prompt would hold."""
+async def ask(runtime: Runtime, fact: Fact, now: datetime) -> Answer:
+    """Ask in a new session without a turn, and read the block of its prompt."""
     session = await runtime.new_session()
     assert session is not None
     memory = TurnMemory.of(session, AgentSettings(), lambda: now)
@@ -144,7 +143,7 @@ async def asked(runtime: Runtime, fact: Fact, now: datetime) -> Answer:
 
 
 def read(fact: Fact, block: str) -> Answer:
-    """Read a block: note by note, in small letters."""
+    """Judge a block, note by note, ignoring case."""
     notes = [html.unescape(each.lower()) for each in block.splitlines()[1:-1]]
     right = [at for at, each in enumerate(notes) if any(words in each for words in fact.right)]
     outdated = [
@@ -156,8 +155,8 @@ def read(fact: Fact, block: str) -> Answer:
     return Answer(fact, bool(right), bool(outdated), bool(stale), block)
 
 
-def some(found: list[Fact], most: int) -> list[Fact]:
-    """At most so many facts, of each kind in proportion, spread over its lines."""
+def sample(found: list[Fact], most: int) -> list[Fact]:
+    """Return about `most` facts, of each kind in proportion, evenly spread over its lines."""
     chosen = []
     for kind in KINDS:
         those = [fact for fact in found if fact.kind == kind]
@@ -166,8 +165,8 @@ def some(found: list[Fact], most: int) -> list[Fact]:
     return chosen
 
 
-async def answered(runtime: Runtime, voice: Voice, fact: Fact) -> Answer:
-    """Ask by a turn of a session of its own, as a person does, and read the block that its prompt held."""
+async def ask_in_turn(runtime: Runtime, voice: Voice, fact: Fact) -> Answer:
+    """Ask in a turn of a new session, as a person does, and read the block of its prompt."""
     session = await begin(runtime)
     voice.begin(Line(fact.question, "Let me think."))
     await runtime.chat(session).turn(fact.question)
@@ -177,28 +176,30 @@ async def answered(runtime: Runtime, voice: Voice, fact: Fact) -> Answer:
     return read(fact, block)
 
 
-async def measured(path: Path, half: str, others: int, questions: int = 0) -> list[Answer]:
-    """Live a year with these facts, and ask about each at its end, or about so many by turns."""
+async def measure(path: Path, half: str, others: int, questions: int = 0) -> list[Answer]:
+    """Run a year with these facts, and ask about each at its end, or about `questions` of them in turns."""
     found, voice, clock = facts(path, half), Voice(), [BEGIN]
     with tempfile.TemporaryDirectory() as folder:
         async with runtime_in(Path(folder), voice, lambda: clock[0]) as runtime:
-            await year(runtime, voice, told(found, others), clock)
+            await year(runtime, voice, lines_of_year(found, others), clock)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
             await runtime.memory.memory("chat").embed_memories()
             if questions:
-                return [await answered(runtime, voice, fact) for fact in some(found, questions)]
-            return [await asked(runtime, fact, clock[0]) for fact in found]
+                return [await ask_in_turn(runtime, voice, fact) for fact in sample(found, questions)]
+            return [await ask(runtime, fact, clock[0]) for fact in found]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", type=Path, default=SETS / "life.txt", help="the file of the facts")
+    parser.add_argument("--set", type=Path, default=SETS / "life.txt", help="file of facts")
     parser.add_argument("--half", choices=("all", "seen", "unseen"), default="all", help="every other fact of a kind")
-    parser.add_argument("--questions", type=int, default=0, help="ask so many by turns (0: ask for each block)")
-    parser.add_argument("--others", type=int, default=200, help="other turns around them")
-    parser.add_argument("--show", action="store_true", help="print the blocks of what went wrong")
+    parser.add_argument(
+        "--questions", type=int, default=0, help="number to ask in turns (0: read a block for every fact)"
+    )
+    parser.add_argument("--others", type=int, default=200, help="number of other turns")
+    parser.add_argument("--show", action="store_true", help="print the blocks of wrong answers")
     given = parser.parse_args()
-    answers = asyncio.run(measured(given.set, given.half, given.others, given.questions))
+    answers = asyncio.run(measure(given.set, given.half, given.others, given.questions))
     for kind in KINDS:
         print(summary(kind, [each for each in answers if each.fact.kind == kind]))
     print(summary("together", answers))
@@ -208,7 +209,7 @@ def main() -> None:
 
 
 def summary(name: str, answers: list[Answer]) -> str:
-    """One line about some answers."""
+    """Return a line about some answers."""
     right = sum(each.is_right for each in answers)
     outdated = sum(each.is_outdated for each in answers)
     stale = sum(each.is_stale for each in answers)

@@ -1,4 +1,4 @@
-"""A memory that is lived with: `Runtime` with all its hooks, a clock that is set, a model that reads from a script."""
+"""Runs of a `Runtime` with all its hooks, under a clock that can be set, with a model that follows a script."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ cache = "{cache}"
 
 @dataclass(frozen=True)
 class Line:
-    """Text of one turn; with a `suite`, the model has a tool run that suite of tests first."""
+    """Texts of one turn. With a `suite`, the model first calls a tool that runs that suite of tests."""
 
     user: str
     reply: str
@@ -37,7 +37,7 @@ class Line:
 
 
 class Voice:
-    """The model's side of the script: it streams what the turn under way says, a tool call first where there is one."""
+    """The model's side of the script: streams the reply of the current line, after its tool call if it has one."""
 
     def __init__(self) -> None:
         self.model = ScriptedModel([self.speak])
@@ -45,7 +45,7 @@ class Voice:
         self._called = False
 
     def begin(self, line: Line) -> None:
-        """The turn that comes next."""
+        """Set the line of the next turn."""
         self._line, self._called = line, False
         self.model.prompts.clear()
         self.model.limits.clear()
@@ -68,7 +68,7 @@ def runtime_in(
     settings: str = "",
     tools: tuple[FunctionTool, ...] = (),
 ) -> Runtime:
-    """A runtime whose identity, configuration and caches stand in `home`."""
+    """Return a runtime whose identity, configuration and caches are in `home`."""
     identity = home / "identities" / "ada"
     identity.mkdir(parents=True)
     (identity / "identity.toml").write_text('persona = "You are Ada."\n', encoding="utf-8")
@@ -78,7 +78,7 @@ def runtime_in(
 
 
 async def begin(runtime: Runtime) -> SessionHandle:
-    """A session that has begun; what that sets off in the background is over before its first turn."""
+    """Begin a session, and wait until its hooks are done."""
     session = await runtime.new_session()
     assert session is not None
     await runtime.hooks.begin(session, session.record.created_at)
@@ -87,6 +87,6 @@ async def begin(runtime: Runtime) -> SessionHandle:
 
 
 async def leave(runtime: Runtime, session: SessionHandle) -> None:
-    """End the session, and return once what that sets off is done."""
+    """End the session, and wait until its hooks are done."""
     await runtime.leave(session)
     await runtime.hooks.settle()

@@ -5,21 +5,21 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""Which turns of LoCoMo's conversations are recalled for its questions: no model, no network, default settings.
+"""Measure which turns of LoCoMo's conversations are recalled: no model, no network, default settings.
 
     uv run benchmarks/locomo.py locomo10.json
     uv run benchmarks/locomo.py locomo10.json --embedder local/minilm
     uv run benchmarks/locomo.py locomo10.json --pipeline
 
 The file is the authors' (snap-research/locomo, data/locomo10.json). Each conversation is a memory of its own, each of
-its sessions a session, each turn one remembered thing, said by its speaker at the time of its session. Questions of
-categories 1 to 4 are asked through `recall`; a hit is a gold turn among the first k. Beside it, in the same run and on
-the same texts: Whoosh as it comes (words joined by OR), SQLite's FTS5 and bm25s.
+its sessions a session, and each turn one row, at the time of its session. Questions of categories 1 to 4 are asked
+through `recall`; a hit is a gold turn among the first k. Peers in the same run, on the same texts: Whoosh by default
+(words joined by OR), SQLite's FTS5 and bm25s.
 
-With `--pipeline`, two turns are an exchange: the one is typed, the other is the reply. They are remembered as they are,
-and once more in conversations that a `Runtime` has with all its hooks: what is small talk is left out, sessions are
-summed up, and memory is maintained as the months go by. What is found then is counted twice: a rank for each remembered
-thing, and a rank for each turn, so that a summary of many is no better than it is.
+With `--pipeline`, two turns are an exchange: a message and its reply. They are remembered as they are, and once more in
+conversations of a `Runtime` with all its hooks, which leave out small talk, summarize sessions, and maintain the memory
+over the months. Results are then counted twice: with a rank for each row, and with a rank for each turn, so that a
+summary of many turns gets no advantage.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def conversations(path: Path) -> Iterator[tuple[list[Turn], list[Question]]]:
 async def ours(
     turns: list[Turn], folder: Path, embedder: Embedder | None
 ) -> tuple[Callable[[str], Any], Callable[[], Any], int]:
-    """Feeds a conversation through the public API; gives how to ask, how to close, and the bytes taken."""
+    """Remember a conversation through the public API; return functions to ask and to close, and the bytes taken."""
     last = turns[-1].at + timedelta(days=1)
     memory = MemorySystem(
         folder / "memory",
@@ -140,14 +140,14 @@ async def ours(
 
 
 def exchanges(turns: list[Turn]) -> Iterator[list[Turn]]:
-    """The turns of each session two by two; one that is left over stands alone."""
+    """Return the turns of each session in pairs; a last one without a partner is alone."""
     for number in dict.fromkeys(turn.session for turn in turns):
         said = [turn for turn in turns if turn.session == number]
         yield from (said[at : at + 2] for at in range(0, len(said), 2))
 
 
 async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memory]:
-    """Remembers each exchange as it is."""
+    """Remember each exchange as it is."""
     now = turns[-1].at + timedelta(days=1)
     settings = {"observations": {"cache": str(folder / "cache")}}
     memory = MemorySystem(folder / "memory", clock=lambda: now, settings=settings)
@@ -166,7 +166,7 @@ async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memor
 
 
 async def lived(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memory]:
-    """Has the conversations, each session with all hooks and at its time."""
+    """Run the conversations, each session with all hooks and at its time."""
     now = turns[0].at
     voice = Voice()
     runtime = runtime_in(folder, voice, lambda: now)
@@ -199,7 +199,7 @@ def _line(turn: Turn) -> str:
 
 
 async def _asked(memories: Memory, held: dict[str, list[str]], question: str) -> Answer:
-    """Return the turns in the results; for a summary, those of its sources."""
+    """Return the turns of the results; for a summary, those of its sources."""
     rows = [hit.observation for hit in (await memories.recall(question, limit=DEPTH)).hits]
     return [
         tuple(turn for each in (row.id, *row.derived_from) for turn in held.get(each, ()))
@@ -302,7 +302,7 @@ async def run(path: Path, *, peers: bool, embedder: str) -> None:
 
 
 async def run_pipeline(path: Path) -> None:
-    """The same exchanges as they are, and lived; counted by things and by turns."""
+    """Compare the same exchanges as they are and run through hooks; counted by rows and by turns."""
     scores: defaultdict[str, Score] = defaultdict(Score)
     kept: Counter[str] = Counter()
     for turns, questions in conversations(path):

@@ -5,7 +5,7 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""Observations through the public API: remembering, loading in bulk, opening, searching while a batch is indexed.
+"""Measure the public API: remembering, loading in bulk, opening, and searching while a batch is indexed.
 
     uv run benchmarks/observations.py --rows 10000,100000
 
@@ -41,7 +41,7 @@ _ASKED = 40
 
 
 class Texts:
-    """Deterministic texts of words whose frequencies follow Zipf."""
+    """Deterministic texts; the frequencies of their words follow Zipf's law."""
 
     def __init__(self) -> None:
         self._random = random.Random(1)
@@ -92,7 +92,7 @@ async def measure(rows: int, texts: Texts) -> None:
 
 
 async def questions(notes: Memory, drafts: list[Draft], texts: Texts, path: Path) -> None:
-    """A whole search by 10 words beside FTS5's own query for the same words over the same rows; they take turns."""
+    """Compare a whole search by 10 words with FTS5's own query for them over the same rows; they take turns."""
     database = sqlite3.connect(path / "questions.db")
     database.execute("create virtual table t using fts5(title, body, tokenize = porter)")
     database.executemany("insert into t values (?, ?)", [(draft.title, draft.narrative) for draft in drafts])
@@ -112,7 +112,7 @@ async def questions(notes: Memory, drafts: list[Draft], texts: Texts, path: Path
 
 
 async def singles(notes: Memory, texts: Texts, path: Path) -> None:
-    """One remember, durable and visible to the next search, beside its peers; they take turns."""
+    """Compare one remember, durable and visible to the next search, with its peers; they take turns."""
     database = sqlite3.connect(path / "fts.db", isolation_level=None)
     database.execute("pragma journal_mode = wal")
     database.execute("pragma synchronous = full")
@@ -140,7 +140,7 @@ async def singles(notes: Memory, texts: Texts, path: Path) -> None:
 
 
 async def opening(path: Path) -> None:
-    """In a process of its own: opening, the first search, and searches while a batch is being indexed."""
+    """Measure opening, the first search, and searches while a batch is indexed, in a process of its own."""
     texts = Texts()
     begin = time.process_time()
     async with memory_in(path) as memory:

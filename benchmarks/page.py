@@ -1,10 +1,10 @@
-"""How fluent the page stays: time to interactive, bytes and longest task, in a real browser.
+"""Measure the speed of the page in a real browser: time to interactive, bytes and longest task.
 
     uv run python benchmarks/page.py                                   # 50,000 memories, a session of 5,000 messages
     uv run python benchmarks/page.py --memories 1000 --messages 1000
 
-It serves a made-up identity from a folder of its own, whose memories are searched by words. Needs Chromium.
-Of each page the best of three loads counts, each in a new browser profile.
+Serves a generated identity from a folder of its own, whose memories are searched by words. Needs Chromium. The best of
+three loads of each page counts, each in a new browser profile.
 """
 
 from __future__ import annotations

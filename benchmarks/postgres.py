@@ -8,7 +8,7 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""PostgreSQL: what our rows cost beside a bare INSERT … COMMIT and beside peers, recall beside tsvector, and a load.
+"""PostgreSQL: appends compared with INSERT … COMMIT and with peers, recall compared with tsvector, and load.
 
     uv run benchmarks/postgres.py                       # append, read, open; recall at 10,000 rows
     uv run benchmarks/postgres.py --rows 100000 --rounds 60
@@ -17,8 +17,8 @@
 
 Without a URL it starts a PostgreSQL of its own from PyPI, durable as PostgreSQL is by default; `BENCH_DIR` names its
 folder. With one (`postgresql://owner@localhost/chatbot`) it leaves tables there; `--load` needs a superuser.
-Each round asks everyone in turn, so that a noisy machine is unfair to nobody; told are medians, and ratios of them.
-Everyone appends to a conversation of 100 messages; LangGraph and ADK as their users do it (`postgres_peers.py`).
+Each round measures all in turn, so that noise affects all equally; printed are medians, and ratios of them.
+All append to a conversation of 100 messages; LangGraph and ADK as their users do (`postgres_peers.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Ask = Callable[[int], Awaitable[object]]
 
 
 def main() -> None:
-    """Measure everything, and print one line each, or the table of a load."""
+    """Measure everything, and print a line for each, or the table of a load."""
     options = _options()
     with _database(options.url) as (owner, server):
         if options.load:
@@ -88,13 +88,13 @@ async def _sessions(address: Address, owner: str, bare: psycopg.Connection[Any],
     backend, store = PostgresBackend(address), PostgresSessionStore(address)
     ref = await _begun(backend, store, _session_id(0), FILLED)
     await _begun(backend, store, _session_id(1), SHORT)
-    postgres_peers.multiply(
+    postgres_peers.copy_rows(
         owner,
         {"chatbot.session": "id", "chatbot.message": "session", "chatbot.head": "session"},
         _session_id(1),
         [_session_id(2 + number) for number in range(SESSIONS)],
     )
-    peers = await postgres_peers.opened(owner, TEXT, postgres_peers.Size(FILLED, SHORT, SESSIONS))
+    peers = await postgres_peers.open_peers(owner, TEXT, postgres_peers.Size(FILLED, SHORT, SESSIONS))
 
     async def append(_: int) -> None:
         await store.transcript_append(ref, [TranscriptEntry("user", TEXT, _now())])
@@ -110,12 +110,12 @@ async def _sessions(address: Address, owner: str, bare: psycopg.Connection[Any],
 
     async def open_one(number: int) -> None:
         """Its record and its messages, as the peers do."""
-        session = _session_id(2 + postgres_peers.some(number, SESSIONS))
+        session = _session_id(2 + postgres_peers.spread(number, SESSIONS))
         await asyncio.to_thread(backend.sessions.get, session)
         assert len(await store.transcript_read_last(backend.sessions.ref(session), 20)) == SHORT
 
     async def find_one(number: int) -> None:
-        session = _session_id(2 + postgres_peers.some(number, SESSIONS))
+        session = _session_id(2 + postgres_peers.spread(number, SESSIONS))
         await asyncio.to_thread(backend.sessions.get, session)
 
     async def select(_: int) -> None:
@@ -123,14 +123,14 @@ async def _sessions(address: Address, owner: str, bare: psycopg.Connection[Any],
 
     asked: dict[str, Ask] = {"bare insert": insert, "append": append}
     asked |= {each.name: _asked(each.append) for each in peers}
-    _tell(await _timed(asked, rounds), "bare insert", "append")
+    _print(await _timed(asked, rounds), "bare insert", "append")
     asked = {"bare select": select, "read last 20": read}
     asked |= {f"read last 20, {each.name}": _asked(each.read) for each in peers if each.read is not None}
-    _tell(await _timed(asked, rounds), "bare select", "read last 20")
+    _print(await _timed(asked, rounds), "bare select", "read last 20")
     ours = f"open one of {SESSIONS:,}"
     asked = {"bare select": select, ours: open_one, f"{ours}, its record alone": find_one}
     asked |= {f"{ours}, {each.name}": each.open_one for each in peers if each.open_one is not None}
-    _tell(await _timed(asked, rounds), "bare select", ours)
+    _print(await _timed(asked, rounds), "bare select", ours)
     for peer in peers:
         if peer.aclose is not None:
             await peer.aclose()
@@ -139,7 +139,7 @@ async def _sessions(address: Address, owner: str, bare: psycopg.Connection[Any],
 
 
 async def _begun(backend: PostgresBackend, store: PostgresSessionStore, session: str, messages: int) -> SessionRef:
-    """A session with that many messages."""
+    """Begin a session with that many messages."""
     record = SessionRecord(session, "chat", ("basic_session",), _now(), _now())
     backend.sessions.begin(record)
     backend.sessions.publish(record)
@@ -196,11 +196,11 @@ async def _search(
     await looking(0)
     peer, ours = f"tsvector + ts_rank_cd, {what}", f"search, warm, {what}"
     asked: dict[str, Ask] = {peer: by_tsvector, ours: looking, "the same, which notes its use": counting}
-    _tell(await _timed(asked, rounds), peer, ours)
+    _print(await _timed(asked, rounds), peer, ours)
 
 
 def _remembering(address: Address) -> MemorySystem:
-    """Words alone, for the peer has no vectors."""
+    """Open a memory without vectors, as the peer has none."""
     return MemorySystem(f"{address.url}#{address.identity}")
 
 
@@ -209,7 +209,7 @@ def _asked(work: postgres_peers.Work) -> Ask:
 
 
 async def _timed(asked: dict[str, Ask], rounds: int) -> dict[str, float]:
-    """The median seconds of each, asked in turn; the first round warms everyone."""
+    """Return the median seconds of each; they take turns, and the first round is a warm-up."""
     took: dict[str, list[float]] = {name: [] for name in asked}
     for number in range(rounds + 1):
         for name, ask in asked.items():
@@ -219,17 +219,17 @@ async def _timed(asked: dict[str, Ask], rounds: int) -> dict[str, float]:
     return {name: statistics.median(each[1:]) for name, each in took.items()}
 
 
-def _tell(told: dict[str, float], base: str, ours: str) -> None:
-    """Each beside the base, and ours beside each."""
-    print(f"\n| {base} {told[base] * 1e3:.2f} ms | × that | {ours}, × this |\n|---|---|---|")
-    for name, took in told.items():
+def _print(found: dict[str, float], base: str, ours: str) -> None:
+    """Print each compared with the base, and ours compared with each."""
+    print(f"\n| {base} {found[base] * 1e3:.2f} ms | × that | {ours}, × this |\n|---|---|---|")
+    for name, took in found.items():
         if name != base:
-            print(f"| {name}, {took * 1e3:.2f} ms | {took / told[base]:.2f} | {told[ours] / took:.2f} |")
+            print(f"| {name}, {took * 1e3:.2f} ms | {took / found[base]:.2f} | {found[ours] / took:.2f} |")
 
 
 @contextmanager
 def _database(url: str | None) -> Iterator[tuple[str, str]]:
-    """URLs for the owner and for servers; a PostgreSQL of its own unless there is one."""
+    """Return URLs for the owner and for servers; without a URL, start a PostgreSQL."""
     if url is not None:
         schema.create(url)
         yield url, url

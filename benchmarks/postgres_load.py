@@ -1,8 +1,8 @@
 """Many users at once on two real servers in front of one PostgreSQL: `python benchmarks/postgres.py --load`.
 
-One identity is talked to; its rows are copied to all others, which is how a thousand of them are there in seconds. Then
-every identity takes one turn, so that its server opens it, and then users have conversations of a few turns for a
-while. An identity stays at one server, as a load balancer's `ip_hash` would have it. Replies are streamed and checked.
+One identity gets conversations, and its rows are copied to all others, so that a thousand are ready in seconds. Then
+each identity takes one turn, so that its server opens it, and users have conversations of a few turns for a while. An
+identity stays on one server, as with a load balancer's `ip_hash`. Replies are streamed and checked.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ WHERE c.relnamespace = 'chatbot'::regnamespace AND c.relkind = 'r' GROUP BY 1
 
 @dataclass(frozen=True)
 class Load:
-    """How much: identities, sessions of each, users at once, seconds of talk, turns of a conversation."""
+    """Size of the load: identities, sessions of each, users at once, seconds, and turns of a conversation."""
 
     identities: int
     sessions: int
@@ -72,7 +72,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Sample:
-    """Counts at one time; the difference of two is what happened between them."""
+    """Counters at one time; the difference of two is the work between them."""
 
     at: float
     servers_s: float
@@ -95,7 +95,7 @@ class Phase:
     after: Sample | None = None
 
     def per_turn(self, value: Callable[[Sample], float]) -> float:
-        """The difference of a count, for one turn."""
+        """Return the difference of a counter per turn."""
         assert self.before is not None
         assert self.after is not None
         return (value(self.after) - value(self.before)) / len(self.took)
@@ -103,13 +103,13 @@ class Phase:
 
 @dataclass
 class Peak:
-    """The most that was seen."""
+    """Highest values that were seen."""
 
     connections: int = 0
 
 
 class Servers:
-    """Two processes of `chatbot serve`, which share a database and nothing else."""
+    """Two processes of `chatbot serve`, which share only a database."""
 
     def __init__(self, folder: Path, url: str, names: list[str]) -> None:
         self.processes: list[subprocess.Popen[str]] = []
@@ -124,15 +124,15 @@ class Servers:
         self.urls = [_url(process) for process in self.processes]
 
     def cpu_s(self) -> float:
-        """Seconds of CPU of all of them."""
+        """Return the CPU seconds of all servers."""
         return sum(_cpu_s(psutil.Process(process.pid)) for process in self.processes)
 
     def memory_mb(self) -> float:
-        """Resident memory of the larger."""
+        """Return the resident memory of the larger server."""
         return max(float(psutil.Process(process.pid).memory_info().rss) for process in self.processes) / 2**20
 
     def stop(self) -> None:
-        """End them, and wait for it."""
+        """Stop the servers, and wait until they have ended."""
         for process in self.processes:
             process.terminate()
         for process in self.processes:
@@ -142,7 +142,7 @@ class Servers:
 
 
 class Users:
-    """The clients of all servers, and what they do."""
+    """Clients of all servers, and their actions."""
 
     def __init__(self, clients: list[httpx.AsyncClient], load: Load, seed: int = 7) -> None:
         self._clients = clients
@@ -151,7 +151,7 @@ class Users:
         self._texts = Corpus(5_000).rows
 
     async def begin(self, name: str) -> list[str]:
-        """Sessions of one identity with three turns each."""
+        """Begin the sessions of one identity, with three turns each."""
         client, sessions = self._clients[0], []
         for _ in range(self._load.sessions):
             made = await client.post("/v1/sessions", params={"identity": name}, json={})
@@ -161,7 +161,7 @@ class Users:
         return sessions
 
     async def turn(self, identity: int, session: str) -> float:
-        """Seconds of a streamed turn; raises where its reply is not whole."""
+        """Return the seconds of a streamed turn. Raises an error unless its reply is whole."""
         client = self._clients[identity % SERVERS]
         text = self._random.choice(self._texts)
         begun = time.perf_counter()
@@ -174,7 +174,7 @@ class Users:
         return time.perf_counter() - begun
 
     async def each(self, work: Iterator[Callable[[], Awaitable[list[float]]]]) -> list[float]:
-        """Do it all, so many users at once; the seconds of each turn."""
+        """Do all work with that many users at once; return the seconds of each turn."""
         took: list[float] = []
 
         async def user() -> None:
@@ -185,12 +185,12 @@ class Users:
         return took
 
     def first_turns(self, sessions: list[str]) -> Iterator[Callable[[], Awaitable[list[float]]]]:
-        """One turn of each identity."""
+        """Yield one turn of each identity."""
         for identity in range(1, self._load.identities):
             yield self._conversation(identity, sessions[0], 1)
 
     def conversations(self, sessions: list[str], until: float) -> Iterator[Callable[[], Awaitable[list[float]]]]:
-        """Conversations in sessions that nobody else is in, until that time."""
+        """Yield conversations, each in a session of its own, until that time."""
         places = [(each, session) for each in range(self._load.identities) for session in sessions[1:]]
         self._random.shuffle(places)
         for identity, session in places:
@@ -217,7 +217,7 @@ class Bench:
             self._postmaster = psutil.Process(_postmaster(connection))
 
     async def phase(self, name: str, work: Callable[[], Iterator[Callable[[], Awaitable[list[float]]]]]) -> Phase:
-        """Let users work, and measure it."""
+        """Let users work, and measure them."""
         phase = Phase(name, before=self.sample())
         begun = time.perf_counter()
         watching = asyncio.create_task(self._watch())
@@ -229,7 +229,7 @@ class Bench:
         return phase
 
     def sample(self) -> Sample:
-        """Counts of now."""
+        """Return the current counters."""
         with psycopg.connect(self._owner) as connection:
             found = connection.execute(_WORK).fetchone()
             sizes: dict[str, int] = dict(connection.execute(_SIZES).fetchall())
@@ -270,7 +270,7 @@ async def measure(owner: str, server_url: str, load: Load) -> None:
             later = await bench.phase("later turns", lambda: users.conversations(sessions, until))
             memory.append(servers.memory_mb())
     print(f"\n{load}, {copied:,} rows copied, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.0f}\n")
-    _tell([first, later])
+    _print([first, later])
     print(f"| one user alone, p50, p95 | | {_times(alone)} |")
     opened = (load.identities - 1) / SERVERS
     print(f"| memory of a server, {memory[0]:.0f} MB before | {memory[1]:.0f} MB | {memory[2]:.0f} MB |")
@@ -280,11 +280,11 @@ async def measure(owner: str, server_url: str, load: Load) -> None:
 
 
 def name_of(number: int) -> str:
-    """The name of an identity."""
+    """Return the name of an identity."""
     return f"load-{number:06}"
 
 
-def _tell(phases: list[Phase]) -> None:
+def _print(phases: list[Phase]) -> None:
     rows: dict[str, Callable[[Phase], str]] = {
         "turns": lambda each: f"{len(each.took):,}",
         "turns a second": lambda each: f"{len(each.took) / each.seconds:.1f}",
@@ -320,7 +320,7 @@ def _times(seconds: list[float]) -> str:
 
 
 def _copy(owner: str, names: list[str]) -> int:
-    """Copy the rows of the first identity to all others; how many rows."""
+    """Copy the rows of the first identity to all others; return how many."""
     copied = 0
     with psycopg.connect(owner) as connection:
         for table, columns in connection.execute(_TABLES).fetchall():
@@ -377,7 +377,7 @@ def _client(url: str, users: int) -> httpx.AsyncClient:
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    """Seconds of CPU of a process and its children, also of those that have ended."""
+    """Return the CPU seconds of a process and its children, including ended ones."""
     total = 0.0
     for each in [process, *process.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):  # its parent has what it took

@@ -1,6 +1,6 @@
-"""Where others keep a conversation in PostgreSQL, used as their users use them: LangGraph and ADK.
+"""LangGraph and ADK on PostgreSQL, used as their users do.
 
-Each keeps the same text in one conversation of its own. The synchronous ones run in a thread, as our own store does.
+Each keeps the same text in a conversation of its own. Synchronous ones run in a thread, as our own store does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Opener = Callable[[str, str, "Size"], Awaitable[list["Peer"]]]
 
 @dataclass(frozen=True)
 class Size:
-    """Messages of the long conversation, messages of a short one, and how many of those there are."""
+    """Messages of the long conversation and of each short one, and the number of short ones."""
 
     filled: int
     short: int
@@ -29,7 +29,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Peer:
-    """Appends one message durably; reads the last 20, and opens one of many conversations, if it can."""
+    """Functions that append a message durably and, if possible, read the last 20 or open one of many conversations."""
 
     name: str
     append: Work
@@ -38,13 +38,13 @@ class Peer:
     open_one: Callable[[int], Awaitable[object]] | None = None
 
 
-def some(number: int, count: int) -> int:
-    """One of so many, another one each time, without an order."""
+def spread(number: int, count: int) -> int:
+    """Return a number below `count`; successive ones are far apart."""
     return number * 7_919 % count
 
 
-def multiply(url: str, tables: Mapping[str, str], value: str, others: Sequence[str]) -> None:
-    """Copy the rows that have that value in the column of each table to each of the others, which is quick."""
+def copy_rows(url: str, tables: Mapping[str, str], value: str, others: Sequence[str]) -> None:
+    """Copy the rows of each table whose column has the value, once for each of the other values."""
     with psycopg.connect(url, autocommit=True) as connection:
         for table, column in tables.items():
             cursor = connection.execute(f"SELECT * FROM {table} LIMIT 0")
@@ -59,8 +59,8 @@ def multiply(url: str, tables: Mapping[str, str], value: str, others: Sequence[s
             connection.execute(f"ANALYZE {table}")
 
 
-async def opened(url: str, text: str, size: Size) -> list[Peer]:
-    """Every peer that can be had here, with conversations of that size; the others are named."""
+async def open_peers(url: str, text: str, size: Size) -> list[Peer]:
+    """Open each peer that is installed, with conversations of that size; print the names of the others."""
     peers: list[Peer] = []
     openers: dict[str, Opener] = {"LangGraph": _langgraph, "LangGraph's PostgresStore": _store, "ADK": _adk}
     for name, opener in openers.items():
@@ -93,13 +93,13 @@ async def _langgraph(url: str, text: str, size: Size) -> list[Peer]:
         assert len(graph.get_state(_thread("updated")).values["messages"][-20:]) == 20
 
     async def open_one(number: int) -> None:
-        found = await asyncio.to_thread(graph.get_state, _thread(f"short {some(number, size.sessions)}"))
+        found = await asyncio.to_thread(graph.get_state, _thread(f"short {spread(number, size.sessions)}"))
         assert len(found.values["messages"]) == size.short
 
     for thread, count in (("updated", size.filled), ("invoked", size.filled), ("short", size.short)):
         await asyncio.to_thread(add, thread, count)
     tables = dict.fromkeys(("checkpoints", "checkpoint_blobs", "checkpoint_writes"), "thread_id")
-    multiply(url, tables, "short", [f"short {number}" for number in range(size.sessions)])
+    copy_rows(url, tables, "short", [f"short {number}" for number in range(size.sessions)])
     return [
         Peer(
             "LangGraph PostgresSaver, update_state",
@@ -144,7 +144,7 @@ async def _adk(url: str, text: str, size: Size) -> list[Peer]:
         assert len(found.events) == 20
 
     async def open_one(number: int) -> None:
-        name = f"short {some(number, size.sessions)}"
+        name = f"short {spread(number, size.sessions)}"
         found = await service.get_session(app_name="benchmark", user_id="u", session_id=name, config=last)
         assert len(found.events) == size.short
 
@@ -153,7 +153,7 @@ async def _adk(url: str, text: str, size: Size) -> list[Peer]:
         for _ in range(count):
             await append(each)
     names = [f"short {number}" for number in range(size.sessions)]
-    multiply(url, {"sessions": "id", "events": "session_id"}, "short", names)
+    copy_rows(url, {"sessions": "id", "events": "session_id"}, "short", names)
     return [Peer("ADK DatabaseSessionService", append, read, service.close, open_one)]
 
 

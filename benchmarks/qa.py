@@ -5,7 +5,7 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""How many questions a model answers rightly with what memory puts into its context, and how many tokens that takes.
+"""Count the questions that a model answers right with a context from memory, and the tokens of that context.
 
     uv run benchmarks/qa.py locomo10.json --model openai/gpt-4o-mini --judge openai/gpt-4o --cap-usd 5 --out runs/locomo
     uv run benchmarks/qa.py longmemeval_s.json --budgets 1000,4000,16000,36000 --ways ours,bm25s,oracle --questions 100
@@ -16,19 +16,19 @@ A set may have any form that `forms.py` reads. Models are LiteLLM names; keys co
 chat. The ways to fill the context:
 
     none      nothing
-    last      what was said last, as much as fits
-    full      all that was said, as much as fits into the model's window
-    bm25s     what bm25s finds
+    last      the last docs that fit
+    full      all docs, as far as they fit into the model's window
+    bm25s     the docs that bm25s finds
     oracle    the evidence that the set names
     ours      the memory block of this product, by default settings except its size
 
-Each but `none` and `full` is tried with every budget of context tokens. Into the folder `--out` go `answers.jsonl` (the
-context, the prompt, the reply, tokens and cost of each question) and `verdicts.jsonl` (the judge's prompt and reply).
-What stands there is not asked again: a run that was broken off goes on. `--rejudge` judges all answers anew. Every call
-is on the bill in that folder (`usage.jsonl`), and none is made that could pass `--cap-usd` in all.
+All ways but `none` and `full` are tried with every budget of context tokens. The folder `--out` gets `answers.jsonl`
+(context, prompt, reply, tokens and cost of each question) and `verdicts.jsonl` (the judge's prompt and reply). What is
+there is not asked again, so an interrupted run can be continued. `--rejudge` judges all answers again. Every call is on
+the bill in that folder (`usage.jsonl`), and none is made that could exceed `--cap-usd` in total.
 
-Questions with options are judged by the letter, without a model. `--judge words` asks no model either: it wants every
-word of the right answer in the response, which is cheap and strict. Tokens are counted by the product's own estimate.
+Questions with options are judged by the letter, without a model. `--judge words` asks no model either: it requires
+every word of the right answer in the response, which is cheap and strict. Tokens are the product's own estimate.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ Fill = Callable[[Query, int], Awaitable[str]]
 
 @dataclass(frozen=True)
 class Trial:
-    """One question, asked in one way with one budget of context tokens; 0 where there is none."""
+    """One question in one way, with one budget of context tokens; 0 for none."""
 
     id: str
     case: Case
@@ -115,7 +115,7 @@ class Run:
 
     @classmethod
     def of(cls, folder: Path) -> Run:
-        """Read what stands in a folder."""
+        """Read the records of a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder)
         for name, rows in (("answers", run.answers), ("verdicts", run.verdicts)):
@@ -126,7 +126,7 @@ class Run:
         return run
 
     def add(self, name: str, trial: Trial, **row: Any) -> None:
-        """Write a line, which is on the disk when this returns."""
+        """Append a line. Durable on return."""
         rows = self.answers if name == "answers" else self.verdicts
         rows[trial.key] = {"id": trial.id, "way": trial.way, "budget": trial.budget, **row}
         with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
@@ -134,7 +134,7 @@ class Run:
 
 
 def trials(found: Iterable[Case], ways: Sequence[str], budgets: Sequence[int], questions: int) -> Iterator[Trial]:
-    """Yield the trials of the first questions that have an answer, those of one memory after each other."""
+    """Yield the trials of the first questions that have an answer, memory by memory."""
     left = questions
     for case in found:
         for number, query in enumerate(case.queries):
@@ -150,7 +150,7 @@ def trials(found: Iterable[Case], ways: Sequence[str], budgets: Sequence[int], q
 
 
 async def answered(trial: Trial, fill: Fill, model: Model, calls: Calls, run: Run, *, most: int) -> None:
-    """Ask the model for an answer of at most so many tokens, and write it down with all that it was given."""
+    """Ask the model, and record its answer with the whole prompt."""
     room = await calls.room(most) - _ROOM
     context = await fill(trial.query, min(trial.budget or room, room))
     prompt = _prompt(trial, context)
@@ -180,7 +180,7 @@ def _prompt(trial: Trial, context: str) -> str:
 
 
 async def judged(trial: Trial, model: Model | None, calls: Calls, run: Run) -> None:
-    """Judge an answer, and write down the verdict; of options by the letter, and without a model by words."""
+    """Judge an answer, and record the verdict: options by the letter, without a model by words."""
     reply = run.answers[trial.key]["reply"]
     if trial.query.options:
         letter = re.search(r"\b([a-z])\b", reply.lower())
@@ -203,7 +203,7 @@ async def judged(trial: Trial, model: Model | None, calls: Calls, run: Run) -> N
 
 
 async def fills(case: Case, folder: Path) -> tuple[dict[str, Fill], Callable[[], Awaitable[None]]]:
-    """Return what fills the context in each way, and how to close the memory."""
+    """Return functions that fill the context, by way, and one that closes the memory."""
     memory, _ = await remembered(case, folder, encoder=LocalEmbedder() if LocalEmbedder.is_installed() else None)
     session = await memory.create_session(["basic_session", "observations"], AGENT)
     ranked = bm25s(case, depth=_MOST_ROWS)
@@ -232,7 +232,7 @@ async def fills(case: Case, folder: Path) -> tuple[dict[str, Fill], Callable[[],
 
 
 def _shown(docs: Iterable[Doc], budget: int) -> str:
-    """The first of these docs that fit, in the order in which they were said."""
+    """Return the first of these docs that fit, in the order in which they were said."""
     kept: list[tuple[datetime, str]] = []
     for doc in docs:
         text = f"[{doc.at:%Y-%m-%d}] {doc.text}"
@@ -244,7 +244,7 @@ def _shown(docs: Iterable[Doc], budget: int) -> str:
 
 
 async def work(given: argparse.Namespace, model: Model, judge: Model | None) -> Run:
-    """Ask and judge what has not been; stops where the next call could pass the cap."""
+    """Ask and judge the remaining questions; stop if the next call could exceed the cap."""
     run = Run.of(given.out)
     ledger = Ledger(given.out)
     budget = await _budget(ledger, given.cap_usd)
@@ -271,7 +271,7 @@ async def work(given: argparse.Namespace, model: Model, judge: Model | None) -> 
 
 
 async def _budget(ledger: Ledger, cap_usd: float) -> BudgetSettings:
-    """The limit of today that keeps all days together within the cap; 0 sets none."""
+    """Return today's limit that keeps all days together within the cap; 0 for none."""
     if not cap_usd:
         return BudgetSettings()
     [today] = (await ledger.by_day(1, datetime.now(UTC))).values()
@@ -282,9 +282,9 @@ async def _budget(ledger: Ledger, cap_usd: float) -> BudgetSettings:
 
 
 def report(run: Run) -> str:
-    """One line for each way and budget: questions, accuracy, context tokens, and right answers per 1,000 of these.
+    """Return a line for each way and budget: questions, accuracy, context tokens, and right answers per 1,000 of these.
 
-    "told" is the share of questions whose context holds every word of the right answer, whatever the model made of it.
+    "held" is the share of questions whose context has every word of the right answer.
     """
     rows: defaultdict[tuple[str, int], list[tuple[bool, bool, int]]] = defaultdict(list)
     for (each, way, budget), verdict in run.verdicts.items():
@@ -292,12 +292,12 @@ def report(run: Run) -> str:
         wanted = set(terms(asked["answer"]))
         is_told = bool(wanted) and wanted <= set(terms(asked["context"]))
         rows[way, budget].append((verdict["right"], is_told, asked["context_tokens"]))
-    lines = [f"{'way':8} {'budget':>7} {'asked':>6} {'right':>6} {'told':>6} {'tokens':>8} {'right per 1k tokens':>20}"]
+    lines = [f"{'way':8} {'budget':>7} {'asked':>6} {'right':>6} {'held':>6} {'tokens':>8} {'right per 1k tokens':>20}"]
     for (way, budget), found in sorted(rows.items(), key=lambda each: (each[0][1], WAYS.index(each[0][0]))):
-        right, told, tokens = (statistics.fmean(each) for each in zip(*found, strict=True))
+        right, held, tokens = (statistics.fmean(each) for each in zip(*found, strict=True))
         per_token = f"{1000 * right / tokens:.3f}" if tokens else "–"
         lines.append(
-            f"{way:8} {budget or '–':>7} {len(found):6} {right:6.3f} {told:6.3f} {tokens:8.0f} {per_token:>20}"
+            f"{way:8} {budget or '–':>7} {len(found):6} {right:6.3f} {held:6.3f} {tokens:8.0f} {per_token:>20}"
         )
     return "\n".join(lines)
 

@@ -5,24 +5,24 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""How much of what answers a question is recalled: one setting for every set, with and without the local encoders.
+"""Measure recall on every set with one setting, with and without the local encoders.
 
     uv run benchmarks/quality.py                                   # the sets that come with this script
     uv run benchmarks/quality.py locomo10.json longmemeval_s.json BEAM/chats/100K zyphra.json
     uv run benchmarks/quality.py --around locomo10.json            # the facts among the talk of its first conversation
     uv run benchmarks/quality.py --keep vectors.db locomo10.json   # embeds nothing twice, in later runs either
 
-A set may have any form that `forms.py` reads; questions without evidence are left out. Each memory is remembered
-through the public API, every row has its vector before the first question, and `texts` are recalled as a chat does it:
-the lines of the moment, the last one asked. R@k is the share of gold among the first k rows; "block" is the share of
-questions with a gold row among the five that a prompt holds. Each figure stands for all questions, and in brackets
-for the half that constants may be tuned on and for the other, which is for looking at: every other question, or every
-other memory where each is asked one thing.
+A set may have any form that `forms.py` reads; questions without evidence are left out. Each memory is filled through
+the public API, every row has its vector before the first question, and `texts` are recalled as in a chat: the last
+lines, of which the last is the question. R@k is the share of gold among the first k rows; "block" is the share of
+questions with a gold row among the five in a prompt. Each figure is given for all questions and, in brackets, for the
+half that may be used for tuning and for the other half: every other question, or every other memory if each has only
+one question.
 
-"made up" and "real words" are the shares of 100 and 50 questions that nothing answers which recall something all the
-same, and how many rows.
+"made up" and "real words" are the shares of 100 and 50 questions without an answer for which rows are recalled anyway,
+and how many rows.
 
-Beside it, in the same run and on the same texts: SQLite's FTS5 and bm25s.
+Peers in the same run, on the same texts: SQLite's FTS5 and bm25s.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ Ask = Callable[[list[str]], Awaitable[list[int]]]
 
 @dataclass
 class Score:
-    """Figures of every question of a set, each with its half: 0 for tuning, 1 for looking at."""
+    """Figures of every question of a set, each with its half: 0 for tuning, 1 for testing."""
 
     rows: defaultdict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -92,7 +92,7 @@ class Score:
 
 
 def _in_halves(values: list[tuple[int, float]]) -> str:
-    """Return the mean in hundredths, and in brackets those of both halves."""
+    """Return the mean in hundredths and, in brackets, those of both halves."""
     means = [
         statistics.fmean([value for half, value in values if half in halves] or [math.nan])
         for halves in ({0, 1}, {0}, {1})
@@ -102,7 +102,7 @@ def _in_halves(values: list[tuple[int, float]]) -> str:
 
 
 def everyday(name: str, around: Sequence[Doc] = (), *, in_chat: bool = False) -> Case:
-    """Facts told in passing over a year, asked for in other words; in a chat, after two lines about something else."""
+    """Return facts mentioned over a year, asked for in other words; `in_chat`, after two lines about something else."""
     told = _parts(name)
     said = [(user, reply, question) for question, user, reply, _ in told]
     asked = [[*(CHAT[number % 3 :: 3] if in_chat else ()), each] for number, (*_, each) in enumerate(told)]
@@ -110,19 +110,19 @@ def everyday(name: str, around: Sequence[Doc] = (), *, in_chat: bool = False) ->
 
 
 def languages(*, in_english: bool) -> Case:
-    """The same in 10 languages, asked for in the language of each or in English."""
+    """Return the same in 10 languages, asked for in the language of each or in English."""
     told = _parts("languages.txt")
     return _year([(user, reply, "") for user, reply, *_ in told], [[each[2 + in_english]] for each in told])
 
 
 def chinese() -> Case:
-    """80 lines in Chinese without replies, of which 40 answer a question; the others are much like them."""
+    """Return 80 lines in Chinese without replies, of which 40 answer a question; the others are similar."""
     told = _parts("chinese.txt")
     return _year([(user, "", "") for user, *_ in told], [[each[1]] if each[1] else [] for each in told])
 
 
 def nonsense() -> dict[str, list[str]]:
-    """Questions that nothing answers, of words that are made up and of real ones."""
+    """Return questions without an answer, of made-up and of real words."""
     made_up, real = (_lines("nonsense.txt")[begin : begin + 50] for begin in (0, 50))
     chance = random.Random(3)
     words = ["".join(chance.choices(_SYLLABLES, k=2)) for _ in range(150)]
@@ -143,9 +143,9 @@ def _parts(name: str) -> list[list[str]]:
 
 
 def _year(said: list[tuple[str, str, str]], asked: list[list[str]], around: Sequence[Doc] = ()) -> Case:
-    """Return a year of exchanges (user, reply, the bot's question before), four a session, and what is asked of each.
+    """Return a year of exchanges (user, reply, the bot's question before), four a session, and the questions for each.
 
-    The talk `around` them is of the same year.
+    The conversation `around` them is spread over the same year.
     """
     begin = datetime(2025, 1, 1, 9, tzinfo=UTC)
     docs = [
@@ -161,7 +161,7 @@ def _year(said: list[tuple[str, str, str]], asked: list[list[str]], around: Sequ
 
 
 def notes(count: int = 5000) -> Case:
-    """Notes of one form, remembered one after the other in one session: a person, a thing, a number."""
+    """Return notes of one form in one session: a person, a thing, a number."""
     names, things = (line.split() for line in FORM)
     chance = random.Random(2)
     begin = datetime(2025, 1, 1, tzinfo=UTC)
@@ -180,7 +180,7 @@ def notes(count: int = 5000) -> Case:
 
 
 async def remembered(case: Case, folder: Path, *, encoder: Embedder | None) -> tuple[MemorySystem, dict[str, int]]:
-    """Remember the docs through the public API; return the open memory, and the number of each row's doc by id."""
+    """Remember the docs through the public API; return the open memory, and each row's doc number by its id."""
     memory = MemorySystem(
         folder / "memory",
         clock=lambda: case.now,
@@ -203,7 +203,7 @@ async def remembered(case: Case, folder: Path, *, encoder: Embedder | None) -> t
 
 
 async def ours(case: Case, folder: Path, *, encoder: Embedder | None) -> tuple[Ask, Callable[[], Awaitable[None]]]:
-    """Remember the docs; return how to ask, and how to close."""
+    """Remember the docs; return functions to ask and to close."""
     memory, numbers = await remembered(case, folder, encoder=encoder)
     asking = memory.memory(AGENT)
 
@@ -254,7 +254,7 @@ def bm25s(case: Case, depth: int = DEPTH) -> Ask:
 
 
 async def measure(name: str, found: list[Case], encoder: Embedder, *, peers: bool) -> None:
-    """Print one line for each way to search a set."""
+    """Print a line for each way to search a set."""
     scores: defaultdict[str, Score] = defaultdict(Score)
     idle: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, case in enumerate(found):
@@ -278,13 +278,13 @@ async def measure(name: str, found: list[Case], encoder: Embedder, *, peers: boo
 
 
 def _share(counts: list[int]) -> str:
-    """Return the share of questions that recall any rows, and how many rows these do."""
+    """Return the share of questions that recall rows, and how many rows each of these recalls."""
     some = [each for each in counts if each]
     return f"{len(some) / len(counts):.2f} × {statistics.fmean(some or [0]):.1f}" if counts else "-"
 
 
 def own_sets(around: Sequence[Doc], notes_of_one_form: int) -> Iterator[tuple[str, Case]]:
-    """The sets that come with this script, by name."""
+    """Return the sets that come with this script, by name."""
     for name in ("everyday", "everyday_second"):
         yield name, everyday(f"{name}.txt", around)
         yield f"{name}, in a chat", everyday(f"{name}.txt", around, in_chat=True)

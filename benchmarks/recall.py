@@ -7,11 +7,11 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""Finding by words beside what a user would pick instead: `uv run benchmarks/recall.py --rows 1000,10000`.
+"""Search by words, compared with other engines: `uv run benchmarks/recall.py --rows 1000,10000`.
 
-Rows are made up, 33 words on average, of a Zipf vocabulary; the same each time. CPU time a query, the median over the
-questions; every engine takes its turn with each question. What counts is the ratio. `cold` is the first time that a
-question is asked of a new `TextIndex`; a peer that cannot be had here is named.
+Rows are generated, 33 words on average, from a Zipf vocabulary; the same each time. Printed is the CPU time of a query,
+mean and median over the questions; all engines take turns with each question. Only ratios are meaningful. `cold` is the
+first query of a new `TextIndex`. Peers that are not installed are named.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Ours:
 
     def reopen(self) -> None:
         self.index = TextIndex.opened(FolderShelf(self.folder))
-        self.index.ranked(self.usual, self.visible)  # so that all but the question's own postings is ready
+        self.index.ranked(self.usual, self.visible)  # so that only the question's own postings are not loaded yet
 
     def search(self, question: str) -> object:
         return self.index.ranked(terms(question), self.visible, limit=10)
@@ -233,7 +233,7 @@ def put_one_more(corpus: Corpus, ours: Ours) -> None:
     started = time.process_time()
     ours.index.uncovered(array("q", range(count)))
     print(f"  after one more row {statistics.median(again) / warm:.2f} x warm", end="; ")
-    print(f"what is missing is known in {(time.process_time() - started) * 1e6:.0f} us", end="; ")
+    print(f"unindexed rows are found in {(time.process_time() - started) * 1e6:.0f} us", end="; ")
     started = time.process_time()
     TextIndex.opened(FolderShelf(ours.folder))
     print(f"opened and verified in {(time.process_time() - started) * 1e3:.1f} ms")
@@ -241,7 +241,7 @@ def put_one_more(corpus: Corpus, ours: Ours) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", default="1000,10000", help="how many, with commas between")
+    parser.add_argument("--rows", default="1000,10000", help="numbers of rows, separated by commas")
     parser.add_argument("--without", default="", help="peers to leave out: Whoosh takes minutes for 100,000 rows")
     given = parser.parse_args()
     for rows in map(int, given.rows.split(",")):

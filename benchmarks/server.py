@@ -1,8 +1,8 @@
-"""How long 200 clients wait that stream at once, beside one alone, on one server process with the scripted model.
+"""Compare the waits of 200 clients that stream at once with those of a single one, on one server process.
 
     uv run benchmarks/server.py --clients 200 --words 40 --delay 0.05
 
-With a delay the model takes that long for each word, as real ones do; without one only our own work is measured.
+The model is scripted. With a delay it takes that long for each word, as real ones do; else only our work counts.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def _measure(url: str, clients: int, script: str) -> None:
 
 
 async def _turn(client: httpx.AsyncClient, script: str) -> float:
-    """Seconds that one streamed turn in a session of its own takes; its reply must be whole."""
+    """Return the seconds of a streamed turn in a session of its own; its reply must be whole."""
     session = (await client.post("/v1/sessions", json={})).json()["id"]
     started = time.monotonic()
     async with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "Tell me a few words"}) as response:

@@ -8,10 +8,10 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""Sessions beside what a user would pick instead: `uv run benchmarks/sessions.py [--sessions N]`.
+"""Sessions, compared with other stores: `uv run benchmarks/sessions.py [--sessions N]`.
 
-Each figure is a median; every store takes its turn in each round, so that a machine whose speed drifts is fair to all.
-What counts is the ratio. All of them write durably. A peer that cannot be had here is named with the reason.
+Each figure is a median; the stores take turns in each round, so that a drifting machine affects all equally. Only
+ratios are meaningful. All write durably. Peers that are not installed are named with the reason.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Adk:
 
 
 class BareAppend:
-    """The least that a durable append can cost: one write and one fdatasync on an open file."""
+    """The cheapest durable append: one write and one fdatasync on an open file."""
 
     name = "bare append + fdatasync"
 
@@ -208,7 +208,7 @@ class BareAppend:
 
 
 async def rounds(work: dict[str, Callable[[], Awaitable[Any]]], count: int = ROUNDS) -> dict[str, float]:
-    """The median seconds of each, measured in turn."""
+    """Return the median seconds of each; they take turns."""
     taken: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(count):
         for name, operation in work.items():

@@ -1,11 +1,10 @@
-"""Start-up beside an empty Python: `uv run benchmarks/startup.py`. CPU time of whole processes, medians, taken in turn.
+"""Start-up, compared with an empty Python: `uv run benchmarks/startup.py`. Medians of the CPU time of whole processes.
 
-Every start but the very first finds its modules compiled, and so do these, whatever the environment says: what is
-compiled goes to a folder of its own, which one round before the others fills. `--uncompiled` writes none, so that
-what is not compiled where it is installed is compiled at every start. `--ask` times a whole `chatbot ask` with 0, 1,000
-and 10,000 memories, the local encoders included. `--full` also lists the newest of 10,000 sessions, and searches
-100,000 rows: all alike, and as they come about in a life, 200 of them since the index was built, and one more before
-each search, which itself counts for nothing.
+All take turns. Like every start but the first, these find their modules compiled, whatever the environment says: a
+first round compiles them into a folder of its own. With `--uncompiled` nothing is written there, so each start compiles
+the modules that were installed uncompiled. `--ask` times a whole `chatbot ask` with 0, 1,000 and 10,000 memories,
+including the local encoders. `--full` also lists the newest of 10,000 sessions and searches 100,000 rows: once uniform
+ones, and once varied ones, of which 200 came after the index was built, and one more before each search, untimed.
 """
 
 from __future__ import annotations
@@ -71,14 +70,14 @@ def _wait_for_prompt(flags: tuple[str, ...]) -> None:
 
 
 def remember(title: str, reply: str) -> None:
-    """Have a session in which something was said."""
+    """Make a session with a message."""
     script = {"CHATBOT_MODEL__SCRIPT": json.dumps([reply])}
     command = [*CHATBOT, "ask", "-m", "scripted", title]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, env=os.environ | script)
 
 
 def prepare(home: str, *, uncompiled: bool) -> None:
-    """An empty home, and modules compiled unless the command line says otherwise."""
+    """Make an empty home, and compile the modules unless the command line forbids it."""
     os.chdir(home)
     os.environ.pop("XDG_DATA_HOME", None)
     os.environ |= {"HOME": home, "TERM": "xterm-256color"}
@@ -90,7 +89,7 @@ def prepare(home: str, *, uncompiled: bool) -> None:
 
 
 async def fill(runtime: Runtime, texts: Texts, sessions: int, rows: int) -> None:
-    """Add so many sessions and so many memories."""
+    """Add sessions and memories."""
     from chatbot.memory.writing import Draft
 
     for _ in range(sessions):
@@ -102,7 +101,7 @@ async def fill(runtime: Runtime, texts: Texts, sessions: int, rows: int) -> None
 
 
 async def live(runtime: Runtime, texts: Texts, rows: int) -> None:
-    """As many things remembered, twenty a session, with labels; some are delicate, some were used, some forgotten."""
+    """Add varied memories, twenty a session, with labels; some are sensitive, some were used, some forgotten."""
     from chatbot.memory.writing import Draft
 
     chance = random.Random(rows)
@@ -136,7 +135,7 @@ def spent_by(run: Callable[[], None]) -> float:
 
 
 def compare(work: dict[str, Callable[[], None]], before: dict[str, Callable[[], None]] | None = None) -> None:
-    """Print the medians, and what they are of an empty Python; what comes `before` takes no time."""
+    """Print the medians, and their ratios to an empty Python; `before` runs untimed before each."""
     work = {"python -c pass": finished([sys.executable, "-c", "pass"]), **work}
     for run in work.values():
         run()
@@ -153,7 +152,7 @@ def compare(work: dict[str, Callable[[], None]], before: dict[str, Callable[[], 
 
 
 def ask(sizes: list[int]) -> None:
-    """Print the CPU time of a whole `chatbot ask` with that many memories, of which four are recalled."""
+    """Print the CPU time of a whole `chatbot ask` with these numbers of memories, of which four are recalled."""
     for rows in sizes:
         home = Path.cwd() / f"rows-{rows}"
         home.mkdir()
@@ -200,7 +199,7 @@ def main() -> None:
 
 
 def full(home: Path, rows: int) -> None:
-    """Sessions and memories in numbers."""
+    """Measure with many sessions and memories."""
     from observations import Texts
 
     lived = home / "lived"

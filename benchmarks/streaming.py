@@ -1,10 +1,10 @@
-"""CPU that a streamed chunk costs: LiteLLM alone, and a whole server with LiteLLM in it, in one run.
+"""Measure the CPU time of a streamed chunk: LiteLLM alone, and a whole server with LiteLLM in it.
 
     uv run --group dev benchmarks/streaming.py --streams 20 --chunks 200
 
-The same upstream streams the same chunks to both, as fast as they are taken, or with `--delay` between two. Of each
-process its own CPU time is counted, after one stream to warm it up. They take turns, so that a noisy machine is fair to
-both; the ratio is the median of the rounds'.
+The same upstream streams the same chunks to both, as fast as they are taken, or with `--delay` between them. The CPU
+time of each process is counted after a first stream as warm-up. They take turns, so that noise affects both equally;
+the ratio is the median of all rounds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WORD = "word "
 
 
 def main() -> None:
-    """Print microseconds of CPU a chunk, and the ratio."""
+    """Print the CPU microseconds per chunk, and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=20)
     parser.add_argument("--chunks", type=int, default=200)
@@ -63,7 +63,7 @@ async def _compare(streams: int, chunks: int, delay: float, rounds: int, *, is_s
 
 @asynccontextmanager
 async def _upstream(chunks: int, delay: float) -> AsyncIterator[str]:
-    """A provider that streams as many chunks as it is told to."""
+    """Start a provider that streams a given number of chunks."""
     frame = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "fake"}
 
     def event(**choice: Any) -> bytes:
@@ -96,7 +96,7 @@ async def _upstream(chunks: int, delay: float) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _alone_at(url: str, streams: int) -> AsyncIterator[Callable[[], Awaitable[float]]]:
-    """LiteLLM alone: seconds of CPU that a round takes."""
+    """Return a function that measures the CPU seconds of a round of LiteLLM alone."""
     with _process("--alone", url, "--streams", str(streams)) as process:
         await asyncio.to_thread(_line, process)
 
@@ -113,7 +113,7 @@ async def _alone_at(url: str, streams: int) -> AsyncIterator[Callable[[], Awaita
 async def _served_at(
     url: str, streams: int, chunks: int, *, is_session: bool
 ) -> AsyncIterator[Callable[[], Awaitable[float]]]:
-    """The server: seconds of CPU that a round takes."""
+    """Return a function that measures the CPU seconds of a round of the server."""
     with _process("--serve", url) as process:
         address = (await asyncio.to_thread(_line, process)).split()[0]
         extra = {"session_id": "new"} if is_session else {}
@@ -199,7 +199,7 @@ def _go_on(process: subprocess.Popen[str]) -> None:
 
 
 def _cpu(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

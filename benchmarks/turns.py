@@ -5,7 +5,7 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""Time that we add to a turn, beside what LiteLLM adds to a call, and whether it grows over a thousand turns.
+"""Compare our share of a turn with LiteLLM's share of a call, and check whether it grows over a thousand turns.
 
     uv run benchmarks/turns.py --rows 10000 --turns 1000
     uv run benchmarks/turns.py --telemetry
@@ -14,7 +14,7 @@ LiteLLM's share is the time of a call through it less that of the same call by a
 that answers at once, in a process of its own. Ours is the time of dry runs (recall and prompt), of two appends, and of
 whole turns with a model that answers at once: those also write the receipt, the bill and the exchange, durably.
 
-With `--telemetry`, turns that are watched stand beside turns that are not: spans and metrics are sent to a collector on
+With `--telemetry`, turns with telemetry are compared with turns without: spans and metrics are sent to a collector on
 loopback, in a process of its own.
 """
 
@@ -46,7 +46,7 @@ _LOADED_AT_ONCE = 2_000
 
 
 def serve(port: Connection) -> None:
-    """An OpenAI-compatible server that says a hundred words at once."""
+    """Serve replies of a hundred words at once, over an OpenAI-compatible interface."""
     from aiohttp import web
 
     def chunk(delta: dict[str, str], reason: str | None = None) -> bytes:
@@ -96,7 +96,7 @@ async def timed(work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def overhead(base: str) -> tuple[float, float]:
-    """Return the milliseconds that LiteLLM adds to a call and to a stream; medians of calls that take turns."""
+    """Return the milliseconds that LiteLLM adds to a call and to a stream: medians of calls that take turns."""
     os.environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
     import aiohttp
     import litellm
@@ -135,7 +135,7 @@ async def overhead(base: str) -> tuple[float, float]:
 async def conversing(
     path: Path, texts: Texts, rows: int, settings: str = ""
 ) -> AsyncIterator[tuple[SessionHandle, Chat]]:
-    """A conversation of an identity that remembers so much, a few turns old."""
+    """Open a conversation, a few turns old, of an identity with that many rows."""
     identity = path / "identities" / "bench"
     identity.mkdir(parents=True)
     (identity / "identity.toml").write_text('persona = "You answer."\n', encoding="utf-8")

@@ -11,10 +11,10 @@
     uv run benchmarks/upkeep.py locomo10.json --questions odd --conversations 2
     uv run benchmarks/upkeep.py beam.json --form common
 
-Every conversation is remembered by exchanges in three memories: one is never maintained, one is by the default policy
-after each session and a month after the last one, and one is with sessions of 30 days rolled up. Then every question is
-asked a month later, and the block is made as a prompt holds it: 5 rows, 2,000 tokens. A gold turn counts as found where
-its very words stand in the block. Half of the questions (`--questions odd`) are for the end: tune on the others.
+Every conversation is remembered as exchanges in three memories: one is never maintained, one by the default policy
+after each session and a month after the last, and one with sessions summarized after 30 days. Every question is asked a
+month later, for a memory block of 5 rows and 2,000 tokens. A gold turn is found if its exact words are in the block.
+Half of the questions (`--questions odd`) are for the final test: tune on the others.
 
 `common` is the form of `{id, now, docs: [{id, session, at, user, asst | narrative}], queries: [{texts, gold}]}`.
 """
@@ -55,8 +55,8 @@ POLICIES: dict[str, MaintenanceSettings | None] = {
 
 
 @dataclass(frozen=True)
-class Told:
-    """One thing to remember, and the texts that are to be found again, by their ids."""
+class Memo:
+    """One thing to remember, and the texts to be found again, by their ids."""
 
     session: str
     at: datetime
@@ -70,44 +70,46 @@ class Asked:
     gold: tuple[str, ...]
 
 
-Talk = tuple[list[Told], list[Asked]]
+Talk = tuple[list[Memo], list[Asked]]
 
 
 def from_locomo(path: Path) -> Iterator[Talk]:
     for turns, questions in conversations(path):
-        told = []
+        memos = []
         for pair in exchanges(turns):
             said = [f"{turn.speaker}: {turn.text}" for turn in pair]
             fields = dict(zip(("user_text", "assistant_text"), said, strict=False))
             texts = {turn.id: line for turn, line in zip(pair, said, strict=True)}
-            told.append(Told(str(pair[0].session), pair[0].at, {"type": "exchange", **fields}, texts))
-        yield told, [Asked((each.text,), tuple(each.gold)) for each in questions]
+            memos.append(Memo(str(pair[0].session), pair[0].at, {"type": "exchange", **fields}, texts))
+        yield memos, [Asked((each.text,), tuple(each.gold)) for each in questions]
 
 
 def from_common(path: Path) -> Iterator[Talk]:
     for talk in json.loads(path.read_text(encoding="utf-8")):
-        told = []
+        memos = []
         for doc in talk["docs"]:
             at = datetime.fromisoformat(doc["at"])
             at = at if at.tzinfo else at.replace(tzinfo=UTC)
             fields = {"user_text": doc.get("user") or "", "assistant_text": doc.get("asst") or ""}
             fields = {"type": "exchange", **fields} if any(fields.values()) else {"narrative": doc["narrative"]}
             texts = {doc["id"]: doc.get("user") or doc.get("narrative") or doc["asst"]}
-            told.append(Told(str(doc["session"]), at, fields, texts))
+            memos.append(Memo(str(doc["session"]), at, fields, texts))
         yield (
-            sorted(told, key=lambda each: each.at),
+            sorted(memos, key=lambda each: each.at),
             [Asked(tuple(each["texts"]), tuple(each["gold"])) for each in talk["queries"] if each["gold"]],
         )
 
 
-async def live(told: Sequence[Told], folder: Path, policy: MaintenanceSettings | None) -> tuple[MemorySystem, datetime]:
+async def live(
+    memos: Sequence[Memo], folder: Path, policy: MaintenanceSettings | None
+) -> tuple[MemorySystem, datetime]:
     """Remember everything at its time, maintaining the memory after each session and a month after the last."""
-    now = told[0].at
+    now = memos[0].at
     settings = {"observations": {"cache": str(folder / "cache")}}
     memory = MemorySystem(folder / "memory", clock=lambda: now, settings=settings)
-    for name in dict.fromkeys(each.session for each in told):
+    for name in dict.fromkeys(each.session for each in memos):
         session = await memory.create_session(["basic_session", "observations"], AGENT)
-        here = [each for each in told if each.session == name]
+        here = [each for each in memos if each.session == name]
         now = max(now, here[-1].at + timedelta(hours=1))
         await session.memory.remember_all([Draft(**each.fields, created_at=each.at) for each in here])
         if policy is not None:
@@ -119,7 +121,7 @@ async def live(told: Sequence[Told], folder: Path, policy: MaintenanceSettings |
 
 
 async def gold_in_block(memory: MemorySystem, now: datetime, talk: Talk, half: str) -> tuple[list[float], list[int]]:
-    """For each question the share of its gold whose words stand in the block, and the tokens of the block."""
+    """Return for each question the share of its gold texts in the block, and the tokens of the block."""
     texts = {name: " ".join(text.split()) for each in talk[0] for name, text in each.texts.items()}
     shares, sizes = [], []
     for number, question in enumerate(talk[1]):

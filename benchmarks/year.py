@@ -5,23 +5,22 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""A year of a memory's life in some minutes: what is still known at its end, what it weighs, and what upkeep cost.
+"""Simulate a year of a memory: what is still known at its end, its size, and the cost of maintenance.
 
     uv run benchmarks/year.py --sessions 2000
 
-Sessions of real turns through `Runtime`, with an injected clock, a model that reads its replies from the script, a tool
-that runs, and all hooks on: chatter, statements, the same said again, nearly the same said again, tool runs, facts that
-change and are superseded. On the first day decisions and preferences are remembered. At the end they are asked for, the
-facts that changed are asked for, and every row that is gone has to be explained by the journal. At the end each claim
-is printed with its figure; where one fails, so does the script.
+Sessions are real turns through a `Runtime` with all hooks, an injected clock, a scripted model and a tool: small talk,
+statements, repetitions, near repetitions, tool runs, and facts that change and are superseded. Decisions and
+preferences are remembered on the first day. At the end they are asked for, and so are the changed facts; the journal
+must explain every missing row. Each claim is printed with its figure; if one fails, so does the script.
 
-Nothing overlaps maintenance: what a session's begin and end set off is waited for before anything else is done. So its
-time is what passes on the clock, and its CPU time that of the whole process, meanwhile. Weighing and asking at quarters
-and at the end count for nothing.
+Nothing overlaps maintenance: the script waits for the hooks at the begin and end of a session before it continues. So
+its time is the time that passes, and its CPU time that of the whole process. The measurements at quarters and at the
+end are not counted.
 
     uv run benchmarks/year.py --talk locomo10.json
 
-has the exchanges of LoCoMo said, over and over, in the place of made-up ones.
+uses the exchanges of LoCoMo, repeated, instead of generated ones.
 """
 
 from __future__ import annotations
@@ -144,45 +143,45 @@ ANSWERED_IN_S = 0.1
 
 
 @dataclass(frozen=True)
-class Said:
-    """One turn, and what is remembered by name beside it."""
+class ScriptTurn:
+    """One turn, and what else is remembered explicitly."""
 
     line: Line
     remember: dict[str, Any] = field(default_factory=dict)
 
 
 class Script:
-    """Lines of the sessions of a year; the same for the same seed. Statements are those of `talk`, if any."""
+    """Lines of the sessions of a year, the same for the same seed. Statements are taken from `talk`, if given."""
 
     def __init__(self, seed: int, talk: Sequence[tuple[str, str]] = ()) -> None:
         self._random = random.Random(seed)
         self._talk = cycle(talk) if talk else None
         self._told: list[Line] = []
 
-    def session(self) -> Iterator[Said]:
-        """One session of three to six turns."""
+    def session(self) -> Iterator[ScriptTurn]:
+        """Return the lines of a session of three to six turns."""
         for _ in range(self._random.randint(3, 6)):
             kind = self._random.choices((self.chatter, self.statement, self.repeat, self.run), (2, 5, 1, 2))[0]
             yield kind()
 
-    def chatter(self) -> Said:
-        return Said(Line(self._random.choice(CHATTER), "You are welcome."))
+    def chatter(self) -> ScriptTurn:
+        return ScriptTurn(Line(self._random.choice(CHATTER), "You are welcome."))
 
-    def statement(self) -> Said:
+    def statement(self) -> ScriptTurn:
         line = Line(*next(self._talk)) if self._talk else self._made_up()
         self._told.append(line)
         importance = self._random.choice((0.3, 0.5, 0.7))
-        return self._said(line, importance=importance) if self._random.random() < 0.5 else Said(line)
+        return self._said(line, importance=importance) if self._random.random() < 0.5 else ScriptTurn(line)
 
-    def repeat(self) -> Said:
+    def repeat(self) -> ScriptTurn:
         return self._said(self._random.choice(self._told or [self._made_up()]))
 
-    def run(self) -> Said:
+    def run(self) -> ScriptTurn:
         suite = self._random.choice(SUITES)
-        return Said(Line(f"run the {suite} tests", f"The {suite} tests ran.", suite))
+        return ScriptTurn(Line(f"run the {suite} tests", f"The {suite} tests ran.", suite))
 
-    def _said(self, line: Line, **more: Any) -> Said:
-        return Said(line, {"title": line.user.rstrip(".")[:500], "type": "note", **more})
+    def _said(self, line: Line, **more: Any) -> ScriptTurn:
+        return ScriptTurn(line, {"title": line.user.rstrip(".")[:500], "type": "note", **more})
 
     def _made_up(self) -> Line:
         pick = self._random.choice
@@ -192,14 +191,14 @@ class Script:
 
 @dataclass
 class Spent:
-    """Seconds on the clock, and of all cores."""
+    """Elapsed seconds, and CPU seconds of all cores."""
 
     wall: float = 0.0
     cpu: float = 0.0
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Add what the block takes."""
+        """Add the time of the block."""
         wall, cpu = time.perf_counter(), time.process_time()
         try:
             yield
@@ -209,7 +208,7 @@ class Spent:
 
 
 class Year:
-    """The life of one memory."""
+    """A simulated year of one memory."""
 
     def __init__(self, home: Path, sessions: int, seed: int, cap: int, talk: Sequence[tuple[str, str]] = ()) -> None:
         self.home = home
@@ -229,7 +228,7 @@ class Year:
         self.growth: list[tuple[int, int, int, int]] = []
 
     async def live(self) -> dict[str, Any]:
-        """Live it, and say what came of it."""
+        """Run the year, and return its results."""
         async with self._runtime() as runtime:
             runtime.memory.maintain = self._timed(runtime.memory.maintain)  # type: ignore[method-assign]
             await self._first_day(runtime)
@@ -284,7 +283,7 @@ class Year:
         self.now = max(self.now, BEGIN + (number + 1) * self.step)
 
     async def _correct(self, session: SessionHandle, number: int) -> None:
-        """Let what changed take the place of what was, spread over the year."""
+        """Replace changed facts, spread over the year."""
         for subject, values in CHANGING.items():
             turns = [self.sessions * at // len(values) for at in range(1, len(values))]
             if number in turns:
@@ -308,7 +307,7 @@ class Year:
         return timed
 
     async def _weigh(self, runtime: Runtime, number: int) -> tuple[int, int, int, int]:
-        """Sessions so far, active rows, bytes of the journal and of the index."""
+        """Return the number of sessions so far, active rows, and bytes of the journal and of the index."""
         if len(self.growth) % (WEIGHINGS // 4) == 0:
             self.seen |= {row.id async for row in _all(runtime.memory.memory())}
         stats = await runtime.memory.memory().stats(sensitivities=SENSITIVITIES)
@@ -346,7 +345,7 @@ class Year:
         }
 
     async def _anew(self, memories: Any) -> int:
-        """Return the bytes of an index of the same rows that is built at once."""
+        """Return the bytes of a new index of the same rows."""
         await memories.reindex()
         return self._index_bytes()
 
@@ -357,7 +356,7 @@ class Year:
         return line == [f"The {subject} is {value}" for value in values]
 
     async def _unexplained(self, memories: Any, rows: list[Observation]) -> list[str]:
-        """Rows that are gone or put away, and the journal does not say who did it and why."""
+        """Return the missing or archived rows for which the journal has no author and reason."""
         bad = []
         for row in rows:
             if row.status in {"archived", "deleted", "compressed", "superseded"}:
@@ -418,7 +417,7 @@ def real_talk(path: Path) -> list[tuple[str, str]]:
 
 
 def print_result(year: Year, result: dict[str, Any]) -> bool:
-    """Print what it was like, and each claim with its figure; whether all of them hold."""
+    """Print the measurements, and each claim with its figure; return whether all hold."""
     took = f"{year.lived.wall:.1f} s, {year.lived.cpu:.1f} s of CPU"
     print(f"{year.sessions:,} sessions, {year.turns:,} turns in {took}; {result['statuses']}")
     for number, active, journal, index in year.growth[WEIGHINGS // 8 - 1 :: WEIGHINGS // 8]:
@@ -431,7 +430,7 @@ def print_result(year: Year, result: dict[str, Any]) -> bool:
 
 
 def claims(year: Year, result: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
-    """Yield each claim about a year, with the figure, and whether it holds."""
+    """Yield each claim about a year with its figure, and whether it holds."""
     most = year.cap + year.cap // 10
     active = max(active for _, active, *_ in year.growth)
     yield "active rows within the cap and a tenth", f"{active:,} of {most:,}", active <= most
