@@ -12,7 +12,7 @@ from msgspec import Struct
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
 from chatbot.stores.base import AsyncResource
-from chatbot.stores.records import Vector, unit
+from chatbot.stores.records import Vector, chunks, unit
 
 
 class EmbeddingResult(Struct, frozen=True):
@@ -114,8 +114,7 @@ class Embedder(AsyncResource):
     async def _in_batches(
         self, texts: Sequence[str], embed: Callable[[Sequence[str]], Awaitable[EmbeddingResult]]
     ) -> EmbeddingResult:
-        starts = range(0, len(texts), self.batch)
-        return EmbeddingResult.joined([await embed(texts[start : start + self.batch]) for start in starts])
+        return EmbeddingResult.joined([await embed(some) for some in chunks(texts, self.batch)])
 
 
 def _guarded(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

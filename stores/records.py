@@ -6,11 +6,11 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from chatbot.stores.access import (
 )
 from chatbot.stores.errors import InvalidValue, LaterFormat
 
+Item = TypeVar("Item")
 ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -169,6 +170,11 @@ _INVISIBLE = CONTROLS | dict.fromkeys((8206, 8207, *range(8234, 8239), *range(82
 ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]|\s\s|^\s|\s$")
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 """Form of every id: a UUID in lower case."""
+
+
+def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Yield the items in slices of at most `size`."""
+    return (items[begin : begin + size] for begin in range(0, len(items), size))
 
 
 def in_line(text: str) -> str:

@@ -25,7 +25,7 @@ from chatbot.stores.backend import Place
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
 from chatbot.stores.observation import IMPORTED, STATUSES, Observation, Triple, version_of
 from chatbot.stores.query import EVERY, FactFilter, Filter
-from chatbot.stores.records import format_time, in_line
+from chatbot.stores.records import chunks, format_time, in_line
 
 _AT_ONCE = 200
 _CHUNK = 5_000
@@ -207,8 +207,8 @@ async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> list[PurgeMar
     derived = await _derived(scope, list(ids), ())
     sources = [*ids, *derived]
     marks = [mark for row in derived.values() for mark in marks_of(row)]
-    for begin in range(0, len(sources), _CHUNK):
-        wanted = FactFilter(sources=frozenset(sources[begin : begin + _CHUNK]))
+    for some in chunks(sources, _CHUNK):
+        wanted = FactFilter(sources=frozenset(some))
         facts = await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=EVERY)
         marks += [mark for fact in facts for mark in marks_of_fact(fact)]
     return marks
@@ -252,8 +252,7 @@ async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> A
         filters = [FactFilter(project=target.project)]
     for name in await other_names(scope, [target.person], SENSITIVITIES) if target.person is not None else ():
         filters += [FactFilter(subject=name), FactFilter(object=name)]
-    for begin in range(0, len(rows), _CHUNK):
-        filters.append(FactFilter(sources=frozenset(row.id for row in rows[begin : begin + _CHUNK])))
+    filters += [FactFilter(sources=frozenset(row.id for row in some)) for some in chunks(rows, _CHUNK)]
     for wanted in filters:
         for fact in await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=EVERY):
             yield fact
@@ -330,7 +329,7 @@ class Tombstones:
         if new := list(dict.fromkeys(marks)):
             self._key = self._document.change(lambda key: key or secrets.token_bytes(_KEY_BYTES))
             digests = sorted(set(map(self._digest, new)))
-            lines = (digests[begin : begin + _IN_A_LINE] for begin in range(0, len(digests), _IN_A_LINE))
+            lines = chunks(digests, _IN_A_LINE)
             self._lines.append([{"v": 1, "at": format_time(at), "digests": each} for each in lines])
 
     def barred(self, marks: Collection[PurgeMark]) -> bool:

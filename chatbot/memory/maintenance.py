@@ -39,6 +39,7 @@ from chatbot.stores.observation import (
     cap_weight,
 )
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
+from chatbot.stores.records import chunks
 from chatbot.stores.row_events import Event
 
 logger = logging.getLogger(__name__)
@@ -308,7 +309,7 @@ class Run:
                 RowChange("consolidate", part, "time passed, or they were used"),
                 Event(kind="consolidate", at=now, ids=part, fields=fading, who=WHO),
             )
-            for part in _parts(ids)
+            for part in map(tuple, chunks(ids, MOST_AT_ONCE))
         )
 
     async def _retire(self, rule: RetentionSettings) -> None:
@@ -339,7 +340,7 @@ class Run:
         await self._do(
             (replace(change, ids=part), Event(kind=removal, at=self._view.now, ids=part, who=WHO, why=change.why))
             for change in changes
-            for part in _parts(change.ids)
+            for part in map(tuple, chunks(change.ids, MOST_AT_ONCE))
         )
 
     async def _compress(self, rows: Sequence[Observation]) -> None:
@@ -461,10 +462,6 @@ class Run:
 
     def _is_late(self) -> bool:
         return time.monotonic() - self._begun > self._policy.seconds_per_run
-
-
-def _parts(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    return (tuple(ids[begin : begin + MOST_AT_ONCE]) for begin in range(0, len(ids), MOST_AT_ONCE))
 
 
 def _batches(planned: Iterable[PlannedChange]) -> Iterator[list[PlannedChange]]:

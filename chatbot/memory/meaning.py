@@ -36,7 +36,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.loops import LoopsLock, cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
-from chatbot.stores.records import Vector, unit
+from chatbot.stores.records import Vector, chunks, unit
 from chatbot.stores.span import span
 from chatbot.stores.text.analysis import terms
 
@@ -154,7 +154,7 @@ class Meaning(AsyncResource):
 
         Empty for a text without words, and for all if meaning cannot be used now, which a notice reports.
         """
-        made = await self._made(texts, self._asked)
+        made = await self._made(texts, self._embed_questions)
         return [made.get(text, []) for text in texts]
 
     async def judge(self, texts: Sequence[str], *, sentences: bool = False) -> list[Judgement | None]:
@@ -165,10 +165,10 @@ class Meaning(AsyncResource):
         """
         parts = {text: found for text in texts if sentences and len(found := sentences_of(text)) <= _MOST_JUDGED}
         every = [*texts, *(part for found in parts.values() for part in found)]
-        made = await self._made(every, lambda asked: self._in_batches(asked, self._judged))
+        made = await self._made(every, lambda asked: self._in_batches(asked, self._judge_batch))
         return [_stating(made.get(text), [made.get(part) for part in parts.get(text, ())]) for text in texts]
 
-    async def _judged(self, texts: Sequence[str]) -> list[Judgement | None]:
+    async def _judge_batch(self, texts: Sequence[str]) -> list[Judgement | None]:
         judged: list[Judgement | None] = [*await self._embedder.judge(texts)]
         return judged or [None for _ in texts]
 
@@ -229,7 +229,7 @@ class Meaning(AsyncResource):
 
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
         """Embed the rows and return how many vectors were kept."""
-        vectors = await self._billed(self._plain([embedded_text(row) for row in rows]), len(rows))
+        vectors = await self._bill_call(self._embed([embedded_text(row) for row in rows]), len(rows))
         return await self._store.put_vectors(self._embedder.name, list(zip(rows, vectors, strict=True)))
 
     async def _missing(self, most: int) -> list[Observation]:
@@ -269,7 +269,7 @@ class Meaning(AsyncResource):
             self.pause(error)
             return {}
 
-    async def _asked(self, texts: Sequence[str]) -> list[list[Vector]]:
+    async def _embed_questions(self, texts: Sequence[str]) -> list[list[Vector]]:
         """Embed questions while the background waits."""
         self._asking += 1
         try:
@@ -280,7 +280,7 @@ class Meaning(AsyncResource):
                             await self.embed_missing(most=_GAPS)
             known = self._asked_before  # other questions may replace it meanwhile
             new = [text for text in texts if text not in known]
-            found = self._in_batches(new, lambda some: self._billed(self._embedder.embed_questions(some), len(some)))
+            found = self._in_batches(new, lambda some: self._bill_call(self._embedder.embed_questions(some), len(some)))
             made = dict(zip(new, await found, strict=True))
             self._asked_before = dict([*(self._asked_before | made).items()][-_MOST_ASKED:])
             vectors = known | made
@@ -290,8 +290,8 @@ class Meaning(AsyncResource):
 
     async def _in_batches(self, texts: Sequence[str], work: Callable[[Sequence[str]], Awaitable[list[T]]]) -> list[T]:
         found: list[T] = []
-        for at in range(0, len(texts), self._embedder.batch):
-            found += await self._within(work(texts[at : at + self._embedder.batch]))
+        for some in chunks(texts, self._embedder.batch):
+            found += await self._within(work(some))
         return found
 
     async def _within(self, work: Awaitable[T]) -> T:
@@ -304,11 +304,11 @@ class Meaning(AsyncResource):
                 raise
             raise ModelTimeout(f"{self._embedder.name}: no answer for {self._timeout_s:g} s") from error
 
-    async def _plain(self, texts: Sequence[str]) -> tuple[list[Vector], Usage]:
+    async def _embed(self, texts: Sequence[str]) -> tuple[list[Vector], Usage]:
         answer = await self._embedder.embed(texts)
         return answer.vectors, answer.usage
 
-    async def _billed(self, work: Awaitable[tuple[list[T], Usage]], texts: int) -> list[T]:
+    async def _bill_call(self, work: Awaitable[tuple[list[T], Usage]], texts: int) -> list[T]:
         """Await one call of the embedder for a number of texts, as a span and on the bill."""
         begun, model = time.monotonic(), {"model": self._embedder.name, "server": self._embedder.server}
         with span("call", operation="embeddings", purpose="embed", **model) as noted:
@@ -353,9 +353,9 @@ def embedded_text(row: Observation) -> str:
 
 _MOST_JUDGED = 8
 """Maximum sentences of a text that are judged one by one."""
-_MOST = 3
+_MOST_QUESTIONS = 3
 """Maximum questions of one message that get a vector, the last ones."""
-_LINES = 3
+_LAST_LINES = 3
 """Number of last messages that are embedded together."""
 _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
@@ -375,7 +375,7 @@ def _stating(judged: Judgement | None, parts: Sequence[Judgement | None]) -> Jud
     return replace(judged, states_something=True) if states and judged is not None else judged
 
 
-def only_asks(text: str) -> bool:
+def is_only_questions(text: str) -> bool:
     """Return whether the text is nothing but questions."""
     besides, questions = split_questions(text)
     return bool(questions) and not besides
@@ -386,7 +386,7 @@ async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]], *, asks: 
 
     `asks` says that the last text asks for something even without a question mark.
     """
-    wholes = ["\n".join(lines[-_LINES:]) for lines in asked]
+    wholes = ["\n".join(lines[-_LAST_LINES:]) for lines in asked]
     parts = [
         _questions(lines[-1], whole, asks=asks) if lines else [] for lines, whole in zip(asked, wholes, strict=True)
     ]
@@ -405,7 +405,7 @@ def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
     """
     _, questions = split_questions(message)
     parts = questions or ([message.strip()] if asks else [])
-    return [each for each in parts if each != whole.strip() and terms(each)][-_MOST:]
+    return [each for each in parts if each != whole.strip() and terms(each)][-_MOST_QUESTIONS:]
 
 
 def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:

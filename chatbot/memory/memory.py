@@ -22,6 +22,7 @@ from chatbot.stores.access import SENSITIVITIES, Clearance
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import OWN_KEY, STATUSES, Observation
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter, check_limit
+from chatbot.stores.records import chunks
 from chatbot.stores.row_events import Event
 
 
@@ -83,8 +84,8 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
             for fact in facts
             if fact.source is None and fact.project != to
         ]
-        for begin in range(0, len(changes), MOST_AT_ONCE):
-            await scope.commit(*changes[begin : begin + MOST_AT_ONCE])
+        for some in chunks(changes, MOST_AT_ONCE):
+            await scope.commit(*some)
         return len(changes)
 
     async def summarize_session(

@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.memory.inputs import list_of
-from chatbot.memory.meaning import only_asks, split_questions, vectors_of
+from chatbot.memory.meaning import is_only_questions, split_questions, vectors_of
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, carried, least_best, outstanding, scored
+from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, least_best, least_share, outstanding, scored
 from chatbot.stores.access import View
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
@@ -148,7 +148,7 @@ async def recollected(
 
 def merely_asks(row: Observation) -> bool:
     """Return whether a row holds nothing but a person's questions."""
-    return row.type in _SAID and only_asks(row.user_text or row.title)
+    return row.type in _SAID and is_only_questions(row.user_text or row.title)
 
 
 def _considered(
@@ -252,7 +252,7 @@ def judged(
     if need is None:
         is_chance = share > 0 and not (any(row.holds_words for row in rows) or _stands_out(rows))
     else:
-        is_chance, share = 0 < best < least_best(need), max(share, carried(best))
+        is_chance, share = 0 < best < least_best(need), max(share, least_share(best))
     verdicts = []
     recalled = 0
     for row in rows:

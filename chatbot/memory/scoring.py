@@ -217,7 +217,7 @@ def least_best(need: float) -> float:
     return _CHANCE - _A_NEED * need
 
 
-def carried(best: float) -> float:
+def least_share(best: float) -> float:
     """Return the share of the best evidence that a row of a prompt must have; it grows as the evidence weakens."""
     return min(1.0, _NEEDED / (best + _DOUBT))
 

@@ -22,7 +22,7 @@ from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError, U
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth
 from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
 from chatbot.stores.query import EVERY, FactFilter, status_now
-from chatbot.stores.records import check_time, format_time, parse_time
+from chatbot.stores.records import check_time, chunks, format_time, parse_time
 from chatbot.stores.row_events import Event, Kind
 from chatbot.stores.text.analysis import terms
 
@@ -100,9 +100,8 @@ class MemoryWrites(ScopedOperations):
         """Add memories, in order. With `keep_going` a refused one is `skipped` with the reason."""
         scope = self.scope
         remembered: list[AddResult] = []
-        waiting = list(drafts)
-        for begin in range(0, len(waiting), _BATCH):
-            remembered += await add_drafts(scope, waiting[begin : begin + _BATCH], keep_going=keep_going)
+        for some in chunks(list(drafts), _BATCH):
+            remembered += await add_drafts(scope, some, keep_going=keep_going)
         if scope.meaning is not None:
             scope.meaning.begin()
         return remembered

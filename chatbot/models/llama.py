@@ -33,6 +33,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from chatbot.errors import ContextTooLong, ProviderFailed, RequestRefused
 from chatbot.messages import FinishReason
 from chatbot.models.weights import missing_engine
+from chatbot.stores.records import chunks
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -335,8 +336,7 @@ class Llama:
 
     def _evaluate(self, tokens: Sequence[int], is_cancelled: threading.Event) -> bool:
         """Put tokens into the cache; return False if cancelled."""
-        for begin in range(0, len(tokens), _BATCH_TOKENS):
-            batch = list(tokens[begin : begin + _BATCH_TOKENS])
+        for batch in map(list, chunks(tokens, _BATCH_TOKENS)):
             if not self._decode(batch, len(self._cached), is_cancelled):
                 return False
             self._cached += batch

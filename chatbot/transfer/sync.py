@@ -29,7 +29,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
-from typing import Any
 
 import msgspec
 
@@ -40,7 +39,7 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, StoreBusy, UnknownObservation
 from chatbot.stores.loops import unawaited
 from chatbot.stores.query import Progress
-from chatbot.stores.records import ID, format_time
+from chatbot.stores.records import ID, chunks, format_time
 from chatbot.stores.row_events import Event
 from chatbot.transfer import sync_place, union, untrusted
 from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, RefusedFile, SyncPlace, SyncReport
@@ -273,7 +272,7 @@ class Sync:
         alone = [each for each, is_alone in there.items() if is_alone]
         whole = [each for each, is_alone in there.items() if not is_alone] + facts
         memories = self.memory.memory().everywhere()
-        for some in _portions(whole):
+        for some in chunks(whole, _AT_ONCE):
             with suppress(UnknownObservation):
                 await memories.purge(*some)
         if alone:
@@ -301,7 +300,7 @@ class Sync:
             if writing:
                 for alone in (True, False):
                     who = MAINTENANCE if alone else "sync"
-                    for ids in _portions([each for each, is_alone in gone.items() if is_alone is alone]):
+                    for ids in chunks([each for each, is_alone in gone.items() if is_alone is alone], _AT_ONCE):
                         made.events.append(Event(kind="purge", at=self.now(), ids=tuple(ids), who=who))
                 after = made.write(writing, journal)
                 writing.release()
@@ -422,7 +421,7 @@ class Sync:
                 check = partial(untrusted.checked_call, until=self._until)
                 kept = sync_place.readable(kept, check, f"{BILL}.jsonl", self.report.aside)
             new = [json.loads(each) for each in self.known.new(map(canonical, kept))]
-            records += [untrusted.RecordsLine(name, some) for some in _portions(new)]
+            records += [untrusted.RecordsLine(name, [*some]) for some in chunks(new, _AT_ONCE)]
             if name == BILL:
                 self.report.given["calls"] = len(new)
                 self.texts += map(canonical, new)
@@ -493,11 +492,6 @@ def _quoted(line: Line) -> set[str]:
     if isinstance(line, SessionLine):
         return {line.id, *line.entries, *line.files, *ID.findall(json.dumps(line.receipts))}
     return set()
-
-
-def _portions(items: Sequence[Any]) -> Iterator[list[Any]]:
-    for begin in range(0, len(items), _AT_ONCE):
-        yield [*items[begin : begin + _AT_ONCE]]
 
 
 async def sync(

@@ -187,7 +187,7 @@ class Mask:
         self._statuses = statuses
         self._allowed: list[bool] = []
         self._now = -NEVER
-        self._know_classes()
+        self._add_classes()
         self.visible = Visible(bytearray(map(self._allowed.__getitem__, table.class_of)))
 
     def append(self, number: int) -> None:
@@ -212,13 +212,13 @@ class Mask:
 
     def _is_visible(self, number: int) -> bool:
         if len(self._allowed) < len(self._table.classes):
-            self._know_classes()
+            self._add_classes()
         found = self._table.class_of[number]
         if self._table.expires_at[number] <= self._now and self._table.classes[found][0] == "active":
             return "expired" in self._statuses and may_see(self._table.classes[found][1], self._view)
         return self._allowed[found]
 
-    def _know_classes(self) -> None:
+    def _add_classes(self) -> None:
         for status, guard in self._table.classes[len(self._allowed) :]:
             self._allowed.append(status in self._statuses and may_see(guard, self._view))
 
@@ -299,7 +299,7 @@ Sees = Callable[[str], bool]
 """Returns True for an id that the caller may know."""
 
 
-def naming(view: View, guard_of: Callable[[str], Guard | None]) -> Sees:
+def sees_of(view: View, guard_of: Callable[[str], Guard | None]) -> Sees:
     """Return a test for ids that the caller may know, at any sensitivity.
 
     `guard_of` returns the guard of a row; None if it is gone: then only full clearance gets its id.

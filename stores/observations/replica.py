@@ -27,7 +27,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.observations import search
 from chatbot.stores.observations.arrays import Arrays, Pieces, packed, put
 from chatbot.stores.observations.log import event_of
-from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, naming, numbers, shown
+from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, numbers, sees_of, shown
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Progress
@@ -179,7 +179,7 @@ class Replica:
         """Return the observations, without ids that the caller may not know."""
         if not numbers:
             return []
-        sees = self.naming(view)
+        sees = self.sees_of(view)
         self._fetch(numbers)
         return [shown(self.row(number), sees) for number in numbers]
 
@@ -191,9 +191,9 @@ class Replica:
     def _fetch(self, numbers: Sequence[int]) -> None:
         self.log.fetch(place for number in numbers if number not in self._bodies for place in self.table.places(number))
 
-    def naming(self, view: View) -> Callable[[str], bool]:
+    def sees_of(self, view: View) -> Callable[[str], bool]:
         """Return a test for ids that the caller may know."""
-        return naming(view, self._guard_of)
+        return sees_of(view, self._guard_of)
 
     def row(self, number: int) -> Observation:
         """Return the observation as it is now."""

@@ -19,6 +19,7 @@ from chatbot.stores.log import Shelf
 from chatbot.stores.observation import SEARCHED, Observation, searched_of
 from chatbot.stores.observations.overlay import FLUSH_ROWS
 from chatbot.stores.query import Progress
+from chatbot.stores.records import chunks
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.bm25 import Document
 from chatbot.stores.text.dates import date_terms, moment_terms
@@ -196,8 +197,7 @@ class TextSearch:
     def _put(self, index: TextIndex, noted: Mapping[int, Observation | None]) -> None:
         """Put rows into the index by their numbers; rows given as None are read. A row of version 0 has no text."""
         versions, numbers = self._versions(), list(noted)
-        for begin in range(0, len(numbers), _AT_ONCE):
-            part = numbers[begin : begin + _AT_ONCE]
+        for part in chunks(numbers, _AT_ONCE):
             unread = [number for number in part if noted[number] is None and versions[number]]
             read = iter(self._rows_of(unread) if unread else ())
             for number in part:

@@ -39,6 +39,7 @@ from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
 from chatbot.stores.query import Filter
+from chatbot.stores.records import chunks
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, line_of, parse_event
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class LoggedObservations(ObservationStore):
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for begin in range(0, len(events), self.most_at_once):
-            request = Request(view, events[begin : begin + self.most_at_once])
+        for some in chunks(events, self.most_at_once):
+            request = Request(view, some)
             await self._commits.add(request)
             outcomes += request.outcomes
             self._index_soon()
@@ -186,7 +187,7 @@ class LoggedObservations(ObservationStore):
             return sorted(table.before.get(each, ()), key=table.numbers.__getitem__)
 
         line = line_of(observation_id, table.after.get, before, partial(table.is_seen, view=view))
-        sees = replica.naming(view)
+        sees = replica.sees_of(view)
         numbers = [table.numbers[each] for each in line]
         return [version(replica.row(number), replica.events(number), view, sees) for number in numbers]
 

@@ -93,7 +93,7 @@ def bad_lines(
     if bad or is_torn:
         what = f"{path} has {len(bad)} damaged lines (the first is line {bad[0]})"
         what = what if bad else f"the last line of {path} is incomplete"
-        yield Flaw(subject, "bad", what, mend=partial(_without_bad_lines, path, understand, lock))
+        yield Flaw(subject, "bad", what, mend=partial(_remove_bad_lines, path, understand, lock))
     if verify:
         yield from _changed_lines(subject, path, lines, set(bad), lock)
 
@@ -108,10 +108,10 @@ def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], 
     if changed:
         others = f"; and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         what = f"{path} was changed after it was written, {'; '.join(changed[:_NAMED])}{others}: check it; it is kept"
-        yield Flaw(subject, "note" if not bad else "bad", what, mend=partial(_sealed_again, path, lock))
+        yield Flaw(subject, "note" if not bad else "bad", what, mend=partial(_renew_checksums, path, lock))
 
 
-def _sealed_again(path: Path, lock: str) -> str:
+def _renew_checksums(path: Path, lock: str) -> str:
     """Renew the checksums of readable lines."""
     with files.locked(path.parent, name=lock) as folder:
         lines = folder.read(path.name, most=files.LARGEST_JOURNAL).split(b"\n")
@@ -126,7 +126,7 @@ def _sealed(line: bytes) -> bytes:
         return line
 
 
-def _without_bad_lines(path: Path, understand: Understand, lock: str) -> str:
+def _remove_bad_lines(path: Path, understand: Understand, lock: str) -> str:
     with files.locked(path.parent, name=lock) as folder:
         data = folder.read(path.name, most=files.LARGEST_JOURNAL)
         lines = [line for line in data.split(b"\n") if not is_blank(line)]
@@ -257,7 +257,7 @@ def _session(home: Path, path: Path, sessions: FolderSessions, options: Examinat
         yield Flaw("sessions", "bad", what, mend=partial(_move_aside, home, path))
         return
     try:
-        yield from _record(path, partial(_recovered, path, sessions, options))
+        yield from _record(path, partial(_recover, path, sessions, options))
         yield from _key_values(path)
         for name in (transcript.NAME, transcript.ARCHIVE_NAME):
             yield from _transcript(path, name)
@@ -302,19 +302,19 @@ def _transcript(path: Path, name: str) -> Iterator[Flaw]:
             data = folder.read(name)
     except FileNotFoundError:
         return
-    whole = partial(_made_whole, path, name)
+    repair = partial(_repair_transcript, path, name)
     cut, missing = transcript.mend(data)
     if cut:
         what = f"the end of {path / name} is damaged: {cut} bytes are not a complete entry"
-        yield Flaw("sessions", "bad", what, mend=whole)
+        yield Flaw("sessions", "bad", what, mend=repair)
     elif missing:
         what = f"the last entry of {path / name} is incomplete: the write was interrupted, or it was edited"
-        yield Flaw("sessions", "note", what, mend=whole)
+        yield Flaw("sessions", "note", what, mend=repair)
     try:
         data[: len(data) - cut].decode()
     except UnicodeDecodeError as error:
         what = f"{path / name} contains bytes that are not UTF-8, the first at {error.start}"
-        yield Flaw("sessions", "bad", what, mend=whole)
+        yield Flaw("sessions", "bad", what, mend=repair)
     if data.strip(b"\0\n ") and not transcript.starts(data):
         yield _flaw("sessions", path / name, "contains no entry: each begins with ### role — time", "$EDITOR")
 
@@ -330,7 +330,7 @@ def _attachments(path: Path) -> Iterator[Flaw]:
             yield _flaw("sessions", path / name, what)
 
 
-def _made_whole(path: Path, name: str) -> str:
+def _repair_transcript(path: Path, name: str) -> str:
     """Complete the end of the transcript, and replace bytes that are not UTF-8."""
     with files.locked(path) as folder:
         aside = _copy_aside(folder, name)
@@ -341,15 +341,15 @@ def _made_whole(path: Path, name: str) -> str:
     return f"repaired; the original is kept as {aside}"
 
 
-def _recovered(path: Path, sessions: FolderSessions, options: Examination) -> str:
+def _recover(path: Path, sessions: FolderSessions, options: Examination) -> str:
     try:
         sessions.mend(path.name)
     except DamagedFile:
-        return _written_anew(path, sessions, options.new_record)
+        return _rewrite_record(path, sessions, options.new_record)
     return "recovered from the index; the damaged file is kept next to it"
 
 
-def _written_anew(
+def _rewrite_record(
     path: Path, sessions: FolderSessions, new_record: Callable[[str, datetime, datetime], SessionRecord]
 ) -> str:
     """Write a new `session.json` where it cannot be recovered, so that the conversation can continue."""

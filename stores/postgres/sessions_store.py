@@ -32,7 +32,7 @@ _ESCAPED = re.compile("\x10[pn]")
 
 
 @dataclass(slots=True)
-class _Seen:
+class _TurnReads:
     """Entries and values read at the beginning of a turn, with those appended here since."""
 
     fresh_at: float
@@ -53,20 +53,20 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self._database = Database.of(home.url)
         self._leave = weakref.finalize(self, self._database.leave)
         self._most_read = _READ_AHEAD
-        self._turns: dict[str, _Seen] = {}
+        self._turns: dict[str, _TurnReads] = {}
 
     def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[Look]:
         """Return the reads of as many entries as turns have used so far, and of the key-values."""
-        seen, limit = _Seen(fresh_at), self._most_read
+        reads, limit = _TurnReads(fresh_at), self._most_read
 
         def keep_entries(rows: list[Row]) -> None:
-            seen.entries, seen.is_part = _entries(rows), len(rows) == limit
+            reads.entries, reads.is_part = _entries(rows), len(rows) == limit
             if len(self._turns) >= _MOST_TURNS:
                 self._turns.clear()
-            self._turns[session.id] = seen
+            self._turns[session.id] = reads
 
         def keep_values(rows: list[Row]) -> None:
-            seen.values = {each.key: each.value for each in map(_key_value, rows)}
+            reads.values = {each.key: each.value for each in map(_key_value, rows)}
 
         look, where = partial(Look, self._database, self._home.identity), {"session": session.id}
         return [
@@ -75,8 +75,8 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         ]
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        if (seen := self._seen(session)) is not None and seen.values is not None:
-            return seen.values.get(key)
+        if (reads := self._current_reads(session)) is not None and reads.values is not None:
+            return reads.values.get(key)
         rows = await self._rows(session, statements.GET_VALUE, key=escaped(key))
         return unescaped(rows[0][0]) if rows else None
 
@@ -102,8 +102,8 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         if n <= 0:
             return []
-        if (seen := self._seen(session)) is not None and (len(seen.entries) >= n or not seen.is_part):
-            return seen.entries[-n:]
+        if (reads := self._current_reads(session)) is not None and (len(reads.entries) >= n or not reads.is_part):
+            return reads.entries[-n:]
         self._most_read = max(self._most_read, min(n, _MOST_AHEAD)) if session.fresh_at else self._most_read
         return _entries(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)))
 
@@ -129,17 +129,17 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
     async def aclose(self) -> None:
         await asyncio.to_thread(self._leave)
 
-    def _seen(self, session: SessionRef) -> _Seen | None:
+    def _current_reads(self, session: SessionRef) -> _TurnReads | None:
         """Return the reads of the current turn; None if they must be repeated."""
-        seen = self._turns.get(session.id)
-        return seen if seen is not None and session.fresh_at and seen.fresh_at >= session.fresh_at else None
+        reads = self._turns.get(session.id)
+        return reads if reads is not None and session.fresh_at and reads.fresh_at >= session.fresh_at else None
 
     def _append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         again = partial(self._append_all, session, entries)
-        if len(entries) != 1 or not self._added(session, entries[0], again):
+        if len(entries) != 1 or not self._append_one(session, entries[0], again):
             again()
-        if (seen := self._turns.get(session.id)) is not None:
-            seen.entries += entries
+        if (reads := self._turns.get(session.id)) is not None:
+            reads.entries += entries
 
     def _append_all(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         """Append, also to a transcript without entries."""
@@ -154,7 +154,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             raise place.missing()
         self._database.begun(place.identity, session.id, _MESSAGES)
 
-    def _added(self, session: SessionRef, entry: TranscriptEntry, again: Callable[[], None]) -> bool:
+    def _append_one(self, session: SessionRef, entry: TranscriptEntry, again: Callable[[], None]) -> bool:
         """Append to a transcript with entries, which is cheaper."""
         values: dict[str, Any] = {"role": entry.role, "content": escaped(entry.content), "at": entry.at}
         where = {"session": session.id, "name": _MESSAGES}

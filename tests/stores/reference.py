@@ -30,7 +30,7 @@ from chatbot.stores.observation import (
     check_rate,
     settled,
 )
-from chatbot.stores.observations.lookups import naming, shown, version
+from chatbot.stores.observations.lookups import sees_of, shown, version
 from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
@@ -151,7 +151,7 @@ class ReferenceStore(ObservationStore):
         line = line_of(
             observation_id, lambda each: rows[each].superseded_by, before, lambda each: self._is_seen(each, view)
         )
-        sees = naming(view, self._guard_of)
+        sees = sees_of(view, self._guard_of)
         return [version(rows[each], self._events[each], view, sees) for each in line]
 
     async def facets(self, view: View, name: query.Labelled, *, limit: int = 100) -> list[query.Facet]:
@@ -239,7 +239,7 @@ class ReferenceStore(ObservationStore):
 
     def _shown(self, rows: Iterable[Observation], view: View) -> list[Observation]:
         """Return the observations, without ids that the caller may not know."""
-        sees = naming(view, self._guard_of)
+        sees = sees_of(view, self._guard_of)
         return [shown(row, sees) for row in rows]
 
     def _guard_of(self, observation_id: str) -> Guard | None:

@@ -11,7 +11,7 @@ from chatbot.attachments import Link, split
 from chatbot.chat.dialogue import ASSISTANT, ERROR, STOPPED, TOOL, TOOL_CALL, USER, json_in, replies_of
 from chatbot.chat.receipts import memory_line
 from chatbot.memory import SessionHandle
-from chatbot.memory.meaning import only_asks
+from chatbot.memory.meaning import is_only_questions
 from chatbot.server.dependencies import entries_between
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import RunningTurn, entries_since
@@ -70,7 +70,7 @@ class Exchange:
         """Return a note of what is remembered: if the message only asks, only the reply."""
         if not (self.receipt or {}).get("remembered"):
             return ""
-        return "remembered the reply" if only_asks(self.question or "") else "remembered this"
+        return "remembered the reply" if is_only_questions(self.question or "") else "remembered this"
 
     @property
     def notices(self) -> Sequence[str]:
