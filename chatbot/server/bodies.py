@@ -17,7 +17,7 @@ from chatbot.server.errors import Problem
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
-_TAKEN = {"/v1/": _JSON, "/mcp": _JSON, "/i/": _FORM, "/log": _FORM}
+_MEDIA_TYPES = {"/v1/": _JSON, "/mcp": _JSON, "/i/": _FORM, "/log": _FORM}
 """Required media types by start of the path."""
 _WITH_FILES = re.compile(
     r"/v1/(chat/completions|responses|sync|sessions/[^/]+/chat)|/i/[^/]+/(say|c/[^/]+/say)",
@@ -26,7 +26,7 @@ _WITH_FILES = re.compile(
 _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*", re.IGNORECASE)
 """A `data:` URL in JSON or in a form; text that only begins like one counts as text."""
 _READ_ON = 4
-"""Multiple of the bound up to which a request that is too large is read to its end."""
+"""A request up to this many times the limit is read to its end before it is refused."""
 _PER_TIMEOUT = 1 << 20
 """Bytes for which a request gets its time limit once more."""
 
@@ -42,10 +42,12 @@ class Bodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read and check the body of one request."""
-        taken = next((kind for begin, kind in _TAKEN.items() if scope.get("path", "").startswith(begin)), None)
-        if taken is None or scope["type"] != "http":
+        media_type = next(
+            (kind for begin, kind in _MEDIA_TYPES.items() if scope.get("path", "").startswith(begin)), None
+        )
+        if media_type is None or scope["type"] != "http":
             return await self._app(scope, receive, send)
-        body = await self._read(scope, receive, taken)
+        body = await self._read(scope, receive, media_type)
         if body is None:
             return None
         if isinstance(body, Problem):
@@ -53,7 +55,7 @@ class Bodies:
         scope["state"]["body"] = body
         return await self._app(scope, replaying(body, receive), send)
 
-    async def _read(self, scope: Scope, receive: Receive, taken: str) -> bytes | Problem | None:  # noqa: PLR0911 - one for each fault
+    async def _read(self, scope: Scope, receive: Receive, media_type: str) -> bytes | Problem | None:  # noqa: PLR0911 - one for each fault
         """Return the whole body, or why it is refused; None if the client left before its end."""
         headers = Headers(scope=scope)
         takes_files = _WITH_FILES.fullmatch(scope["path"]) is not None
@@ -76,12 +78,12 @@ class Bodies:
                 else:
                     return None
         except TimeoutError:
-            return _last(408, "request_timeout", f"the request did not arrive within {timeout_s:g} s")
+            return _closing(408, "request_timeout", f"the request did not arrive within {timeout_s:g} s")
         if len(body) > self._most_bytes and len(_FILE.sub(b"", body)) > self._most_bytes:
             return self._too_large(takes_files=False)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if body and scope["method"] not in _WITHOUT_BODY and kind != taken:
-            return Problem(415, "unsupported_media_type", f"the body must be sent as {taken}")
+        if body and scope["method"] not in _WITHOUT_BODY and kind != media_type:
+            return Problem(415, "unsupported_media_type", f"the body must be sent as {media_type}")
         return bytes(body)
 
     async def _read_on(self, receive: Receive) -> None:
@@ -94,10 +96,10 @@ class Bodies:
     def _too_large(self, *, takes_files: bool) -> Problem:
         files = f", and {self._attached_bytes:,} bytes of files in base64: see attachments_kb" if takes_files else ""
         most = f"a request may hold at most {self._most_bytes:,} bytes: see body_kb{files}"
-        return _last(413, "body_too_large", most)
+        return _closing(413, "body_too_large", most)
 
 
-def _last(status: int, code: str, message: str) -> Problem:
+def _closing(status: int, code: str, message: str) -> Problem:
     """Return a refusal that closes the connection, as the rest of the request is unread."""
     return Problem(status, code, message, headers={"connection": "close"})
 

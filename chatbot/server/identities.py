@@ -179,7 +179,7 @@ class Identities(AsyncResource):
         while True:
             await asyncio.sleep(_TIDIED_EVERY_S)
             try:
-                await self._chats.let_go(lambda *place: bool(self.turns.under_way(place)))
+                await self._chats.close_idle(lambda *place: bool(self.turns.under_way(place)))
                 await self.runtimes.close_unused()
             except (ChatbotError, StoreError) as error:
                 logger.warning("an idle session or identity could not be closed: %s", error)

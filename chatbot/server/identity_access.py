@@ -72,7 +72,7 @@ class Chats:
         for key in [each for each in self._chats if each[0] == identity]:
             del self._chats[key]
 
-    async def let_go(self, is_busy: Callable[[str, str], bool]) -> int:
+    async def close_idle(self, is_busy: Callable[[str, str], bool]) -> int:
         """Close idle conversations, and the longest unused if there are too many; return how many.
 
         Those for which `is_busy` returns True have a running turn and stay.
@@ -118,8 +118,8 @@ class IdentityAccess(Struct, frozen=True):
         return self.caller.memory_of(self.runtime.memory)
 
     @property
-    def placed(self) -> IdentityAccess:
-        """The access in one project: the caller's, or that of new sessions."""
+    def in_project(self) -> IdentityAccess:
+        """This access within one project: the caller's, or else the project of new sessions."""
         project = self.runtime.setup.project or "" if self.caller.project is None else self.caller.project
         return replace(self, caller=replace(self.caller, project=project))
 

@@ -62,7 +62,7 @@ class OpenRuntimes(AsyncResource):
         while (opened := self._all.get(identity)) is None:
             async with self._opening.setdefault(identity, asyncio.Lock()):
                 if identity not in self._all:
-                    await self._put(identity)
+                    await self._open(identity)
         self._note_time(identity)
         return opened.runtime
 
@@ -70,7 +70,7 @@ class OpenRuntimes(AsyncResource):
         """Open an identity again, and close its former runtime. If opening raises an error, nothing changes."""
         async with self._opening.setdefault(identity, asyncio.Lock()):
             former = self._all.get(identity)
-            await self._put(identity)
+            await self._open(identity)
             await self._leave(identity)
         if former is not None:
             await former.runtime.aclose()
@@ -94,7 +94,7 @@ class OpenRuntimes(AsyncResource):
         finally:
             _opened_by_request.reset(token)
             for identity in used:
-                self._let_go(identity)
+                self._release(identity)
 
     async def aclose(self) -> None:
         """Close all runtimes."""
@@ -102,7 +102,7 @@ class OpenRuntimes(AsyncResource):
             _, opened = self._all.popitem()
             await opened.runtime.aclose()
 
-    async def _put(self, identity: str) -> None:
+    async def _open(self, identity: str) -> None:
         # The runtime outlives this request: it must not join its trace.
         runtime = await asyncio.create_task(self._open_one(identity), context=Context())
         self._all[identity] = OpenRuntime(runtime, self._clock())
@@ -125,7 +125,7 @@ class OpenRuntimes(AsyncResource):
             used.add(identity)
             self._users[identity] += 1
 
-    def _let_go(self, identity: str) -> None:
+    def _release(self, identity: str) -> None:
         self._users[identity] -= 1
         if not self._users[identity]:
             del self._users[identity]

@@ -136,7 +136,7 @@ class KeptTurn:
         return cls(*await _reply_of(session, receipt), with_calls(receipt, receipts))
 
     async def events(self) -> AsyncIterator[TurnEvent]:
-        """Yield what was said in one piece, a paragraph before and after each use of tools, then the client's calls."""
+        """Yield the reply as one text, with paragraphs between uses of tools, then the calls of the client's tools."""
         if self._said:
             yield TextDelta("\n\n".join(self._said))
         for call in self._calls:

@@ -35,8 +35,8 @@ _MOST_DRAFTS = 500
 _Draft = body_of(OPERATIONS["remember"])
 
 
-class HeldMessage(RequestBody):
-    """A message of a conversation that was held elsewhere."""
+class AppendedMessage(RequestBody):
+    """A message of a conversation held elsewhere."""
 
     role: Literal["user", "assistant", "tool", "system"]
     """Role of its author. Messages of a tool or the system are stored, but not remembered."""
@@ -50,14 +50,14 @@ class HeldMessage(RequestBody):
         return entry if self.at is None else TranscriptEntry(entry.role, entry.content, self.at)
 
 
-class HeldMessages(RequestBody):
+class AppendedMessages(RequestBody):
     """Messages to append to a session, in their order."""
 
-    messages: list[HeldMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
+    messages: list[AppendedMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
     """The messages; a reply is remembered with the question before it, also one of an earlier request."""
 
 
-class TakenIn(Shape):
+class AppendResult(Shape):
     """Result of adding messages."""
 
     added: int
@@ -120,27 +120,27 @@ class ImportResult(Shape):
     skipped: int
 
     @classmethod
-    def of(cls, item: ImportReport) -> Self:
+    def of(cls, report: ImportReport) -> Self:
         """Return the counts of an import."""
-        return cls(memories=item.memories, facts=item.facts, already=item.already, skipped=len(item.skipped))
+        return cls(memories=report.memories, facts=report.facts, already=report.already, skipped=len(report.skipped))
 
 
 @router.post("/sessions/{session_id}/messages", summary="Append messages", tags=["conversation"], responses=OF_MEMORY)
-async def take_in(
-    session_id: SessionId, taken: Annotated[HeldMessages, Body()], access: AccessHere, writing: WritingHere
-) -> TakenIn:
+async def append_messages(
+    session_id: SessionId, body: Annotated[AppendedMessages, Body()], access: AccessHere, writing: WritingHere
+) -> AppendResult:
     """Append messages of a conversation held elsewhere, and remember the exchanges that are worth it.
 
     Send an `Idempotency-Key`, so that a request that is sent again appends nothing twice.
     """
     if writing.before is not None:
         ids = [*filter(None, writing.before["ids"].split(","))]
-        return TakenIn(added=len(taken.messages), remembered=ids)
+        return AppendResult(added=len(body.messages), remembered=ids)
     session = await access.session(session_id)
     session.check("write")
-    kept = await _memory(access).append(session, [each.entry() for each in taken.messages])
+    kept = await _memory(access).append(session, [each.entry() for each in body.messages])
     writing.note(ids=",".join(kept))
-    return TakenIn(added=len(taken.messages), remembered=kept)
+    return AppendResult(added=len(body.messages), remembered=kept)
 
 
 @router.post("/context", summary="Get the memory block for a prompt", tags=["memory"], responses=OF_MEMORY)

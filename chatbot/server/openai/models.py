@@ -92,7 +92,7 @@ def _texts(value: object) -> object:
     return given
 
 
-class AskedEmbeddings(IdentityRequest):
+class EmbeddingsRequest(IdentityRequest):
     """Texts to embed with the encoder of the identity's memory."""
 
     input: Annotated[list[str], BeforeValidator(_texts), Field(min_length=1, max_length=_MOST_TEXTS)]
@@ -116,7 +116,7 @@ class Embeddings(Lenient):
 
 @router.post("/embeddings", summary="Create embeddings", responses={**OF_IDENTITY, **OF_MODELS, 409: OF_MEMORY[409]})
 async def embed(
-    asked: Annotated[AskedEmbeddings, Body()], identities: IdentitiesHere, caller: CallerHere
+    asked: Annotated[EmbeddingsRequest, Body()], identities: IdentitiesHere, caller: CallerHere
 ) -> Embeddings:
     """Compatible with OpenAI's API. Only the cost is stored."""
     access = await access_of(identities, caller, asked)

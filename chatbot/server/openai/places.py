@@ -142,7 +142,7 @@ def text_of(message: Message) -> str:
 
 
 def kept_text(content: str) -> str:
-    """Return the same for the content of a transcript entry, where links name images and files."""
+    """Return the same text for the content of a transcript entry, in which links name images and files."""
     text, links = split(content)
     notes = [f"[{link.media}]" if is_image(link.media) else f"[{link.name}]" for link in links]
     return "\n".join([part for part in [text, *notes] if part])
@@ -175,7 +175,7 @@ async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
     remembers = (ask.memory or access.caller.memory) == "on"
     if not (remembers and access.runtime.store_types and ask.new) or ask.is_side_call:
         return ReplyPlace()
-    session = await _session_of(ask.history, access.placed)
+    session = await _session_of(ask.history, access.in_project)
     return ReplyPlace(session or await access.new_session(), ask.before, is_new=session is None)
 
 
@@ -201,7 +201,7 @@ def response_id(session: SessionHandle | None, turn: str) -> str:
     return f"{_RESPONSE}{where}{uuid.UUID(turn).hex}"
 
 
-def place_in(response: str) -> tuple[str, str]:
+def parse_response_id(response: str) -> tuple[str, str]:
     """Return the session and the turn of a response. Raises `Problem` for an invalid id."""
     ids = response.removeprefix(_RESPONSE)
     try:
@@ -237,7 +237,7 @@ async def _continuation(ask: Ask, access: IdentityAccess) -> _Continuation | Non
 
 
 async def _continuation_of(response: str, access: IdentityAccess) -> _Continuation:
-    session_id, turn = place_in(response)
+    session_id, turn = parse_response_id(response)
     try:
         session = await access.session(session_id)
     except SessionNotFound:
@@ -281,10 +281,9 @@ async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None
 
 
 async def _session_of(history: Sequence[Message], access: IdentityAccess) -> SessionHandle | None:
-    """Return the one session of this caller that holds this history at its end, or a fork of one that holds it within.
+    """Return the caller's session that ends with this history, or a fork of one that has continued since.
 
-    If several fit equally, it is a fork of one with the last reply. None if there is none, and for a caller who may not
-    read.
+    If several fit equally, return a fork of one with the last reply. None if none fits, or the caller may not read.
     """
     run, own = _run(history), access.memory.caller.principal
     if not run:
@@ -301,14 +300,14 @@ async def _session_of(history: Sequence[Message], access: IdentityAccess) -> Ses
         alike = [record for record in found if _may_have_replies(run, _noted(record)[1])] or found
         answered = None if len(alike) == 1 else list(_sent(history))[-1][1]
         for record in alike[:_MOST_COMPARED]:
-            if (session := await _from(record, run, answered, access)) is not None:
+            if (session := await _session_or_fork(record, run, answered, access)) is not None:
                 return session
     except MissingRight:  # a new session will do
         return None
     return None
 
 
-async def _from(
+async def _session_or_fork(
     record: SessionRecord, run: Sequence[_Exchange], answered: str | None, access: IdentityAccess
 ) -> SessionHandle | None:
     """Return the session if it ends with the run, or a fork up to the end of the run; None if neither can be.

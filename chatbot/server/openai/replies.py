@@ -178,7 +178,7 @@ async def _answer(access: IdentityAccess, ask: Ask, before: Sequence[Message] | 
 
 
 async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: SessionHandle, turn: str) -> RunningTurn:
-    """Start the turn in the session of its place; afterwards the whole conversation identifies the session."""
+    """Start the turn in its session. If that was found by its history, store the conversation's digests at the end."""
     client = ClientRequest(
         turn=turn,
         persona=ask.persona,

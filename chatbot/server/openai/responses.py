@@ -17,14 +17,14 @@ from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, Problem, TurnGone
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.openai import wire
-from chatbot.server.openai.places import place_in, response_id, unknown_response
+from chatbot.server.openai.places import parse_response_id, response_id, unknown_response
 from chatbot.server.openai.replies import PendingReply, answer_to, answered_before
 from chatbot.server.request_values import Flag, Tokens
 
 router = APIRouter(prefix="/v1/responses", tags=["openai"], responses=OF_IDENTITY)
 
 
-class AskedResponse(wire.Asking):
+class ResponseRequest(wire.ReplyFields):
     """A request for a response, with fields that OpenAI documents."""
 
     input: Annotated[
@@ -59,7 +59,7 @@ class AskedResponse(wire.Asking):
         """Return the request for `/v1/chat/completions`. Raises `RequestValidationError`."""
         messages = _messages(self.instructions, self.input)
         fields = {
-            **{name: getattr(self, name) for name in wire.Asking.model_fields},
+            **{name: getattr(self, name) for name in wire.ReplyFields.model_fields},
             "messages": messages,
             "tools": self.tools and list(map(_translated, self.tools)),
             "tool_choice": _translated(self.tool_choice),
@@ -147,7 +147,7 @@ class ResponseObject(wire.Lenient):
     responses={**OF_MODELS, 200: sse.documented("The response, or a stream of OpenAI's events.")},
 )
 async def respond(
-    asked: Annotated[AskedResponse, Body()],
+    asked: Annotated[ResponseRequest, Body()],
     request: Request,
     identities: IdentitiesHere,
     caller: CallerHere,
@@ -173,14 +173,14 @@ async def read_response(
     caller: CallerHere,
 ) -> Response:
     """Return a stored response. The identity that answered need not be named."""
-    session, turn = place_in(response)
+    session, turn = parse_response_id(response)
     for name in identities.names_for(caller):
         access = await identities.access(caller, name)
         try:
             answer = await answered_before(access, {"session": session, "turn": turn}, IdempotentWrite())
         except (SessionError, TurnGone):
             continue
-        whole = await _Response(AskedResponse(model=name, input="-"), answer).whole()
+        whole = await _Response(ResponseRequest(model=name, input="-"), answer).whole()
         return JSONResponse(whole, headers=answer.headers)
     raise unknown_response(response)
 
@@ -209,7 +209,7 @@ _PARTS = {"message": ("content", "content_part"), "reasoning": ("summary", "reas
 class _Response:
     """A response built from the deltas of a reply, as items and numbered events."""
 
-    def __init__(self, asked: AskedResponse, answer: PendingReply) -> None:
+    def __init__(self, asked: ResponseRequest, answer: PendingReply) -> None:
         self._answer = answer
         self._number = -1
         self._items: list[dict[str, Any]] = []

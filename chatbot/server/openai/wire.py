@@ -167,7 +167,7 @@ class CalledFunction(Lenient):
     """As JSON text."""
 
 
-class AskedCall(Lenient):
+class MessageToolCall(Lenient):
     """A tool call of a model, sent back as part of the history."""
 
     id: str
@@ -176,20 +176,20 @@ class AskedCall(Lenient):
     function: CalledFunction
 
 
-class AskedMessage(Lenient):
+class RequestMessage(Lenient):
     """One message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     """Author."""
     content: Content | None = None
-    tool_calls: list[AskedCall] | None = None
+    tool_calls: list[MessageToolCall] | None = None
     """Tool calls of an assistant."""
     tool_call_id: str | None = None
     """Id of the call that a tool answers."""
     function_call: Unsupported = None
 
     @model_validator(mode="after")
-    def _check_call(self) -> AskedMessage:
+    def _check_call(self) -> RequestMessage:
         if self.role == "tool" and not self.tool_call_id:
             raise PydanticCustomError("tool_call_id", "a message of a tool needs the tool_call_id that it answers")
         return self
@@ -229,7 +229,7 @@ class FunctionSpec(Lenient):
         return ToolSpec(self.name, self.description or "", parameters, strict=self.strict)
 
 
-class AskedTool(Lenient):
+class RequestTool(Lenient):
     """A tool that the model is offered, or by its name the tool to call."""
 
     type: Literal["function"]
@@ -241,7 +241,7 @@ class AllowedTools(Lenient):
 
     mode: Literal["auto", "required"]
     """`required` forces a call."""
-    tools: list[AskedTool] = Field(min_length=1)
+    tools: list[RequestTool] = Field(min_length=1)
 
 
 class AllowedChoice(Lenient):
@@ -305,7 +305,7 @@ class IdentityRequest(Lenient):
     """Newer name of `user`. If several of these and `X-Chatbot-User` are sent, they must be equal."""
 
 
-class Asking(IdentityRequest):
+class ReplyFields(IdentityRequest):
     """Fields of any request for a reply."""
 
     session_id: str | None = None
@@ -341,17 +341,17 @@ class Asking(IdentityRequest):
         return data
 
 
-class ReplyRequest(Asking):
+class ReplyRequest(ReplyFields):
     """A request for a reply."""
 
-    messages: list[AskedMessage] = Field(min_length=1, max_length=10_000)
+    messages: list[RequestMessage] = Field(min_length=1, max_length=10_000)
     """Messages; the last one is answered."""
     stream_options: StreamOptions | None = None
-    tools: Annotated[Annotated[list[AskedTool], Field(max_length=128)] | None, only_types("function", of="tools")] = (
+    tools: Annotated[Annotated[list[RequestTool], Field(max_length=128)] | None, only_types("function", of="tools")] = (
         None
     )
     """Functions that the model may call and that you run."""
-    tool_choice: Literal["none", "auto", "required"] | AskedTool | AllowedChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | RequestTool | AllowedChoice | None = None
     """Tool choice: none, auto, required, or one of `tools`."""
     max_tokens: Tokens | None = None
     """Longest reply in tokens; the identity's settings may allow less."""
@@ -400,12 +400,12 @@ class ReplyRequest(Asking):
         tools = tuple(tool.function.as_spec() for tool in self.tools or ())
         choice = self.tool_choice
         allowed = choice.allowed_tools.tools if isinstance(choice, AllowedChoice) else []
-        names = [each.function.name for each in ([choice] if isinstance(choice, AskedTool) else allowed)]
+        names = [each.function.name for each in ([choice] if isinstance(choice, RequestTool) else allowed)]
         if missing := [name for name in names if name not in {tool.name for tool in tools}]:
             raise PydanticCustomError("tool_choice", "no tool is called {name}", {"name": repr(missing[0])})
         if isinstance(choice, AllowedChoice):
             return tuple(tool for tool in tools if tool.name in names), choice.allowed_tools.mode
-        if isinstance(choice, AskedTool):
+        if isinstance(choice, RequestTool):
             return tools, {"type": "function", "function": {"name": choice.function.name}}
         if choice == "required" and not tools:
             raise PydanticCustomError("tool_choice", "needs tools to choose from")

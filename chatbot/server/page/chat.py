@@ -53,7 +53,7 @@ async def begin(
         access,
         here="chat",
         session=None,
-        project=access.placed.caller.project if project is None else project,
+        project=access.in_project.caller.project if project is None else project,
         part=talk.TalkSpan(),
         welcome=await _welcome(access),
         choices=Choices(),
@@ -82,7 +82,7 @@ async def show(
     else:
         part = await (talk.the_end(session) if before is None else talk.before(session, before))
     if part.is_end:
-        await talk.under_way(access, session_id, part.exchanges)
+        await talk.mark_running(access, session_id, part.exchanges)
     return sheet(
         request,
         "chat.html",
@@ -116,7 +116,7 @@ async def later(access: AccessHere, session_id: SessionId, after: Number) -> Res
     """Render the part of the conversation after an entry."""
     part = await talk.after(await access.session(session_id), after)
     if part.is_end:
-        await talk.under_way(access, session_id, part.exchanges)
+        await talk.mark_running(access, session_id, part.exchanges)
     return fragment("later.html", access, session_id=session_id, part=part)
 
 
@@ -130,7 +130,7 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "", wri
     shown = await talk.since(session, parse_time(after), written) if after else (await talk.the_end(session)).exchanges
     if shown is None or any(turn.is_again for turn in await access.turns_under_way(session_id)):
         return Response(status_code=205)
-    await talk.under_way(access, session_id, shown)
+    await talk.mark_running(access, session_id, shown)
     if not shown:
         return Response(status_code=204)
     return fragment(
@@ -178,7 +178,7 @@ async def _done(
     session = await access.session(session_id)
     part = await talk.the_end(session)
     waiting: list[Exchange] = []
-    await talk.under_way(access, session_id, waiting)
+    await talk.mark_running(access, session_id, waiting)
     waiting = [each for each in waiting if each.turn != name]
     return piece(
         "done.html",

@@ -90,8 +90,8 @@ class MemoryQuery(BaseModel):
             "types": (self.type,) if self.type else (),
             "people": (self.person,) if self.person else (),
             "tags": (self.tag,) if self.tag else (),
-            "after": _begin_of(self.since) if self.since else None,
-            "before": _begin_of(self.until, days=1) if self.until else None,
+            "after": _start_of_day(self.since) if self.since else None,
+            "before": _start_of_day(self.until, days=1) if self.until else None,
         }
 
 
@@ -126,7 +126,7 @@ async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuer
 async def _found(access: IdentityAccess, asked: MemoryQuery) -> tuple[list[Hit], str, int]:
     """Return a page of hits, the place where the next page begins (empty at the end), and the hits before it."""
     if asked.is_search:
-        begin = _begin(asked.after)
+        begin = _offset(asked.after)
         hits = await access.memories.search(
             asked.q, limit=_ON_A_PAGE + 1, offset=begin, sensitivities=SENSITIVITIES, count_use=False, **asked.wanted()
         )
@@ -153,7 +153,7 @@ def _by_day(hits: list[Hit], asked: MemoryQuery) -> list[tuple[str, list[Hit]]]:
     return [(name, list(group)) for name, group in groupby(hits, key=moment)]
 
 
-def _begin_of(text: str, *, days: int = 0) -> datetime:
+def _start_of_day(text: str, *, days: int = 0) -> datetime:
     """Return when a day, or the day `days` after it, begins. Raises `InvalidValue`."""
     try:
         first = date.fromisoformat(text) + timedelta(days=days)
@@ -162,7 +162,7 @@ def _begin_of(text: str, *, days: int = 0) -> datetime:
     return datetime.combine(first, datetime.min.time()).astimezone(UTC)
 
 
-def _begin(after: str) -> int:
+def _offset(after: str) -> int:
     """Parse the number of hits on the pages before; reject other values."""
     if after and not re.fullmatch(RANK, after):
         raise NoSuchPage(after)

@@ -183,7 +183,7 @@ async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
 
 
 async def since(session: SessionHandle, moment: datetime, written: str) -> list[Exchange] | None:
-    """Return the exchanges after the message of that moment; None if it is gone, or was written after `written`."""
+    """Return the exchanges after the message of that moment; None if it is gone or got another reply."""
     entries = await entries_since(session, moment)
     found = exchanges(entries)
     if not found or found[0].moment != moment or found[0].written != written:
@@ -196,7 +196,7 @@ ELSEWHERE = "elsewhere"
 """The name of a turn that another server runs."""
 
 
-async def under_way(access: IdentityAccess, session_id: str, shown: list[Exchange]) -> None:
+async def mark_running(access: IdentityAccess, session_id: str, shown: list[Exchange]) -> None:
     """Mark the exchange that is being answered, and add waiting messages, which the transcript does not have yet."""
     turns = await access.turns_under_way(session_id)
     for number, turn in enumerate(turns):

@@ -126,8 +126,8 @@ async def test_a_session_without_a_turn_for_long_ends_and_may_begin_again(runtim
         now = IDLE_S
         await chats.of(runtime, lively).turn("And the coot swims.")
         now += 1
-        assert await chats.let_go(lambda *_: True) == 0
-        assert await chats.let_go(lambda *_: False) == 1
+        assert await chats.close_idle(lambda *_: True) == 0
+        assert await chats.close_idle(lambda *_: False) == 1
         assert Telling.told[2:] == [(SESSION_END, quiet.id)]
         await chats.of(runtime, quiet).turn("Still there?")
         assert Telling.told[3:] == [(SESSION_START, quiet.id)]
