@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from living import Line, Voice, begin, leave, runtime_in
 
-from chatbot.chat.turn_memory import TurnMemory
+from chatbot.chat.turn_memory import ConversationMemory
 from chatbot.config import AgentSettings
 from chatbot.messages import without_blocks
 from chatbot.runtime import Runtime
@@ -136,7 +136,7 @@ async def ask(runtime: Runtime, fact: Fact, now: datetime) -> Answer:
     """Ask in a new session without a turn, and read the block of its prompt."""
     session = await runtime.new_session()
     assert session is not None
-    memory = TurnMemory.of(session, AgentSettings(), lambda: now)
+    memory = ConversationMemory.of(session, AgentSettings(), lambda: now)
     assert memory is not None
     block = (await memory.recall([fact.question], since=None, most_tokens=2_000)).text
     return read(fact, block)

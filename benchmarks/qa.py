@@ -54,7 +54,7 @@ from quality import AGENT, bm25s, remembered
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.turn_memory import TurnMemory
+from chatbot.chat.turn_memory import ConversationMemory
 from chatbot.config import AgentSettings, BudgetSettings, ModelSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.messages import Message
@@ -223,7 +223,7 @@ async def fills(case: Case, folder: Path) -> tuple[dict[str, Fill], Callable[[],
     async def ours(query: Query, budget: int) -> str:
         usual = AgentSettings()
         rows = min(max(usual.recall_rows, budget // _TOKENS_A_ROW), _MOST_ROWS)
-        turn = TurnMemory.of(session, AgentSettings(recall_rows=rows, recall_tokens=budget), lambda: case.now)
+        turn = ConversationMemory.of(session, AgentSettings(recall_rows=rows, recall_tokens=budget), lambda: case.now)
         assert turn is not None
         return (await turn.recall(query.texts, since=None, most_tokens=budget)).text
 

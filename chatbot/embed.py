@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.dialogue import ASSISTANT, USER, json_in, tool_call_line, tool_result_line
 from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
-from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, ConversationMemory, PromptMemory
 from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.errors import ConfigError
 from chatbot.hooks.capture import ToolRun, exchange_gate, keep_run
@@ -280,9 +280,9 @@ class AgentMemory(Memory, AsyncResource):
         project = self._setup.project or "" if self.caller.project is None else self.caller.project
         return self.within(project=project)
 
-    def _turn(self, session: SessionHandle | None, **changes: Any) -> TurnMemory:
+    def _turn(self, session: SessionHandle | None, **changes: Any) -> ConversationMemory:
         memory = session.memory if session else self._placed
-        return TurnMemory(memory, replace(self._setup.agent_settings, **changes), self.scope.clock, session)
+        return ConversationMemory(memory, replace(self._setup.agent_settings, **changes), self.scope.clock, session)
 
     async def _capture(self, memory: Memory, results: Sequence[ToolResult], gate: Memorability | None) -> list[str]:
         kept: list[str] = []

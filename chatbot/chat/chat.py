@@ -27,7 +27,7 @@ from chatbot.chat.ledger import Bill, Call, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.turn import Turn
-from chatbot.chat.turn_memory import PromptMemory, TurnMemory
+from chatbot.chat.turn_memory import ConversationMemory, PromptMemory
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode
@@ -87,7 +87,7 @@ class Chat:
         self.publisher = publisher or Publisher()
         self.clock = clock
         self.window = Window(rules.settings.window_entries)
-        self.memory = TurnMemory.of(session, rules.settings, clock)
+        self.memory = ConversationMemory.of(session, rules.settings, clock)
         """None if nothing is remembered."""
         self._order = LoopsLock() if session is None else session.turn_order
         self._calls: list[Call] = []
@@ -222,7 +222,7 @@ class Chat:
         await session.transcript_drop_last(len(entries) - 1, replies)
 
     async def choose_reply(self, at: datetime, number: int) -> None:
-        """Select which reply to the last message, sent `at` that time, models see from now on.
+        """Select, by number, the reply that models see from now on; `at` is the time of the last message.
 
         The exchange is remembered with that reply if it was remembered before. Raises `InvalidValue` if there is no
         such reply to the last message.

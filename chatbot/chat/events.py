@@ -21,7 +21,7 @@ from chatbot.messages import ReasoningDelta, TextDelta, ToolCall
 from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
-    from chatbot.chat.turn_memory import PromptMemory, TurnMemory
+    from chatbot.chat.turn_memory import ConversationMemory, PromptMemory
 
 SESSION_START = "session:start"
 PROMPT_SUBMIT = "prompt:submit"
@@ -116,7 +116,7 @@ class PromptSubmit(Struct, frozen=True, kw_only=True):
     """Maximum tokens of the memory block: a share of the model's window."""
     dry_run: bool
     """True if only the prompt is wanted: nothing may be written."""
-    memory: TurnMemory | None
+    memory: ConversationMemory | None
     """The memory of the conversation; None if nothing is remembered."""
     notice: Callable[[str], None]
     """Reports something to the user and in the receipt."""
@@ -155,7 +155,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolResult, ...]
     recalled: PromptMemory
     """The memory block of the prompt."""
-    memory: TurnMemory | None
+    memory: ConversationMemory | None
     notice: Callable[[str], None]
     answers: tuple[object, ...] = ()
     """The answers of the listeners that were waited for; set for those in the background."""
@@ -202,5 +202,5 @@ class Publisher:
         """Wait for everything that events of the session, or all events, have started."""
 
     def is_settled(self, session_id: str | None = None) -> bool:  # noqa: ARG002
-        """Return whether no such work is running."""
+        """Return whether no work that events have started is running."""
         return True

@@ -77,7 +77,8 @@ def fenced(name: str, entries: Sequence[str], nonce: str) -> str:
     return f"<{mark}>\n{body}\n</{mark}>"
 
 
-_HEAD = 300
+_LONGEST_MARK = 300
+"""Characters of a line in which a role mark may end."""
 _LINE_END = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _ROLE = (
     r"(?:system|developer|assistant|user|human|tool|bot|(?-i:model|function|AI|ai|Ai))"
@@ -100,18 +101,18 @@ def without_role_marks(text: str) -> str:
 
 
 def _without_prefix(line: str) -> str:
-    while end := _end_of_prefix(line[:_HEAD]):
+    while end := _end_of_prefix(line[:_LONGEST_MARK]):
         line = line[end:]
     return line.rstrip()
 
 
-def _end_of_prefix(head: str) -> int:
-    """Return where the mark ends in `head`, recognised even in look-alike letters."""
-    if head.isascii():
-        plainly = _PREFIX.match(head)
+def _end_of_prefix(start: str) -> int:
+    """Return where the role mark in the start of a line ends, recognised even in look-alike letters; 0 if none."""
+    if start.isascii():
+        plainly = _PREFIX.match(start)
         return plainly.end() if plainly else 0
     folded, ends = "", []
-    for at, char in enumerate(head):
+    for at, char in enumerate(start):
         piece = skeleton(char)
         folded += piece
         ends += [at + 1] * len(piece)

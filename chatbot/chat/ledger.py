@@ -3,7 +3,7 @@
 Days are UTC. Calls of ephemeral sessions are included, without a session: they leave no trace but their cost.
 
 A call with a limit is reserved before it is made and settled after it. Reservations count as spent, so that calls made
-at the same time, in any number of processes, cannot pass a limit together.
+at the same time, in any number of processes, cannot exceed a limit together.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def limits_of(settings: BudgetSettings, session: Bill, day: Bill) -> list[Limit]
 
 
 def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: int, price: Price | None) -> int:
-    """Return how many tokens the reply may have so that no limit can be passed; at most `reply_tokens`.
+    """Return the most tokens, up to `reply_tokens`, that the reply may have without exceeding a limit.
 
     Raises `BudgetExceeded` if not even a short reply fits, or for a limit in dollars and a model without a price.
     """
@@ -403,7 +403,7 @@ def _parsed(document: Document, data: bytes | None) -> list[Reservation]:
 
 
 def examine_reservations(place: Place | Home) -> Flaw | None:
-    """Check the reservations of running calls, without which no call can be made; None if there are none."""
+    """Check the file of reservations: while it is damaged, no call can be made. None if nothing is reserved."""
     document = open_place(place).document(_RESERVATIONS)
 
     def set_aside() -> str:

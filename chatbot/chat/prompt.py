@@ -127,7 +127,7 @@ def _joined(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[i
 
 
 _EARLIER_SHARE = 8
-"""Share of the window for the pictures and files of earlier messages, where not everything fits."""
+"""If not everything fits, each file and tool result of earlier messages gets at most one n-th of the window."""
 _LEAST = 48
 """Minimum tokens of a cut text that is still useful."""
 _ENDS = 600
@@ -245,7 +245,7 @@ def _frame(message: Message) -> tuple[str, str, str]:
 
 
 _LARGEST_TOOLS_SHARE = 2
-"""Tools may take at most this fraction of the model's window: 1 / n."""
+"""Tools may take at most one n-th of the model's window."""
 _TOOLS_NAMED = 8
 """Tools that a notice names."""
 _KEPT_AFTER_A_CUT = 0.75

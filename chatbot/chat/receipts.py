@@ -108,7 +108,7 @@ class Receipt(Struct):
     def note_tool(self, result: ToolResult, reads_like: str | None) -> None:
         """Record a tool call, with its arguments and the user's answer where the user was asked.
 
-        `reads_like` is the form of an instruction that the tool's answer holds.
+        `reads_like` names the kind of instruction that the tool's answer reads like, if any.
         """
         record: dict[str, Any] = {"name": result.call.name, "error": result.is_error}
         if result.asked is not None:

@@ -75,11 +75,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MEMORY_SHARE = 6
-"""The memory block takes at most this fraction of the model's window: 1 / n."""
+"""The memory block takes at most one n-th of the model's window."""
 
 
 class Turn:
-    """One exchange, for one `run`. `emit` receives events as they happen; `most` limits the tokens of the reply."""
+    """One exchange; `run` it once. `emit` receives events as they happen; `most` limits the tokens of the reply."""
 
     def __init__(
         self,
@@ -385,7 +385,7 @@ class Turn:
                     most_tokens=event.most_tokens,
                     choose=self._chat.publisher.find(CHOOSE),
                     disclosure=self._model.disclosure,
-                    shown="\n".join(message.content for message in self._client.history or ()),
+                    client_text="\n".join(message.content for message in self._client.history or ()),
                 )
             except StoreError as error:
                 self._notice(f"memory cannot be searched, so this turn continues without it: {error}")

@@ -51,7 +51,7 @@ Choose = Callable[[SessionHandle, Sequence[RankedMemory], int, datetime], Awaita
 _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
-"""Number of best rows whose profile lines are added."""
+"""Number of the best rows whose profile lines are added."""
 _ANYONE = Disclosure()
 _NEEDLESS = -1.5
 """Score of the head `needs_memory` below which memory is not searched."""
@@ -91,9 +91,9 @@ class PromptMemory(Struct, frozen=True):
 
 
 def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
-    """Withhold a block with a row that the provider may not be sent; the record lists its rows.
+    """Withhold the block if the provider may not be sent one of its rows; the record lists all of them.
 
-    The whole block is withheld: a plug-in may have made it from other rows, which may not be public.
+    No part of it is sent: a plug-in may have made it from other rows, which may not be public.
     """
     rows, record = {row.id: row for row in recalled.rows}, dict(recalled.record)
     held = list(record.get("withheld", {}).get("rows", ()))
@@ -112,7 +112,7 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
     return replace(recalled, record=record)
 
 
-class TurnMemory:
+class ConversationMemory:
     """The memory of one conversation, with its session if it has one. `earlier` is the block of the last turn."""
 
     def __init__(
@@ -133,7 +133,7 @@ class TurnMemory:
     @classmethod
     def of(
         cls, session: SessionHandle | None, settings: AgentSettings, clock: Callable[[], datetime]
-    ) -> TurnMemory | None:
+    ) -> ConversationMemory | None:
         """Return the memory of that conversation, or None if nothing is remembered."""
         if session is None or not session.supports(ObservationStore):
             return None
@@ -152,13 +152,13 @@ class TurnMemory:
         most_tokens: int,
         choose: Choose | None = None,
         disclosure: Disclosure = _ANYONE,
-        shown: str = "",
+        client_text: str = "",
     ) -> PromptMemory:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.
 
         Rows that `disclosure` keeps from the model are not recalled: the block says how many they are, and the record
         names them. Rows that the window shows from `since` on are left out, and so are rows that the last block shows
-        whole, because the model still sees them, and rows whose text is in `shown`, the messages that a client sends.
+        whole, because the model still sees them, and rows whose text is in the messages of a client, `client_text`.
         A message judged to need no memory causes no search. In the first turn of a session open tasks come
         first, beyond the limit of rows, and titles of lasting rows last, if the settings ask for them. `choose`
         picks among twice as many hits as there are places; without it the best are taken.
@@ -168,20 +168,20 @@ class TurnMemory:
         self._refresh()
         await self._drop_outdated()
         judged = await self._judged(said[-1]) if said else None
-        in_window, most, sent = await self._shown(since), self._settings.recall_rows, disclosure.sent
+        in_window, most, may_send = await self._in_window(since), self._settings.recall_rows, disclosure.sent
         recollection = await self._search(said, judged, in_window, most if choose is None else 2 * most)
-        found = [each for each in recollection.hits if each.observation and each.observation.sensitivity in sent]
+        found = [each for each in recollection.hits if each.observation and each.observation.sensitivity in may_send]
         withheld = {each.id for each in recollection.hits[:most] if each not in found}  # they count towards the limit
-        repeated = [each.id for each in found if _is_in(shown, each.observation)]
+        repeated = [each.id for each in found if _is_in(client_text, each.observation)]
         hits: Sequence[RankedMemory] = [each for each in found if each.id not in repeated]
         if choose is not None and self._session is not None:
             hits = await choose(self._session, hits, most, self._clock())
         tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
-        pinned = await self._pinned({*in_window, *(row.id for row, _ in rows)}, shown)
+        pinned = await self._pinned({*in_window, *(row.id for row, _ in rows)}, client_text)
         beside = [*(line.row for line in lines), *(row for row, _ in pinned)]
-        withheld |= {row.id for row in beside if row.sensitivity not in sent}
+        withheld |= {row.id for row in beside if row.sensitivity not in may_send}
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
         view = replace(self._memory.scope.acting(OWN), now=self._clock())
         block = build_block(
@@ -255,11 +255,13 @@ class TurnMemory:
         lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
         return [line for line in lines if line.pinned or line.id not in earlier]
 
-    async def _pinned(self, given: Collection[str], shown: str) -> list[tuple[Observation, str]]:
+    async def _pinned(self, given: Collection[str], client_text: str) -> list[tuple[Observation, str]]:
         """Return rows that answer pinned questions, with the questions, except rows that the model reads anyway."""
         answers = await self._memory.standing(pinned=True, sensitivities=OWN)
         found = {row.id: (row, answer.question) for answer in answers for row in answer.rows}
-        return [(row, question) for row, question in found.values() if row.id not in given and not _is_in(shown, row)]
+        return [
+            (row, question) for row, question in found.values() if row.id not in given and not _is_in(client_text, row)
+        ]
 
     async def remember(
         self,
@@ -368,28 +370,28 @@ class TurnMemory:
     async def _take_back_reply(self, since: datetime) -> None:
         """Remove the turn's reply from a row of an earlier turn that it completed."""
         for receipt in await self._session.receipts_since(since) if self._session is not None else []:
-            life = await self._life(str(receipt.get("remembered") or ""))
+            version = await self._version(str(receipt.get("remembered") or ""))
             if (
-                life
-                and life.observation.created_at < since
-                and any(event.at >= since and "assistant_text" in event.fields for event in life.events)
+                version
+                and version.observation.created_at < since
+                and any(event.at >= since and "assistant_text" in event.fields for event in version.events)
             ):
-                await self._memory.update(life.observation.id, assistant_text="")
+                await self._memory.update(version.observation.id, assistant_text="")
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
         """Return rows that were replaced or denied by facts derived from these ones, and are unchanged since."""
         facts = await self._memory.every(derived_from=ids, sensitivities=SENSITIVITIES, statuses=STATUSES)
-        begun = [(fact.id, life.events[0]) for fact in facts if (life := await self._life(fact.id))]
+        begun = [(fact.id, version.events[0]) for fact in facts if (version := await self._version(fact.id))]
         made = [(fact, old) for fact, event in begun for old in (event.supersedes, event.forgets) if old]
-        return [old for fact, old in made if (life := await self._life(old)) and life.events[-1].by == fact]
+        return [old for fact, old in made if (version := await self._version(old)) and version.events[-1].by == fact]
 
-    async def _life(self, observation_id: str) -> Version | None:
+    async def _version(self, observation_id: str) -> Version | None:
         """Return the row with its events; None if it is gone or hidden."""
         try:
             line = await self._memory.history(observation_id, sensitivities=SENSITIVITIES) if observation_id else []
         except UnknownObservation:
             return None
-        return next((life for life in line if life.observation.id == observation_id), None)
+        return next((version for version in line if version.observation.id == observation_id), None)
 
     async def _drop_outdated(self) -> None:
         """Drop the last block if one of its rows was changed, forgotten or hidden."""
@@ -406,7 +408,7 @@ class TurnMemory:
         most = self._settings.index_rows
         return tasks, (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
 
-    async def _shown(self, since: datetime | None) -> Mapping[str, datetime]:
+    async def _in_window(self, since: datetime | None) -> Mapping[str, datetime]:
         """Return the rows that the window shows anyway, with their times: exchanges, captures of them and of tools."""
         session_id = self._memory.scope.session_id
         if since is None or session_id is None:
@@ -450,9 +452,9 @@ def _record(
     return record | {name: ids for name, ids in found.items() if ids}
 
 
-def _is_in(shown: str, row: Observation | None) -> bool:
-    """Return whether the model reads all of a row in the messages anyway."""
-    if row is None or not shown:
+def _is_in(messages: str, row: Observation | None) -> bool:
+    """Return whether the messages contain all texts of a row, so that the model reads them anyway."""
+    if row is None or not messages:
         return False
     texts = (row.user_text, row.assistant_text) if row.user_text else (row.title, row.narrative, *row.facts)
-    return all(text.strip() in shown for text in texts)
+    return all(text.strip() in messages for text in texts)

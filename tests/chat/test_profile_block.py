@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from chatbot.chat.memory_block import PROFILE_TOKENS, build_block
-from chatbot.chat.turn_memory import PromptMemory, TurnMemory
+from chatbot.chat.turn_memory import ConversationMemory, PromptMemory
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.writing import Draft
@@ -31,7 +31,7 @@ async def say(session: SessionHandle, text: str) -> None:
 
 
 async def asked(session: SessionHandle, clock: Clock, text: str, disclosure: Disclosure = OPENAI) -> PromptMemory:
-    memory = TurnMemory.of(session, AgentSettings(), clock)
+    memory = ConversationMemory.of(session, AgentSettings(), clock)
     assert memory is not None
     return await memory.recall(["before", text], since=None, most_tokens=2_000, disclosure=disclosure)
 
@@ -134,7 +134,7 @@ async def test_a_pinned_line_is_in_the_first_prompt_of_a_session_and_another_is_
     session: SessionHandle, clock: Clock
 ) -> None:
     await session.memory.profile_set("name", "Marta")
-    memory = TurnMemory.of(session, AgentSettings(), clock)
+    memory = ConversationMemory.of(session, AgentSettings(), clock)
     assert memory is not None
     assert "Marta" not in (await memory.recall(["Hello!"], since=None, most_tokens=2_000)).text
     await session.memory.profile_pin("name")

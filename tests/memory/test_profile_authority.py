@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat.memory_tools import agent_context, offered_to_models
-from chatbot.chat.turn_memory import TurnMemory
+from chatbot.chat.turn_memory import ConversationMemory
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
@@ -219,7 +219,7 @@ async def test_what_was_replaced_stays_so_once_what_replaced_it_is_purged(
                 "home: Berlin"
             ]
             assert [line.valid_to is not None for line in await session.memory.profile_history("home")] == [True]
-        memory = TurnMemory.of(session, AgentSettings(), clock)
+        memory = ConversationMemory.of(session, AgentSettings(), clock)
         assert memory is not None
         text = (await memory.recall(["before", "Where do I live?"], since=None, most_tokens=2_000)).text
         assert text.count("Berlin") == 1, "what was said stays, and no line of the profile is made of it again"
