@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OwnVerb(NamedTuple):
-    """The coroutine that takes the `VerbRun`, as `module:function`, and why no operation fits."""
+    """A verb that does not just run an operation: its coroutine, as `module:function`, and the reason."""
 
     runs: str
     why: str

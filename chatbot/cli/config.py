@@ -143,7 +143,7 @@ def check(path: Path, text: str) -> None:
 
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
-    """Replace a file, or create it with mode 0600, which `is_secret` also sets; links stay. Raises `ConfigError`."""
+    """Replace or create a file; a new or secret one gets mode 0600. Links are followed. Raises `ConfigError`."""
     target = path.resolve()
     try:
         make_folder(target.parent)

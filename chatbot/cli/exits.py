@@ -56,7 +56,7 @@ class Exit(IntEnum):
     MODEL = 5
     """The model could not answer."""
     BUDGET = 6
-    """The call was not made because it could pass a limit."""
+    """The call was not made because it could exceed a limit."""
     STORAGE = 7
     """The disk refused, a file is damaged or of a later release, or another process holds it."""
     INTERRUPTED = 130

@@ -54,14 +54,14 @@ async def run(args: argparse.Namespace) -> None:
     may_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json
     name, model, persona = args.name, args.model, args.persona
     if not file.exists():
-        name = name or (_ask("name of the identity", Config().identity, may_ask))
+        name = name or _ask("name of the identity", Config().identity, may_ask)
         model = model or _ask("model: local/smollm2-135m, or any LiteLLM name", await _likely_model(), may_ask)
     check_name(name or Config().identity)
     if not may_ask or persona:
         persona = persona or DEFAULT_PERSONA
     wrote = []
     if not file.exists():
-        settings = {"identity": name, "model": model, "identities": _identities(args, file)}
+        settings = {"identity": name, "model": model, "identities": _identities(args)}
         await asyncio.to_thread(write_atomically, file, _config(settings))
         wrote.append(file)
     config = Settings.read(file, environ={})
@@ -113,11 +113,9 @@ def _ask(what: str, default: str, may_ask: bool) -> str:  # noqa: FBT001 - three
     return ask_line(f"{what} [{default}]: ") or default
 
 
-def _identities(args: argparse.Namespace, file: Path) -> str:
-    """Return the identities folder to write: the user's data folder, or empty for one next to the given file."""
-    if args.here or args.config:
-        return ""
-    return str(user_data_path("chatbot") / Config().identities) if file.parent == user_config_path("chatbot") else ""
+def _identities(args: argparse.Namespace) -> str:
+    """Return the identities folder to write: one in the user's data folder; empty for one next to the file."""
+    return "" if args.here or args.config else str(user_data_path("chatbot") / Config().identities)
 
 
 def _config(settings: dict[str, str]) -> str:

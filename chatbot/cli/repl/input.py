@@ -177,7 +177,7 @@ Candidate = tuple[str, str, str]
 """Text to insert, text to show, and a short description."""
 
 
-class _Known(Protocol):
+class _CommandNames(Protocol):
     @classmethod
     def all(cls) -> dict[str, str]: ...
 
@@ -221,7 +221,7 @@ class CommandValues:
 class SlashCompleter(Completer):
     """Completes the names of commands, and sessions, models, identities and files after them."""
 
-    def __init__(self, commands: type[_Known], candidates: CommandValues) -> None:
+    def __init__(self, commands: type[_CommandNames], candidates: CommandValues) -> None:
         self._commands = commands
         self._candidates = candidates
         self._asked: dict[str, Sequence[Candidate]] = {}

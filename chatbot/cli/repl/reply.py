@@ -29,7 +29,7 @@ from chatbot.messages import TextDelta
 
 _FENCE_OR_BLANK = re.compile(r"^ {0,3}(?:```|~~~)|\n\n+", re.MULTILINE)
 _FRAMES_A_SECOND = 12
-_CUTTING = re.compile(r"rxvt|linux")
+_CUTS_LINES = re.compile(r"rxvt|linux")
 _LONG_S = 3
 """Seconds after which the waiting time is shown."""
 
@@ -135,7 +135,7 @@ class LiveReply:
 
 
 class _LiveBlock(LiveRender):
-    """The redrawn block, with its height after the terminal was made narrower and has wrapped its lines again.
+    """The block that is redrawn. Its height is measured again when a narrower terminal has wrapped its lines.
 
     Nearly all terminals wrap; xterm and a few others cut lines instead, and are recognised by environment variables.
     """
@@ -144,7 +144,7 @@ class _LiveBlock(LiveRender):
         super().__init__("")
         self._console = console
         self._lengths: list[int] = []
-        self._breaks = "XTERM_VERSION" not in os.environ and not _CUTTING.match(os.environ.get("TERM", ""))
+        self._wraps = "XTERM_VERSION" not in os.environ and not _CUTS_LINES.match(os.environ.get("TERM", ""))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         segments = [each for each in super().__rich_console__(console, options) if isinstance(each, Segment)]
@@ -160,7 +160,7 @@ class _LiveBlock(LiveRender):
         return super().restore_cursor()
 
     def _measure(self) -> None:
-        if self._shape is not None and self._breaks:
+        if self._shape is not None and self._wraps:
             width = max(self._console.width, 1)
             self._shape = (width, sum(max(-(-length // width), 1) for length in self._lengths))
 
