@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 from chatbot.cli.arguments import COMMANDS, build_parser, first_word
@@ -61,6 +62,8 @@ def _as_process(argv: Sequence[str]) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed: the next file would get its descriptor, and what C libraries print
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - until the end
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal that is not UTF-8 gets escapes, as standard error does
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return main(argv)
     except KeyboardInterrupt:  # before there is a loop

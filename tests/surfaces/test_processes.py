@@ -165,3 +165,8 @@ def test_what_nobody_handles_is_shown_on_standard_error_and_ends_as_it_does_in_a
     arguments = ("stores", "--config", "config.toml")
     broken = {"CHATBOT_AGENTS__CHAT__MEMORY": '["chatbot_broken:Store"]'}
     assert _lasting(process.run(*arguments, **broken)) == _lasting(command.run(*arguments, **broken))
+
+
+def test_what_the_encoding_of_standard_output_lacks_is_escaped() -> None:
+    command.project(CONFIG)
+    assert process.run("ask", "♞ f3", PYTHONIOENCODING="latin-1").stdout == "You said: \\u265e f3\n"
