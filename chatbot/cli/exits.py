@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from chatbot.cli.arguments import COMMANDS, named
-from chatbot.cli.output import complain, on_interrupt, printable
+from chatbot.cli.output import complain, error_text, on_interrupt, printable
 from chatbot.errors import (
     BudgetExceeded,
     ChatbotError,
@@ -165,4 +165,6 @@ class TerminalFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Override `Formatter`."""
+        if isinstance(record.args, tuple):
+            record.args = tuple(error_text(each) if isinstance(each, OSError) else each for each in record.args)
         return printable(super().format(record))

@@ -102,12 +102,19 @@ def warn(text: str) -> None:
 
 def complain(error: Exception, *, as_json: bool = False) -> None:
     """Print an error on standard error."""
-    name, message = type(error).__name__, str(error)
+    message = error_text(error)
     if as_json:
-        body = {"error": {"type": name, "message": message}}
+        body = {"error": {"type": type(error).__name__, "message": message}}
         print(_as_json(body), file=sys.stderr)  # noqa: T201 - the one place that prints
     else:
-        warn(message or name)
+        warn(message or type(error).__name__)
+
+
+def error_text(error: object) -> str:
+    """Return the message of an error; one of the operating system has no number, and its file comes first."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def printable(text: str) -> str:

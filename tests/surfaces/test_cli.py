@@ -1,6 +1,7 @@
 """The command line as scripts use it: real processes, real files, exit codes."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from chatbot.chat.ledger import NAME, Call, Ledger
 from chatbot.cli.config import set_values
+from chatbot.cli.exits import TerminalFormatter
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models import provider as keys
@@ -281,3 +283,11 @@ def test_any_other_setting_of_the_agent_leaves_its_memory_on(where: str, monkeyp
     assert "blue stamps" in next(Path("identities/ada/memory/sessions").glob("*/transcript.md")).read_text("utf-8")
     assert "blue stamps" in Path("identities/ada/memory/observations.jsonl").read_text("utf-8")
     assert _findings() == []
+
+
+def test_an_error_of_the_operating_system_names_its_file_and_has_no_number() -> None:
+    Path("config.toml").unlink()
+    fails(7, "ada/memory: Not a directory", "memory", "list", HOME="/dev/null")
+    error = OSError(28, "No space left on device", "usage.jsonl")
+    log_line = TerminalFormatter().format(logging.LogRecord("stores", logging.WARNING, "", 0, "%s", (error,), None))
+    assert log_line == "usage.jsonl: No space left on device"
