@@ -160,7 +160,7 @@ MAY_TOUCH_FILES = {
     "tools/mcp/connection.py": "configuration: the working folder of a server of tools",
     "memory/orders.py": "a table that ships",
     "redaction.py": "a table that ships",
-    "server/page/sheets.py": "files that ship",
+    "server/page/rendering.py": "files that ship",
     "attachments/read.py": "files that the user attaches",
     "embed.py": "the configuration beside the folder that a developer names",
     "server/page/settings.py": "the configuration, which its owner changes there",

@@ -33,7 +33,7 @@ from chatbot.server.open_runtimes import IdentityUse
 from chatbot.server.openai import completions, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
-from chatbot.server.page.sheets import problem_page
+from chatbot.server.page.rendering import problem_page
 from chatbot.server.request_values import VISIBLE
 from chatbot.stores.errors import StoreError, UnknownOutcome
 

@@ -11,7 +11,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from chatbot.attachments.read import uploaded
+from chatbot.attachments.read import upload_from_file
 from chatbot.cli.repl.actions import Consent, PastedTexts, _shown, attach_named
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.input import SlashCompleter
@@ -57,7 +57,7 @@ def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
         with pytest.raises(InvalidValue, match="file not found:"):
             attach_named(text, PastedTexts())
     with pytest.raises(InvalidValue, match="file not found:"):
-        uploaded(name)
+        upload_from_file(name)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,17 @@ from chatbot.operations import OPERATIONS
 from chatbot.server.bind import checked
 from chatbot.server.doors import LOGIN
 from chatbot.server.page import chat, login, memories, profile, saying, sessions, settings, why
-from chatbot.server.page.sheets import FOLDER, AccessHere, Assets, Fields, PageRoute, base, fragment, goto, is_part
+from chatbot.server.page.rendering import (
+    FOLDER,
+    AccessHere,
+    Assets,
+    Fields,
+    PageRoute,
+    base,
+    goto,
+    is_part,
+    render_part,
+)
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 
@@ -93,7 +103,7 @@ def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
         if "memory_id" not in request.path_params:
             return Response(status_code=204)
         row = await access.memories.row(request.path_params["memory_id"], sensitivities=SENSITIVITIES)
-        return fragment("row.html", access, row=row)
+        return render_part("row.html", access, row=row)
 
 
 def _value(parameter: Parameter, text: str) -> Any:

@@ -24,8 +24,8 @@ from chatbot.server.errors import problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
 from chatbot.server.page.markdown import Growing
+from chatbot.server.page.rendering import AccessHere, PageRoute, base, beside, render_page, render_part, render_template
 from chatbot.server.page.settings import Choices, menu_of, menus_for
-from chatbot.server.page.sheets import AccessHere, PageRoute, base, beside, fragment, piece, sheet
 from chatbot.server.page.talk import Exchange
 from chatbot.server.turns import RemoteTurn, RunningTurn
 from chatbot.stores.access import may
@@ -47,7 +47,7 @@ async def begin(
     request: Request, access: AccessHere, project: Annotated[str | None, Query(max_length=100)] = None
 ) -> Response:
     """Show an empty conversation, in a project if one is given; its first message begins it."""
-    return sheet(
+    return render_page(
         request,
         "chat.html",
         access,
@@ -83,7 +83,7 @@ async def show(
         part = await (talk.the_end(session) if before is None else talk.before(session, before))
     if part.is_end:
         await talk.mark_running(access, session_id, part.exchanges)
-    return sheet(
+    return render_page(
         request,
         "chat.html",
         access,
@@ -108,7 +108,7 @@ def _titled(record: SessionRecord, shown: list[Exchange]) -> SessionRecord:
 async def earlier(access: AccessHere, session_id: SessionId, before: Number) -> Response:
     """Render the part of the conversation before an entry."""
     part = await talk.before(await access.session(session_id), before)
-    return fragment("earlier.html", access, session_id=session_id, part=part)
+    return render_part("earlier.html", access, session_id=session_id, part=part)
 
 
 @router.get("/c/{session_id}/later")
@@ -117,7 +117,7 @@ async def later(access: AccessHere, session_id: SessionId, after: Number) -> Res
     part = await talk.after(await access.session(session_id), after)
     if part.is_end:
         await talk.mark_running(access, session_id, part.exchanges)
-    return fragment("later.html", access, session_id=session_id, part=part)
+    return render_part("later.html", access, session_id=session_id, part=part)
 
 
 @router.get("/c/{session_id}/since")
@@ -133,7 +133,7 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "", wri
     await talk.mark_running(access, session_id, shown)
     if not shown:
         return Response(status_code=204)
-    return fragment(
+    return render_part(
         "since.html",
         access,
         session=session.record,
@@ -159,8 +159,8 @@ async def _pieces(
 ) -> AsyncGenerator[bytes, None]:
     problem, at = "", ""
     if turn is not None:
-        async for piece_ in _growing(turn):
-            yield piece_
+        async for piece in _growing(turn):
+            yield piece
         problem, at = await _result(access, turn)
     try:
         html = await _done(access, session_id, name, (turn, at, problem))
@@ -180,7 +180,7 @@ async def _done(
     waiting: list[Exchange] = []
     await talk.mark_running(access, session_id, waiting)
     waiting = [each for each in waiting if each.turn != name]
-    return piece(
+    return render_template(
         "done.html",
         base=base(access),
         identity=access.identity,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from chatbot.errors import IdentityError
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.doors import COOKIE, LOGIN, is_loopback
-from chatbot.server.page.sheets import Fields, PageRoute, goto, sheet
+from chatbot.server.page.rendering import Fields, PageRoute, goto, render_page
 
 _TRIES_PER_MINUTE = 30
 _FOR_30_DAYS = 30 * 24 * 3600
@@ -29,7 +29,7 @@ async def begin(identities: IdentitiesHere, caller: CallerHere) -> Response:
 @router.get(LOGIN)
 async def ask_for_token(request: Request) -> Response:
     """Render the login form."""
-    return sheet(request, "login.html", wrong="")
+    return render_page(request, "login.html", wrong="")
 
 
 @router.post(LOGIN)
@@ -37,10 +37,10 @@ async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -
     """Set the cookie if the token is valid."""
     wait = identities.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE)
     if wait:
-        return sheet(request, "login.html", status=429, wrong=f"Too many attempts: wait {wait:.0f} seconds.")
+        return render_page(request, "login.html", status=429, wrong=f"Too many attempts: wait {wait:.0f} seconds.")
     text = fields.get("token", "").strip()
     if await asyncio.to_thread(identities.tokens.find, text) is None:
-        return sheet(request, "login.html", status=401, wrong="Invalid token.")
+        return render_page(request, "login.html", status=401, wrong="Invalid token.")
     answer = goto("/")
     secure = _came_over_tls(request)
     answer.set_cookie(COOKIE, text, max_age=_FOR_30_DAYS, httponly=True, samesite="strict", secure=secure)

@@ -16,7 +16,7 @@ from chatbot.operation import NoSuchPage
 from chatbot.operations import list_people
 from chatbot.server.dependencies import RANK
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, day, goto, sheet
+from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, day, goto, render_page
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
@@ -104,7 +104,7 @@ async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuer
     """Search active memories, or list them by day."""
     hits, following, begin = await _found(access, asked)
     undo = [each for each in asked.hidden.split(",") if is_observation_id(each)]
-    return sheet(
+    return render_page(
         request,
         "memories.html",
         access,
@@ -176,7 +176,7 @@ _MOST_PEOPLE = 200
 async def show_people(request: Request, access: AccessHere, q: Annotated[str, Query(max_length=200)] = "") -> Response:
     """List people, most mentioned first."""
     page = await list_people(access.context, q.strip(), limit=_MOST_PEOPLE, sensitivities=SENSITIVITIES)
-    return sheet(
+    return render_page(
         request,
         "people.html",
         access,
@@ -199,7 +199,7 @@ async def show_one(
     """Show the memory in any status; `done` is the last action."""
     line = await _line(access, memory_id)
     row = _row_in(line, memory_id)
-    return sheet(
+    return render_page(
         request,
         "memory.html",
         access,

@@ -13,7 +13,7 @@ from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import utc_now
 from chatbot.messages import TaskStatus
 from chatbot.operations import get_profile_history, show_profile
-from chatbot.server.page.sheets import AccessHere, PageRoute, sheet
+from chatbot.server.page.rendering import AccessHere, PageRoute, render_page
 from chatbot.stores.access import SENSITIVITIES
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
@@ -23,14 +23,14 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 async def show(request: Request, access: AccessHere) -> Response:
     """Render the current lines, the proposals, and the answers to the standing questions."""
     known = await show_profile(access.context, sensitivities=OWN)
-    return sheet(request, "profile.html", access, here="profile", known=known, key="")
+    return render_page(request, "profile.html", access, here="profile", known=known, key="")
 
 
 @router.get("/profile/{key}")
 async def history(request: Request, access: AccessHere, key: Annotated[str, Path(max_length=100)]) -> Response:
     """Render all values that a key had."""
     known = await get_profile_history(access.context, key, sensitivities=SENSITIVITIES)
-    return sheet(request, "profile.html", access, here="profile", known=known, key=key)
+    return render_page(request, "profile.html", access, here="profile", known=known, key=key)
 
 
 _DONE: tuple[TaskStatus, ...] = ("completed", "cancelled")
@@ -43,7 +43,7 @@ async def show_tasks(request: Request, access: AccessHere, *, done: bool = False
     """List open or ended tasks."""
     tasks = await access.memories.tasks(statuses=_DONE if done else OPEN, sensitivities=SENSITIVITIES)
     groups = [("", tasks)] if done and tasks else _by_date(tasks, utc_now().astimezone().date())
-    return sheet(request, "tasks.html", access, here="tasks", groups=groups, done=done, priorities=_PRIORITIES)
+    return render_page(request, "tasks.html", access, here="tasks", groups=groups, done=done, priorities=_PRIORITIES)
 
 
 def _by_date(tasks: Sequence[Task], today: date) -> list[tuple[str, list[Task]]]:

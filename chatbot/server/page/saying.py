@@ -15,8 +15,8 @@ from chatbot.server.dependencies import SessionId
 from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
+from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, goto, is_part, render_part
 from chatbot.server.page.settings import choose, menu_of, request_of
-from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, fragment, goto, is_part
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
@@ -55,7 +55,7 @@ async def say(
     shown: dict[str, Any] = {"session_id": session_id, "exchanges": [talk.waiting(turn)], "waiting": waiting}
     if is_changed:
         shown |= await menu_of(access, session)
-    return fragment("said.html", access, **shown)
+    return render_part("said.html", access, **shown)
 
 
 @router.post("/c/{session_id}/stop")

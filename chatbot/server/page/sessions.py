@@ -18,7 +18,7 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.operations import list_sessions
 from chatbot.server.dependencies import SessionId
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.sheets import AccessHere, PageRoute, day, sheet
+from chatbot.server.page.rendering import AccessHere, PageRoute, day, render_page
 from chatbot.stores.records import format_time
 from chatbot.transfer.exports import export_session, render_session
 
@@ -63,7 +63,7 @@ async def show(
         )
         found, following = [SessionMatch(record) for record in page.rows], page.next_cursor
     groups = [(name, list(group)) for name, group in groupby(found, key=lambda each: day(each.record.used_at))]
-    return sheet(
+    return render_page(
         request,
         "sessions.html",
         access,

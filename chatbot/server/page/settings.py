@@ -29,7 +29,7 @@ from chatbot.providers import OURS, known_providers
 from chatbot.server.dependencies import IdentitiesHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.login import came_safely
-from chatbot.server.page.sheets import AccessHere, Fields, PageRoute, base, goto, sheet
+from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, goto, render_page
 from chatbot.stores.base import KeyValueStore
 from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
@@ -225,7 +225,7 @@ async def show(request: Request, access: AccessHere, done: str = "") -> Response
     """Show the settings to the owner: a persona, a budget and paths are not for guests."""
     _check_owner(access)
     setup = access.runtime.setup
-    return sheet(
+    return render_page(
         request,
         "settings.html",
         access,

@@ -14,7 +14,7 @@ from chatbot.operations import list_sessions
 from chatbot.server.dependencies import SessionId
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.memories import PART_NAMES, WEIGHED
-from chatbot.server.page.sheets import AccessHere, PageRoute, fragment, sheet
+from chatbot.server.page.rendering import AccessHere, PageRoute, render_page, render_part
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.observation import Observation
@@ -31,7 +31,7 @@ async def show(
     session = await access.session(session_id)
     receipts = (await session.receipts_since(parse_time(at)))[::-1] if at else await session.receipts()
     receipt = receipt_at(receipts, at)
-    return sheet(
+    return render_page(
         request,
         "why.html",
         access,
@@ -106,7 +106,7 @@ async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[st
         sensitivities=SENSITIVITIES,
         limit=_MOST_MADE,
     )
-    return fragment(
+    return render_part(
         "noted.html",
         access,
         session_id=session_id,
@@ -130,7 +130,7 @@ async def show_cost(
     """Show the cost of each session, last used first, the total, and the last days as a chart."""
     page = await list_sessions(access.context, limit=_ON_A_PAGE, cursor=before or None)
     bills = await access.bills()
-    return sheet(
+    return render_page(
         request,
         "cost.html",
         access,
@@ -148,7 +148,7 @@ async def show_session_cost(request: Request, access: AccessHere, session_id: Se
     """Show the cost of one session by purpose and by turn."""
     session = await access.session(session_id)
     receipts = await session.receipts()
-    return sheet(
+    return render_page(
         request,
         "session_cost.html",
         access,

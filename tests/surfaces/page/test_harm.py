@@ -147,7 +147,7 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
         assert (as_page.status_code, "<h1" in as_page.text and "Error" in as_page.text) == (404, True)
         assert client.get("/i/ada/nosuch").json()["error"]["code"] == "not_found"
         assert client.get("/page/style.css").is_success
-        assert {client.get(f"/page/{path}").status_code for path in ("../app.py", "%2e%2e/sheets.py")} == {404}
+        assert {client.get(f"/page/{path}").status_code for path in ("../app.py", "%2e%2e/rendering.py")} == {404}
         for path in ("retry", "edit", "fork"):
             response = client.post(f"/i/ada/c/{session}/{path}", data={"at": "2020-01-01T00:00:00Z", "text": "x"})
             assert response.status_code == 409, path

@@ -65,7 +65,7 @@ _HAPPENED = {
 }
 
 
-def sheet(
+def render_page(
     request: Request, name: str, access: IdentityAccess | None = None, *, status: int = 200, **shown: Any
 ) -> HTMLResponse:
     """Render a page of an identity; without `access`, one without links."""
@@ -80,12 +80,12 @@ def sheet(
         "theme": theme if theme in {"light", "dark"} else "",
         "attached_bytes": request.app.state.identities.settings.attachments_kb * 1024 * 3 // 4,  # of base64
     }
-    return HTMLResponse(piece(name, **about, **shown), status, headers=_HEADERS)
+    return HTMLResponse(render_template(name, **about, **shown), status, headers=_HEADERS)
 
 
-def fragment(name: str, access: IdentityAccess, **shown: Any) -> HTMLResponse:
+def render_part(name: str, access: IdentityAccess, **shown: Any) -> HTMLResponse:
     """Render a part of a page, which the page's script inserts."""
-    html = piece(name, access=access, base=base(access), identity=access.identity, **shown)
+    html = render_template(name, access=access, base=base(access), identity=access.identity, **shown)
     return HTMLResponse(html, headers=_HEADERS)
 
 
@@ -94,7 +94,7 @@ def is_part(request: Request) -> bool:
     return "hx-request" in request.headers and "hx-boosted" not in request.headers
 
 
-def piece(name: str, **shown: Any) -> Markup:
+def render_template(name: str, **shown: Any) -> Markup:
     """Render a part of a page."""
     return Markup(_templates().get_template(name).render(shown))  # noqa: S704 - Jinja2 has escaped it
 
@@ -260,7 +260,7 @@ Fields = Annotated[dict[str, str], Depends(_fields)]
 def problem_page(request: Request, problem: Problem) -> Response:
     """Render an error as a page."""
     access = getattr(request.state, "access", None)
-    response = sheet(request, "problem.html", access, status=problem.status, here="", problem=problem)
+    response = render_page(request, "problem.html", access, status=problem.status, here="", problem=problem)
     response.headers.update(problem.headers)
     return response
 
