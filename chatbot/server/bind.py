@@ -127,18 +127,18 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
     for operation in sorted(routed, key=lambda each: "{" in each.http):
         method, path = operation.http.split()
         is_of_sessions = path.startswith(_SESSIONS)
-        shown = _Answer.of(operation)
+        form = _AnswerForm.of(operation)
         router.add_api_route(
             path,
-            _endpoint(operation, shown),
+            _endpoint(operation, form),
             methods=[method],
             name=operation.name,
             summary=operation.summary,
             description=operation.description,
             tags=["sessions" if is_of_sessions else "memory"],
             responses=_responses(operation),
-            response_model=shown.model,
-            status_code=204 if shown.model is None else 201 if method == "POST" and operation.effect == "adds" else 200,
+            response_model=form.model,
+            status_code=204 if form.model is None else 201 if method == "POST" and operation.effect == "adds" else 200,
         )
     return router
 
@@ -156,7 +156,7 @@ def _expects(operation: Operation) -> bool:
     return method != "GET" and path.startswith(("/v1/memories/{memory_id}", "/v1/memories/by-key/"))
 
 
-class _Answer:
+class _AnswerForm:
     """Form of the answer to an operation."""
 
     def __init__(self, model: Any, shape: type[Shape] | None) -> None:
@@ -164,7 +164,7 @@ class _Answer:
         self._shape = shape
 
     @classmethod
-    def of(cls, operation: Operation) -> _Answer:
+    def of(cls, operation: Operation) -> _AnswerForm:
         """Return the form for the type that the operation returns."""
         returned = operation.returned
         if returned is type(None):
@@ -200,7 +200,7 @@ def _takes_one(operation: Operation) -> bool:
     return any(each.is_list and f"{{{name}}}" in operation.http for name, each in operation.at("http").items())
 
 
-def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
+def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
     method, path = operation.http.split()
     offered = operation.at("http")
     in_path = {name: each for name, each in offered.items() if f"{{{name}}}" in path}
@@ -216,15 +216,15 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
         **asked: Any,
     ) -> Any:
         context = access.context if expected is None else expected.within(access.context)
-        if writing is not None and writing.before is not None and shown.model is not None:
-            return await shown.again(context, writing)
-        said = _given_fields(body, in_body) if body is not None else {}
+        if writing is not None and writing.before is not None and form.model is not None:
+            return await form.again(context, writing)
+        sent = _given_fields(body, in_body) if body is not None else {}
         asked = {name: value for name, value in asked.items() if value is not None}
-        given = {offered[name].name: checked(offered[name], value) for name, value in {**asked, **said}.items()}
+        given = {offered[name].name: checked(offered[name], value) for name, value in {**asked, **sent}.items()}
         for each in in_path.values():
             given[each.name] = [given[each.name]] if each.is_list else given[each.name]
         result = await operation.run(context, "http", given)
-        answer = shown.answer(result)
+        answer = form.answer(result)
         if writing is not None and isinstance(answer, Shape) and (made := answer.made()) is not None:
             writing.note(**made)
         if expected is not None:
@@ -235,7 +235,7 @@ def _endpoint(operation: Operation, shown: _Answer) -> Callable[..., Any]:
     parameters = [_parameter("access", AccessHere), *([_parameter("writing", WritingHere)] if writes else [])]
     if _expects(operation):
         parameters.append(_parameter("expected", IfMatchHere))
-    elif shown.model in {AddResult, MemoryRecord}:
+    elif form.model in {AddResult, MemoryRecord}:
         parameters.append(_parameter("expected", AnyVersionHere))
     for name, each in in_path.items():
         described = Path(max_length=100, description=_sentence(each.about.words))

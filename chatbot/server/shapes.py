@@ -248,7 +248,7 @@ class FieldChange(Shape):
     """The value after."""
 
 
-class Happening(Shape):
+class VersionEvent(Shape):
     """An event of a memory."""
 
     kind: str
@@ -269,7 +269,7 @@ class Version(Shape):
     """One memory in a chain of versions."""
 
     memory: MemoryRecord
-    events: list[Happening]
+    events: list[VersionEvent]
     """Events of the memory, oldest first."""
 
     @classmethod
@@ -278,7 +278,7 @@ class Version(Shape):
         events = []
         for event, changed in item.steps():
             changes = {name: FieldChange(old=old, new=new) for name, (old, new) in changed.items()}
-            events.append(Happening.of(event).model_copy(update={"changes": changes}))
+            events.append(VersionEvent.of(event).model_copy(update={"changes": changes}))
         return cls(memory=MemoryRecord.of(item.observation), events=events)
 
 

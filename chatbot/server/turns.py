@@ -244,30 +244,30 @@ class Turns(AsyncResource):
         if (elsewhere := self._elsewhere.pop(identity, None)) is not None:
             await elsewhere.aclose()
 
-    def begin(self, place: SessionKey, chat: Chat, request: TurnRequest, *, then: Then | None = None) -> RunningTurn:
-        """Begin a turn of the session at `place`: its identity and its id. Turns of one session run in order."""
+    def begin(self, key: SessionKey, chat: Chat, request: TurnRequest, *, then: Then | None = None) -> RunningTurn:
+        """Begin a turn of the session with that key. Turns of one session run in order."""
         turn = RunningTurn(chat, request, then=then)
-        self._running[turn] = place
-        self._begun.append((place, turn))
+        self._running[turn] = key
+        self._begun.append((key, turn))
         turn.task.add_done_callback(lambda _: self._running.pop(turn, None))
         return turn
 
-    def under_way(self, place: SessionKey) -> list[RunningTurn]:
+    def under_way(self, key: SessionKey) -> list[RunningTurn]:
         """Return the turns of that session that have not ended, in their order."""
-        return [turn for turn, where in self._running.items() if where == place]
+        return [turn for turn, place in self._running.items() if place == key]
 
-    def latest(self, place: SessionKey) -> list[RunningTurn]:
+    def latest(self, key: SessionKey) -> list[RunningTurn]:
         """Return the latest turns of that session, ended ones too, for a listener that comes just after the end."""
-        return [turn for where, turn in self._begun if where == place]
+        return [turn for place, turn in self._begun if place == key]
 
     def of_identity(self, identity: str) -> list[RunningTurn]:
         """Return the turns of all sessions of an identity that have not ended."""
-        return [turn for turn, where in self._running.items() if where[0] == identity]
+        return [turn for turn, place in self._running.items() if place[0] == identity]
 
-    async def stop(self, place: SessionKey) -> int:
+    async def stop(self, key: SessionKey) -> int:
         """Stop the turns of that session, wait until each has cleaned up, and return how many there were."""
-        stopped = self.under_way(place)
-        for each in [each for each in self._begun if each[0] == place]:
+        stopped = self.under_way(key)
+        for each in [each for each in self._begun if each[0] == key]:
             self._begun.remove(each)
         return await cancel_all(turn.task for turn in stopped)
 
