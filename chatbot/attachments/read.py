@@ -84,7 +84,7 @@ class Attachment:
         return Link(self.name, blobs[0], "" if is_image(self.media) else blobs[-1])
 
 
-def uploaded(name: str) -> Upload:
+def upload_from_file(name: str) -> Upload:
     """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large. Blocking."""
     path = file_named(name)
     if path is None:

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 
-from chatbot.attachments.read import uploaded
+from chatbot.attachments.read import upload_from_file
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.exits import Exit, end_in_order, until_interrupted
@@ -24,7 +24,7 @@ async def run(args: argparse.Namespace) -> Exit | None:
     text = question(args.text)
     if not (text.strip() or args.attach):
         raise InvalidValue("no question: pass it as an argument or on standard input")
-    files = [uploaded(each) for each in args.attach]
+    files = [upload_from_file(each) for each in args.attach]
     end_in_order()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()

@@ -20,7 +20,7 @@ from msgspec import to_builtins
 from platformdirs import user_config_path, user_data_path
 
 from chatbot.allowed import SettingPath, is_trusted, needing_trust, trust
-from chatbot.cli.output import check_can_ask, is_sure, say, say_result, warn
+from chatbot.cli.output import ask_for_yes, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.config import SECRET, Config
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml
@@ -238,7 +238,7 @@ async def _edit(args: argparse.Namespace) -> None:
                 replace_text(path, text.rstrip("\n") + "\n")
         except ConfigError as error:
             warn(str(error))
-            if not is_sure("edit it again?"):
+            if not ask_for_yes("edit it again?"):
                 raise
         else:
             _report_written(args, path, "changed")

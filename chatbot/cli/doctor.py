@@ -373,13 +373,13 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
         stores(setup, verify=verify),
         memories(setup, verify=verify),
     ):
-        async for finding in _storage_first(part):
+        async for finding in _with_storage_errors(part):
             if finding.state != "bad" or finding.message not in seen:  # an unavailable storage is found by each part
                 yield finding
             seen.add(finding.message)
 
 
-async def _storage_first(part: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+async def _with_storage_errors(part: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
     """Yield the findings of a part; a storage that cannot be used is one too."""
     try:
         async for finding in part:
@@ -422,7 +422,7 @@ def _lines(finding: Finding) -> str:
 
 
 async def telemetry(settings: TelemetrySettings, edit: str, *, network: bool) -> AsyncIterator[Finding]:
-    """Check the exporter. Calls the collector only with `network`; `edit` opens the configuration."""
+    """Check the exporter. Calls the collector only with `network`; `edit` is the command that edits the settings."""
     if not (settings.endpoint or settings.prometheus):
         return
     try:

@@ -170,20 +170,20 @@ def check_can_ask(what: str, instead: str = "") -> None:
         raise InvalidValue(f"{what} needs {remedy}")
 
 
-def agree(doing: str, question: str, otherwise: str, show: Callable[[], None] = lambda: None) -> None:
+def confirm(doing: str, question: str, otherwise: str, show: Callable[[], None] = lambda: None) -> None:
     """Have the user confirm what `show` prints. Raises `InvalidValue`: `otherwise` for a no, or without a terminal."""
     check_can_ask(doing)
     show()
-    if not is_sure(question):
+    if not ask_for_yes(question):
         raise InvalidValue(otherwise)
 
 
-def is_sure(question: str) -> bool:
+def ask_for_yes(question: str) -> bool:
     """Ask, on standard error, for a plain yes. The end of the input is a no, and Ctrl-C interrupts."""
     return ask_line(f"{question} type yes: ").lower() == "yes"
 
 
-def is_yes(question: str) -> bool:
+def ask_yes_or_no(question: str) -> bool:
     """Ask, on standard error, a question that does no harm: y is a yes, everything else a no."""
     return ask_line(f"{question} [y/N] ").lower() in {"y", "yes"}
 

@@ -16,7 +16,7 @@ from typing import Any
 from chatbot.allowed import SettingPath
 from chatbot.cli.config import own_file, set_values
 from chatbot.cli.models import cells, read_key
-from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
+from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_table, waiting, warn
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.config_layers import Settings
 from chatbot.errors import ModelError
@@ -61,7 +61,7 @@ async def run(args: argparse.Namespace) -> None:
 
 
 async def _find(args: argparse.Namespace, *, can_ask: bool) -> list[ModelChoice]:
-    is_allowed = args.yes or args.at or (can_ask and not args.model and is_yes(f"look for {_SCOPE}?"))
+    is_allowed = args.yes or args.at or (can_ask and not args.model and ask_yes_or_no(f"look for {_SCOPE}?"))
     if not is_allowed:
         return _with_keys({})
     with waiting("asking model servers"):
@@ -111,7 +111,7 @@ async def _why_unusable(args: argparse.Namespace, name: str, *, can_ask: bool) -
     if config.model.name != name:
         return f"{settings.source('model', 'name')} sets another model, {config.model.name}"
     needs_key = provider in SUGGESTED and not key_place(provider, config.providers)
-    if needs_key and can_ask and is_yes(f"{provider} needs a key; store one now?"):
+    if needs_key and can_ask and ask_yes_or_no(f"{provider} needs a key; store one now?"):
         store_key(provider, read_key(provider))
     return await problem_of(config.model, config.providers)
 

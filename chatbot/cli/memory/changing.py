@@ -18,7 +18,7 @@ from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.memory.results import show, show_changed
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import agree, progress, read_input, say, say_json, say_marked, say_table, warn
+from chatbot.cli.output import confirm, progress, read_input, say, say_json, say_marked, say_table, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.errors import SessionNotFound
 from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
@@ -83,7 +83,7 @@ async def forget_memory(run: VerbRun) -> None:
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
         rows = [await run.memories.row(each, sensitivities=SENSITIVITIES) for each in ids]
         question = "forget these? undo with `restore`;"
-        agree("forgetting", question, "nothing was forgotten", lambda: say_observations(rows))
+        confirm("forgetting", question, "nothing was forgotten", lambda: say_observations(rows))
     operation = OPERATIONS["forget_memory"]
     if ids and not args.dry_run:
         await operation.run(run.context, "cli", {"ids": ids})
@@ -106,7 +106,7 @@ async def purge_memories(run: VerbRun) -> None:
         return
     going = planned.going or Erasure()
     if not args.yes:
-        agree("purging", "delete permanently?", _NOT_PURGED, lambda: _show_going(going))
+        confirm("purging", "delete permanently?", _NOT_PURGED, lambda: _show_going(going))
     gone: PurgeResult = await operation.run(run.context, "cli", given)
     if args.json:
         run.say_result({"purged": gone.ids, "dry_run": False}, "")
@@ -122,7 +122,7 @@ async def retract_fact(run: VerbRun) -> None:
     given = await given_of(run, operation.at("cli").values())
     is_purge = bool(given.get("purge"))
     if is_purge and not run.args.yes:
-        agree("purging", f"delete the fact {given['fact_id']} permanently?", _NOT_PURGED)
+        confirm("purging", f"delete the fact {given['fact_id']} permanently?", _NOT_PURGED)
     await operation.run(run.context, "cli", given)
     show_changed(run, "purged" if is_purge else operation.gives, [given["fact_id"]])
 

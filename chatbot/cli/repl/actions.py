@@ -68,7 +68,7 @@ def attach_named(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
 
     A name without a file is left unchanged, unless it looks like a path: then `InvalidValue` is raised. Blocking.
     """
-    from chatbot.attachments.read import file_named, uploaded
+    from chatbot.attachments.read import file_named, upload_from_file
 
     files: list[Upload] = []
 
@@ -77,7 +77,7 @@ def attach_named(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
             return found[0]
         for name in _readings(found):
             if file_named(name) is not None:
-                files.append(uploaded(name))
+                files.append(upload_from_file(name))
                 return files[-1].name + (found[2] or "")[len(name) :]
         if found[1] or "/" in found[2]:
             raise InvalidValue(f"file not found: {found[1] or found[2]!r}; correct its name, or leave out the @")

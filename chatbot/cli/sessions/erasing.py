@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from chatbot import operations
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import SESSION_HEAD, agree, reporting, say, say_json, say_table, session_rows, warn
+from chatbot.cli.output import SESSION_HEAD, confirm, reporting, say, say_json, say_table, session_rows, warn
 from chatbot.cli.verbs import chosen
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionRecord
@@ -28,7 +28,7 @@ async def archive(run: VerbRun) -> None:
     records = [record for record in await chosen(memory, args) if (record.archived_at is not None) == args.undo]
     what = "restore" if args.undo else "archive"
     if len(records) > 1:
-        _agree(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")
+        _confirm(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")
     done: list[SessionRecord] = []
     with reporting(done, lambda: _report("restored" if args.undo else "archived", done, args)):
         for record in records:
@@ -63,7 +63,7 @@ async def erase_project(run: VerbRun) -> None:
     going = await operations.erase_project(run.context, name, dry_run=True)
     if not (args.yes or args.dry_run):
         what = _content(going, name)
-        agree(f"deleting {what}", f"delete {what} permanently?", "nothing was deleted")
+        confirm(f"deleting {what}", f"delete {what} permanently?", "nothing was deleted")
     if not args.dry_run:
         going = await operations.erase_project(run.context, name)
     done = "would be deleted permanently" if args.dry_run else "deleted permanently"
@@ -84,7 +84,7 @@ async def delete(run: VerbRun) -> None:
     if records:
         if is_asked and sys.stdin.isatty():
             _warn_of(going, keep_memory=keep_memory)
-        _agree(records, args, "deleting", "delete permanently?")
+        _confirm(records, args, "deleting", "delete permanently?")
     erased = going if args.dry_run else []
     gone: list[SessionRecord] = []
     with reporting(gone, lambda: _report_deleted(gone, erased, args, keep_memory=keep_memory)):
@@ -141,12 +141,12 @@ def _counted(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int,
     return (0, 0, forks) if keep_memory else (len(rows), len(facts), forks)
 
 
-def _agree(records: Sequence[SessionRecord], args: argparse.Namespace, doing: str, question: str) -> None:
+def _confirm(records: Sequence[SessionRecord], args: argparse.Namespace, doing: str, question: str) -> None:
     """Show the sessions and ask, except with `--yes` or `--dry-run`. Raises `InvalidValue` for any answer but yes."""
     if not (args.yes or args.dry_run):
         what = f"{doing} {how_many(len(records), 'session')}"
         shown = session_rows(records)
-        agree(what, question, "nothing was changed", lambda: say_table(SESSION_HEAD, shown, aside=True))
+        confirm(what, question, "nothing was changed", lambda: say_table(SESSION_HEAD, shown, aside=True))
 
 
 def _report(what: str, records: Sequence[SessionRecord], args: argparse.Namespace, **more: object) -> None:
