@@ -136,7 +136,7 @@ class LiteLLMEmbedder(LiteLLMClient, Embedder):
 
     def _usage(self, litellm: ModuleType, response: Any, texts: Sequence[str]) -> Usage:
         reported = getattr(response, "usage", None)
-        read = int(getattr(reported, "prompt_tokens", None) or 0)
+        read = max(int(getattr(reported, "prompt_tokens", None) or 0), 0)
         tokens = read or sum(map(estimate_text, texts))
         return Usage(tokens, cost_usd=self._cost(litellm, tokens), estimated=not read)
 

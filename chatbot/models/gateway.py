@@ -163,11 +163,16 @@ class LiteLLMModel(LiteLLMClient, Model):
         """Make one call. Yields `Finished` only if the provider reported the end of the reply."""
         reading = StreamedReply()
         async with call as response:
-            while (chunk := await response.next()) is not None:
-                for delta in reading.take(chunk):
-                    yield delta
+            try:
+                while (chunk := await response.next()) is not None:
+                    for delta in reading.take(chunk):
+                        yield delta
+            except ModelError:
+                if response.stream is None or not is_whole(response.stream):
+                    raise  # else only the usage is missing, or the end of the connection
             if not is_whole(response.stream):
-                raise ProviderFailed(f"{self.name}: the reply broke off before its end")
+                what = "the reply broke off before its end" if reading.written else "the answer holds no reply"
+                raise ProviderFailed(f"{self.name}: {what}")
             usage = await self._usage(reading, messages, tools, is_reported=has_reported_usage(response.stream))
         yield Finished(reading.reason, usage, reading.model or self.name)
 
@@ -198,12 +203,13 @@ class LiteLLMModel(LiteLLMClient, Model):
     ) -> Usage:
         """Return the reported usage with its price, or our own count if nothing was reported."""
         reported = reading.usage
-        if not is_reported or not reported or not reported.prompt_tokens:
+        read, written = ((getattr(reported, each, None) or 0) for each in ("prompt_tokens", "completion_tokens"))
+        if not is_reported or read <= 0 or written < 0:  # less than nothing would lower the bill
             return await self.usage_of(estimate(messages, tools), reading.written)
         details = getattr(reported, "prompt_tokens_details", None)
         return Usage(
-            input_tokens=int(reported.prompt_tokens),
-            output_tokens=int(reported.completion_tokens or 0),
+            input_tokens=int(read),
+            output_tokens=int(written),
             cached_tokens=int(getattr(details, "cached_tokens", None) or 0),
             cost_usd=await self._cost(reported),
         )
@@ -211,12 +217,13 @@ class LiteLLMModel(LiteLLMClient, Model):
     async def _cost(self, reported: Any) -> float | None:
         """Return the cost by the configured price, the provider's report, or LiteLLM's table with caching."""
         if self.provider.price.input_usd_per_million is None:
-            if (billed := getattr(reported, "cost", None)) is not None:
-                return float(billed)
+            with suppress(TypeError, ValueError):
+                if (billed := float(getattr(reported, "cost", None))) >= 0:
+                    return billed
             litellm = await litellm_import.litellm()
             with suppress(Exception):  # a model without a known price raises a bare Exception
                 costs = litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=reported)
-                if cost := float(sum(costs)):  # else the price may be unknown
+                if (cost := float(sum(costs))) > 0:  # else the price may be unknown
                     return cost
         read, written, price = int(reported.prompt_tokens), int(reported.completion_tokens or 0), await self.price()
         return None if price is None else price.cost(read, written)

@@ -90,10 +90,15 @@ async def test_a_reply_arrives_in_pieces_and_ends_once_with_the_usage_that_is_re
     assert end_of(deltas).usage == Usage(120, 8, cached_tokens=100, cost_usd=None, estimated=False)
 
 
-async def test_usage_is_estimated_and_says_so_where_the_provider_reports_none(openai_url: str) -> None:
+@pytest.mark.parametrize(
+    "behaviour", ["says-without-usage", "reports-less-than-nothing", "reports-nonsense", "drops-after-the-end"]
+)
+async def test_usage_is_estimated_and_says_so_where_the_provider_reports_none(openai_url: str, behaviour: str) -> None:
     providers = providers_at(openai_url, input_usd_per_million=1.0, output_usd_per_million=2.0)
-    model = LiteLLMModel(ModelSettings(name="openai/says-without-usage"), providers)
-    usage = end_of(await reply_of(model)).usage
+    model = LiteLLMModel(ModelSettings(name=f"openai/{behaviour}"), providers)
+    deltas = await reply_of(model)
+    assert text_of(deltas) == REPLY
+    usage = end_of(deltas).usage
     assert usage.estimated
     assert usage.input_tokens == await model.count_tokens(HELLO)
     assert usage.output_tokens > 0

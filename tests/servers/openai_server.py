@@ -68,8 +68,8 @@ def _finish(reason: str = "stop") -> Json:
     return {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
 
 
-def _usage() -> Json:
-    return {"choices": [], "usage": USAGE}
+def _usage(**wrong: object) -> Json:
+    return {"choices": [], "usage": {**USAGE, **wrong}}
 
 
 def _error(status: int, message: str, *, code: str = "", headers: dict[str, str] | None = None) -> web.Response:
@@ -219,6 +219,9 @@ TOO_LONG = "This model's maximum context length is 4096 tokens. However, your me
 BEHAVIOURS: dict[str, Behaviour] = {
     "says": SAYS,
     "says-without-usage": _streams(*map(_text, WORDS), _finish()),
+    "reports-less-than-nothing": _streams(*map(_text, WORDS), _finish(), _usage(prompt_tokens=-120)),
+    "reports-nonsense": _streams(*map(_text, WORDS), _finish(), _usage(completion_tokens="many")),
+    "drops-after-the-end": _drops(*map(_text, WORDS), _finish()),
     "calls-tools": _streams(
         _text("Let me look. "),
         _tool(0, id="call_a", name="search", arguments=""),
