@@ -78,6 +78,7 @@ def _exit_after(left_out: Sequence[str]) -> Exit:
 
 
 def _home(text: str, identity: str | None) -> Home:
+    """Return the folder or the address that a text names; an address without an identity gets the given one."""
     home = parse_home(text := from_variable(text, "the storage"))
     is_named = isinstance(home, Path) or "#" in text
     return home if is_named or not isinstance(home, Address) else home.of(identity or Config().identity)
@@ -188,7 +189,7 @@ def _new_setup(config: Path | None, name: str, text: str) -> Iterator[Setup]:
 async def run_sync(args: argparse.Namespace) -> Exit:
     """Sync with the given place, or with all places in `[sync]`."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    places = [args.place] if args.place else _listed(setup)
+    places = [args.place] if args.place else _configured_places(setup)
     if not places:
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
     reports: list[SyncReport] = []
@@ -202,7 +203,7 @@ async def run_sync(args: argparse.Namespace) -> Exit:
     return Exit.FAILED if any(report.aside for report in reports) else Exit.OK
 
 
-def _listed(setup: Setup) -> list[str]:
+def _configured_places(setup: Setup) -> list[str]:
     folder = setup.settings.folder
     return [each if is_address(each) else str(folder / Path(each).expanduser()) for each in setup.config.sync.places]
 

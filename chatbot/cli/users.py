@@ -64,7 +64,7 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
         if token.memory == "on":
             opens = f"{opens}; calls of OpenAI clients are remembered, also without a session"
         opens = "/metrics" if token.metrics else opens
-        warn(f"{token.id} is shown only once; it opens {opens}")
+        warn(f"this token ({token.id}) is shown only once; it opens {opens}")
 
 
 async def _list_tokens(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
@@ -180,7 +180,7 @@ async def _list(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> Non
 
 async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     with waiting("exporting"):
-        exported = await export_user(await _known(memory, args))
+        exported = await export_user(await _memory_of_user(memory, args))
     if args.output is None:
         say_json(exported)
         return
@@ -193,7 +193,7 @@ async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> N
 
 
 async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
-    theirs = await _known(memory, args)
+    theirs = await _memory_of_user(memory, args)
     [user] = [each for each in await users_in(memory) if each.namespace == theirs.caller.namespace]
     what = (
         f"{how_many(user.memories, 'memory')} and {how_many(user.sessions, 'session')} of {user.user or user.namespace}"
@@ -212,7 +212,7 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
 
 
 async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> None:
-    name, accounts = _named(args), Accounts(setup.server_home)
+    name, accounts = _namespace_of(args), Accounts(setup.server_home)
     if args.default:
         await asyncio.to_thread(accounts.set_quota, name, None)
     elif not (args.day_usd is None and args.day_tokens is None):
@@ -224,7 +224,7 @@ async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> Non
     say_result(args, value, f"{args.user or name}: {today(account)}{'' if own else ' (or the limit of their token)'}")
 
 
-def _named(args: argparse.Namespace) -> str:
+def _namespace_of(args: argparse.Namespace) -> str:
     """Return the namespace that the arguments name. Raises `InvalidValue` if they name none."""
     if not (args.user or args.namespace):
         raise InvalidValue("name a user, or a namespace with --namespace: see `chatbot users list`")
@@ -232,9 +232,9 @@ def _named(args: argparse.Namespace) -> str:
     return user_namespace(args.user, outer) if args.user else outer
 
 
-async def _known(memory: MemorySystem, args: argparse.Namespace) -> MemorySystem:
+async def _memory_of_user(memory: MemorySystem, args: argparse.Namespace) -> MemorySystem:
     """Return the memory in the given namespace. Raises `UnknownObservation` if it is empty."""
-    name = _named(args)
+    name = _namespace_of(args)
     if name not in {each.namespace for each in await users_in(memory)}:
         raise UnknownObservation(f"no data for {args.user or name!r:.80}: see `chatbot users list`")
     return memory.cleared_for(namespace=name)

@@ -99,7 +99,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def add_bulk(parser: argparse.ArgumentParser) -> None:
-    """Add the options of commands that change many sessions at once."""
+    """Add the options of commands that change many things at once."""
     flag(parser, "--dry-run", "list what would change, change nothing")
     flag(parser, "--yes", "-y", "do not ask for confirmation")
 
@@ -108,7 +108,7 @@ def _add_moving(grammar: Verbs) -> None:
     files = ("export 0195a1b2 > talk.md", "export 0195a1b2 -o talk.md")
     many = ("export --before 30d -o old.jsonl", "export --title tax -o folder")
     export = grammar.add("export", "export sessions: Markdown, or a bundle of JSON lines", *files, *many, agent=False)
-    _add_sessions(export)
+    _add_selection(export)
     where = "file; a folder for several, or FILE.jsonl (default -: standard output)"
     option(export, "-o", "--output", "PATH", where, type=Path)
     export.add_argument("--format", choices=EXPORTS, help="default: by the file's extension, or markdown")
@@ -123,12 +123,12 @@ def _add_moving(grammar: Verbs) -> None:
 def _add_erasing(grammar: Verbs) -> None:
     examples = ["archive --before 90d", "archive 0195a1b2 --undo"]
     archive = grammar.add("archive", "archive sessions: hide them from lists", *examples, agent=False)
-    _add_sessions(archive)
+    _add_selection(archive)
     flag(archive, "--undo", "restore archived sessions")
     add_bulk(archive)
     examples = ["delete 0195a1b2", "delete 0195a1b2 --keep-memory --yes", "delete --empty --before 7d --yes"]
     delete = grammar.add("delete", "delete sessions permanently, with their memories", *examples, agent=False)
-    _add_sessions(delete)
+    _add_selection(delete)
     flag(delete, "--empty", "only sessions without messages")
     which = delete.add_mutually_exclusive_group()
     words = "delete their memories too (default on a terminal)"
@@ -142,7 +142,7 @@ def _add_erasing(grammar: Verbs) -> None:
 _WHICH = "id, its beginning, or title"
 
 
-def _add_sessions(parser: argparse.ArgumentParser) -> None:
+def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=f"{_WHICH}; none: all that match the filters")
     add_parameters(parser, fields_of(WantedSessions), title="filters")
     option(parser, "--limit", "N", "maximum sessions (default all)", type=count)
@@ -156,7 +156,7 @@ def filter_of(args: argparse.Namespace) -> SessionFilter:
     return replace(operations.filter_of(wanted), is_empty=is_empty, limit=args.limit or None)
 
 
-async def chosen(memory: MemorySystem, args: argparse.Namespace) -> list[SessionRecord]:
+async def chosen_sessions(memory: MemorySystem, args: argparse.Namespace) -> list[SessionRecord]:
     """Return the named sessions, or else those that match. Raises `InvalidValue` without names and filter."""
     wanted = filter_of(args)
     if args.sessions:

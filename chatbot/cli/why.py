@@ -38,14 +38,14 @@ async def run(args: argparse.Namespace) -> None:
             session = await memory.load_session(found.id, setup.agent)
         if session is None:
             raise SessionNotFound("no session yet: start one with chatbot")
-        receipt = chosen(await session.receipts(), args.turn)
+        receipt = receipt_of_turn(await session.receipts(), args.turn)
         if args.json:
             say_json(receipt)
         else:
             await explain(session, receipt)
 
 
-def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, Any]:
+def receipt_of_turn(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, Any]:
     """Return the receipt of a turn: the last, the n-th from 1, or the one whose id starts with `turn`.
 
     Raises `SessionNotFound` if there is none.
@@ -125,7 +125,7 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
         figures = (
             [f"{looked_at['score']:.2f}", *(f"{looked_at['parts'].get(name, 0):.1f}" for name in _PARTS)]
             if looked_at
-            else [""] * 4
+            else [""] * (1 + len(_PARTS))
         )
         rows.append((*figures, outcome, " ".join(text.split())))
     return rows

@@ -8,7 +8,7 @@ import pytest
 
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import ClientRequest
-from chatbot.cli.why import chosen
+from chatbot.cli.why import receipt_of_turn
 from chatbot.errors import ProviderFailed
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episode, kept_model_summary, summarize_episode
@@ -222,7 +222,7 @@ async def test_a_reply_that_is_asked_for_again_stays_unseen_and_can_be_chosen() 
         assert await replies_remembered(session) == ["The cello it is."]
         receipts = await session.receipts()
         assert [each.get("reply_number", 1) for each in receipts] == [1, 2, 1]
-        assert [len(chosen(receipts, turn)["calls"]) for turn in (None, receipts[0]["turn"])] == [1, 1]
+        assert [len(receipt_of_turn(receipts, turn)["calls"]) for turn in (None, receipts[0]["turn"])] == [1, 1]
         assert (await chat.bill()).calls == 2
         await chat.turn("And what shall I buy for it?")
         assert "The viola, then." not in str(model.prompts[-1])

@@ -37,15 +37,15 @@ class VerbRun:
     args: argparse.Namespace
     setup: Setup
     system: MemorySystem
-    of_session: Memory | None = None
+    session_memory: Memory | None = None
     """The memory to work on, if it is not the agent's."""
     progress: Progress | None = None
 
     @cached_property
     def memories(self) -> Memory:
         """The memories in the requested namespace."""
-        if self.of_session is not None:
-            return self.of_session
+        if self.session_memory is not None:
+            return self.session_memory
         memories = self.system.memory(self.setup.agent)
         return memories.within(namespace=self.args.namespace, across=self.args.all_namespaces)
 
@@ -111,7 +111,7 @@ class VerbRun:
         except UnknownObservation:
             return text
 
-    async def wanted(self) -> dict[str, Any]:
+    async def given_filter(self) -> dict[str, Any]:
         """Return the fields of `MemoryFilter` that are given."""
         return await given_of(self, kinds.fields_of(MemoryFilter))
 

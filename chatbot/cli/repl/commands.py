@@ -32,7 +32,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         super().__init__(runtime, screen)
         self._options = options
         self._listed: list[str] = []
-        self._begun: set[str] = set()
+        self._entered_empty: set[str] = set()
         """Sessions that were empty when this chat entered them."""
 
     @classmethod
@@ -64,7 +64,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
 
     async def _run_line(self, line: str) -> Next:
         name = line.split(maxsplit=1)[0]
-        found = self._found_one(name)
+        found = self._command_named(name)
         if found is None:
             return Next()
         said = line[len(name) :].strip()
@@ -77,7 +77,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
     async def do_help(self, name: str) -> None:
         """List commands and keys, or explain a command: /help [NAME]."""
         if name:
-            if found := self._found_one(f"/{name.removeprefix('/')}"):
+            if found := self._command_named(f"/{name.removeprefix('/')}"):
                 self._screen.say(f"{found}: {_documents(type(self))[found]}")
             return
         for each, description in self.all().items():
@@ -88,7 +88,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
 
     async def do_new(self, _: str) -> None:
         """Start a new session, in the same project."""
-        await self._follow(self.session)
+        await self._start_session(self.session)
 
     async def do_resume(self, which: str) -> None:
         """Resume another session: /resume ID, title, or number in /sessions."""
@@ -112,7 +112,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             await self._command("sessions", text)
             if (session := self.session) and not await self._runtime.memory.is_taken(session.id):
                 self.session = None  # it was deleted
-                await self._follow(session)
+                await self._start_session(session)
             return
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_LISTED)
         records = await self._runtime.memory.choose_sessions(wanted)
@@ -232,9 +232,9 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
 
     async def do_why(self, turn: str) -> None:
         """Explain what the last turn recalled: /why [turn number]."""
-        from chatbot.cli.why import chosen, explain
+        from chatbot.cli.why import explain, receipt_of_turn
 
-        await explain(self._session(), chosen(await self._session().receipts(), turn or None))
+        await explain(self._session(), receipt_of_turn(await self._session().receipts(), turn or None))
 
     async def do_context(self, text: str) -> None:
         """Show the parts of the next prompt and the room left: /context [message].
@@ -272,16 +272,16 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         if session is None or session.record.title or not session.supports(TranscriptStore):
             return
         if not await session.transcript_count():
-            self._begun.add(session.id)
+            self._entered_empty.add(session.id)
 
     async def discard_empty(self) -> bool:
         """Delete the session if this chat began it and nothing was said or remembered in it."""
         session = self.session
-        if session is None or session.id not in self._begun:
+        if session is None or session.id not in self._entered_empty:
             return False
         return await self._runtime.discard_empty(session)
 
-    def _found_one(self, name: str) -> str | None:
+    def _command_named(self, name: str) -> str | None:
         """Return the one command that `name`, or its beginning, means; otherwise print what it could mean."""
         found = self.named(name)
         if len(found) == 1:
@@ -291,7 +291,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         self._screen.say(could if found else unknown, "ansiyellow")
         return None
 
-    async def _follow(self, former: SessionHandle | None) -> None:
+    async def _start_session(self, former: SessionHandle | None) -> None:
         """Start a session in the project of the former one."""
         session = await self._runtime.new_session()
         if session and former and former.record.project != session.record.project:

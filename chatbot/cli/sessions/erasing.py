@@ -11,7 +11,7 @@ from dataclasses import asdict
 from chatbot import operations
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import SESSION_HEAD, confirm, reporting, say, say_json, say_table, session_rows, warn
-from chatbot.cli.verbs import chosen
+from chatbot.cli.verbs import chosen_sessions
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionRecord
 from chatbot.memory.erasure import Erasure
@@ -25,7 +25,9 @@ async def archive(run: VerbRun) -> None:
     memory, args = run.system, run.args
     if args.undo and not args.with_archived:
         args.archived = True
-    records = [record for record in await chosen(memory, args) if (record.archived_at is not None) == args.undo]
+    records = [
+        record for record in await chosen_sessions(memory, args) if (record.archived_at is not None) == args.undo
+    ]
     what = "restore" if args.undo else "archive"
     if len(records) > 1:
         _confirm(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")
@@ -77,7 +79,7 @@ def _content(content: ProjectContent, name: str) -> str:
 async def delete(run: VerbRun) -> None:
     """Delete sessions permanently; first report their memories and whether these are deleted too."""
     memory, args = run.system, run.args
-    records = await chosen(memory, args)
+    records = await chosen_sessions(memory, args)
     keep_memory = bool(records) and _keeps_memory(args)
     is_asked = not (args.yes or args.dry_run)
     going = [await memory.deleting(record.id) for record in records if is_asked or args.dry_run]

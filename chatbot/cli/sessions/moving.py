@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import progress, reporting, say, say_as_it_is, say_json, say_results, warn
-from chatbot.cli.verbs import chosen
+from chatbot.cli.verbs import chosen_sessions
 from chatbot.hooks.capture import exchange_gate
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.stores.access import SENSITIVITIES
@@ -34,7 +34,7 @@ _ODD = re.compile(r"[^\w]+")
 async def export(run: VerbRun) -> None:
     """Export one session to standard output or a file, several to a folder, or any number to a file of JSON lines."""
     memory, args = run.system, run.args
-    records = await chosen(memory, args)
+    records = await chosen_sessions(memory, args)
     if args.output == Path("-"):
         args.output = None
     form = args.format or (_FORMS.get(args.output.suffix.lower(), "markdown") if args.output else "markdown")
@@ -212,7 +212,7 @@ async def export_memory(run: VerbRun) -> None:
     path = None if args.output in {None, Path("-")} else args.output.expanduser()
     form = args.format or ("markdown" if path and path.suffix.lower() in {".md", ".markdown"} else "jsonl")
     memories = run.memories if args.namespace else run.memories.within(across=True)
-    remembered = await export_memories(memories, SENSITIVITIES, **await run.wanted())
+    remembered = await export_memories(memories, SENSITIVITIES, **await run.given_filter())
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
     if not path and not args.dry_run:
         _say_export(partial(render_memories, remembered), form, args)
