@@ -39,7 +39,7 @@ class MemoryCallback(CustomLogger):
         messages = kwargs.get("messages")
         if str(getattr(call_type, "value", call_type)) not in _CHAT or not messages or _has_block(messages):
             return None
-        memory = self._of(kwargs)
+        memory = self._memory_of(kwargs)
         self._calls.setdefault(str(kwargs.get("litellm_call_id")), asyncio.get_running_loop().create_future())
         if (task := asyncio.current_task()) is not None:
             task.add_done_callback(lambda done: self._settle(kwargs) if done.cancelled() else None)
@@ -84,13 +84,13 @@ class MemoryCallback(CustomLogger):
         asked = [text_of(each.get("content")) for each in kwargs.get("messages") or () if each.get("role") == "user"]
         asked = [each for each in asked if not is_block(each)]
         if reply is not None and reply.content and asked:
-            await self._of(kwargs).record(user=asked[-1], assistant=reply.content, at=at.astimezone())
+            await self._memory_of(kwargs).record(user=asked[-1], assistant=reply.content, at=at.astimezone())
 
     def _settle(self, kwargs: Mapping[str, Any]) -> None:
         if (waiting := self._calls.pop(str(kwargs.get("litellm_call_id")), None)) and not waiting.done():
             waiting.set_result(None)
 
-    def _of(self, kwargs: Mapping[str, Any]) -> AgentMemory:
+    def _memory_of(self, kwargs: Mapping[str, Any]) -> AgentMemory:
         if not self._per_user:
             return self._memory
         user = kwargs.get("user") or (kwargs.get("optional_params") or {}).get("user")

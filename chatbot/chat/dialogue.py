@@ -223,7 +223,7 @@ class TurnTranscript:
         """True once an entry could not be saved: later ones would follow a gap."""
         self._read: list[TranscriptEntry] | None = None
         """The window; None once something was written."""
-        self._before: str | None = None
+        self._last_reply: str | None = None
 
     def resume(self, entries: Sequence[TranscriptEntry]) -> None:
         """Continue the turn that wrote these entries."""
@@ -248,11 +248,11 @@ class TurnTranscript:
         """Return the lines of the window, then those that could not be saved."""
         return [*((each.role, each.content) for each in await self.entries()), *self._unsaved]
 
-    async def before(self) -> str | None:
+    async def last_reply(self) -> str | None:
         """Return the bot's last reply before this turn, as far as the window shows it; None if it is not known."""
-        if self._before is None:
-            self._before = reply_before(await self.entries(), self.asked_at)
-        return self._before
+        if self._last_reply is None:
+            self._last_reply = reply_before(await self.entries(), self.asked_at)
+        return self._last_reply
 
     async def unfinished(self) -> list[TranscriptEntry]:
         """Return the unanswered messages just before this one, newest first: their turns were killed."""

@@ -423,7 +423,7 @@ class Turn:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
         if self._memory is None or not self._client.keeps:
             return
-        at, text, before = self.receipt.at, self._text, await self._transcript.before()
+        at, text, before = self.receipt.at, self._text, await self._transcript.last_reply()
         gate = self._memorability
         try:
             kept = await self._memory.remember(at, text, reply, self._recalled, memorability=gate, before=before)

@@ -124,9 +124,9 @@ class ExchangeHook(PassiveHook):
         context.capabilities[EXCHANGE_STEP] = True
 
 
-_KEPT = 50
+_MOST_KEPT = 50
 _SLACK = 50
-_LONGEST = 500
+_LONGEST_MESSAGE = 500
 
 
 class Failure(Struct, frozen=True):
@@ -155,13 +155,13 @@ class Failures:
 
     def read(self) -> list[Failure]:
         """Return the last failures, oldest first. Unreadable lines are left out."""
-        lines = list(islice(self._lines.newest_first(), _KEPT))[::-1]
+        lines = list(islice(self._lines.newest_first(), _MOST_KEPT))[::-1]
         return [Failure(**{name: str(line.get(name, "")) for name in Failure.__struct_fields__}) for line in lines]
 
     def _add(self, failure: Failure) -> None:
         with self._lines.alone() as pen:
-            pen.append([asdict(failure) | {"message": failure.message[:_LONGEST]}])
-            surplus = sum(1 for _ in self._lines.newest_first()) - _KEPT
+            pen.append([asdict(failure) | {"message": failure.message[:_LONGEST_MESSAGE]}])
+            surplus = sum(1 for _ in self._lines.newest_first()) - _MOST_KEPT
             if surplus > _SLACK:
                 place = count()
                 pen.rewrite(lambda line: line if next(place) >= surplus else None)

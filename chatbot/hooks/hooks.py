@@ -76,7 +76,7 @@ class Answer(Struct, frozen=True):
     error: str = ""
 
 
-async def answered(request: Retrieve | Update) -> Answer:
+async def answer_request(request: Retrieve | Update) -> Answer:
     """Answer a request. Raises nothing but cancellation."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -121,7 +121,7 @@ class Bus(Publisher):
         self.failures = failures
         self._clock = clock
         self._subscriptions: list[Subscription] = []
-        self._last: dict[str, asyncio.Task[None]] = {}
+        self._last_tasks: dict[str, asyncio.Task[None]] = {}
         self._reported: set[tuple[str, str]] = set()
         """Sessions, with the hooks whose failure was reported to their user."""
         self._unreported: dict[str, list[str]] = {}
@@ -145,9 +145,9 @@ class Bus(Publisher):
         listeners = self.listeners(event.topic)
         answers = [await self._call(each, event, step) for each in listeners if not each.background]
         answers = [answer for answer in answers if answer is not None]
-        if behind := [each for each in listeners if each.background]:
+        if in_background := [each for each in listeners if each.background]:
             takes_answers = isinstance(event, Struct) and hasattr(event, "answers")
-            self._follow_up(replace(event, answers=tuple(answers)) if takes_answers else event, behind)
+            self._follow_up(replace(event, answers=tuple(answers)) if takes_answers else event, in_background)
         self._report(event)
         return answers
 
@@ -158,12 +158,12 @@ class Bus(Publisher):
 
     async def settle(self, session_id: str | None = None) -> None:
         """Wait for background hooks of one session, or of all. Each hook has its time-out."""
-        while waiting := [task for key, task in self._last.items() if session_id in {None, key}]:
+        while waiting := [task for key, task in self._last_tasks.items() if session_id in {None, key}]:
             await asyncio.wait(waiting)
 
     def is_settled(self, session_id: str | None = None) -> bool:
         """Return whether no background hook runs, for that session or at all."""
-        return not self._last if session_id is None else session_id not in self._last
+        return not self._last_tasks if session_id is None else session_id not in self._last_tasks
 
     def forget(self, session_id: str) -> None:
         """End a session: a failure that was reported in it may be reported again in the next one."""
@@ -173,13 +173,13 @@ class Bus(Publisher):
     def _follow_up(self, event: Any, listeners: list[Subscription]) -> None:
         """Call the listeners in the background, after the running work of that session."""
         key = _session_of(event)
-        task = asyncio.create_task(self._run(event, listeners, self._last.get(key)))
-        self._last[key] = task
-        task.add_done_callback(partial(self._forget, key))
+        task = asyncio.create_task(self._run(event, listeners, self._last_tasks.get(key)))
+        self._last_tasks[key] = task
+        task.add_done_callback(partial(self._drop_task, key))
 
-    def _forget(self, key: str, task: asyncio.Task[None]) -> None:
-        if self._last.get(key) is task:
-            del self._last[key]
+    def _drop_task(self, key: str, task: asyncio.Task[None]) -> None:
+        if self._last_tasks.get(key) is task:
+            del self._last_tasks[key]
 
     async def _run(self, event: Any, listeners: list[Subscription], before: asyncio.Task[None] | None) -> None:
         if before is not None:
@@ -286,7 +286,7 @@ class Hooks(Bus, AsyncResource):
                 for name, why in self._open():
                     await self.note_failure(name, SimpleNamespace(topic="start"), why)
             if isinstance(event, Retrieve | Update):
-                return [await answered(event)]
+                return [await answer_request(event)]
             return await super().publish(event, step)
 
     def find(self, capability: str) -> Any | None:

@@ -226,7 +226,7 @@ def scale_of(
 def allocated(
     rows: Sequence[tuple[float, Scale]], most: int, *, places: Mapping[Scale, int] = PLACES, margin: float = MARGIN
 ) -> list[int]:
-    """Return the positions of at most `most` of the rows, which are scores with their scales; both are best first."""
+    """Return the positions of at most `most` rows, best first; `rows` are scores with scales, best first."""
     chosen = list(range(len(rows)))[:most]
     held = Counter(rows[at][1] for at in chosen)
     for rival in range(most, len(rows)):

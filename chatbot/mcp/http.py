@@ -52,7 +52,7 @@ async def serve_http(
 
         app = TraceparentMiddleware(app)
     app = Doors(app, settings=settings, tokens=tokens, rates=Rates(), identity=identity)
-    running = _Uvicorn(uvicorn_config(app, settings, farewell_s=_GRACE_S))
+    running = _Uvicorn(uvicorn_config(app, settings, grace_s=_GRACE_S))
     with listening(settings.host, settings.port) as sock:
         serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")
         try:

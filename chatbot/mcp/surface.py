@@ -273,7 +273,7 @@ class _Surface:
     async def list_resources(
         self, context: _Request, asked: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        resources, cursor = await _or_refused(self._for(context).page(asked.cursor if asked else None))
+        resources, cursor = await _or_mcp_error(self._for(context).page(asked.cursor if asked else None))
         return types.ListResourcesResult(resources=resources, next_cursor=cursor)
 
     async def list_templates(
@@ -284,7 +284,7 @@ class _Surface:
     async def read_resource(
         self, context: _Request, asked: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        text = await _or_refused(self._for(context).read(asked.uri))
+        text = await _or_mcp_error(self._for(context).read(asked.uri))
         contents = types.TextResourceContents(uri=asked.uri, mime_type=JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
 
@@ -292,10 +292,10 @@ class _Surface:
         return types.ListPromptsResult(prompts=PROMPTS)
 
     async def get_prompt(self, context: _Request, asked: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await _or_refused(self._for(context).prompt(asked.name, asked.arguments or {}))
+        return await _or_mcp_error(self._for(context).prompt(asked.name, asked.arguments or {}))
 
     async def complete(self, context: _Request, asked: types.CompleteRequestParams) -> types.CompleteResult:
-        return types.CompleteResult(completion=await _or_refused(self._for(context).complete(asked)))
+        return types.CompleteResult(completion=await _or_mcp_error(self._for(context).complete(asked)))
 
 
 def _memory_for(memory: MemorySystem, caller: ServerCaller | None) -> MemorySystem:
@@ -319,7 +319,7 @@ def _listed(tool: Tool, operation: Operation) -> types.Tool:
     )
 
 
-async def _or_refused(work: Awaitable[Found]) -> Found:
+async def _or_mcp_error(work: Awaitable[Found]) -> Found:
     """Return the result; raise any error as an `MCPError` with its public message."""
     try:
         return await work
@@ -347,8 +347,8 @@ def public_message(error: Exception) -> str:
     """Return the message for the client: the error's own if the client can act on it, and never a path or a trace."""
     if code_of(error) == INVALID_PARAMS:
         return str(error)
-    is_ours = isinstance(error, ChatbotError | errors.StoreError)
-    logger.error("a call failed: %s", error, exc_info=None if is_ours else error)
+    is_expected = isinstance(error, ChatbotError | errors.StoreError)
+    logger.error("a call failed: %s", error, exc_info=None if is_expected else error)
     return getattr(error, "in_public", "") or UNAVAILABLE
 
 

@@ -83,7 +83,7 @@ async def methods_of(app: FastAPI, path: str) -> list[str]:
     return sorted(map(str.upper, (await asyncio.to_thread(app.openapi))["paths"].get(path, ())))
 
 
-def _name(paths: dict[str, dict[str, Any]]) -> None:
+def _name_operations(paths: dict[str, dict[str, Any]]) -> None:
     """Name each operation after its function: generated clients use the names."""
     for path, operations in paths.items():
         for method, operation in operations.items():
@@ -92,7 +92,7 @@ def _name(paths: dict[str, dict[str, Any]]) -> None:
 
 
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
-    _name(document["paths"])
+    _name_operations(document["paths"])
     components = document["components"]
     components["securitySchemes"] = {
         "token": {

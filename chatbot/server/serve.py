@@ -56,9 +56,9 @@ def address_of(host: str, sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -> uvicorn.Config:
-    """Return uvicorn's configuration; running requests get `farewell_s` seconds at shutdown."""
-    logging.getLogger("uvicorn.error").addFilter(_is_no_farewell)
+def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, grace_s: int) -> uvicorn.Config:
+    """Return uvicorn's configuration; running requests get `grace_s` seconds at shutdown."""
+    logging.getLogger("uvicorn.error").addFilter(_is_not_cut_off)
     return uvicorn.Config(
         app,
         http=_ImpatientProtocol,
@@ -70,7 +70,7 @@ def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -
         limit_concurrency=settings.connections,
         timeout_keep_alive=math.ceil(settings.request_timeout_s),
         backlog=_BACKLOG,
-        timeout_graceful_shutdown=farewell_s,
+        timeout_graceful_shutdown=grace_s,
         h11_max_incomplete_event_size=LONGEST_HEAD,
     )
 
@@ -104,7 +104,7 @@ class _ImpatientProtocol(H11Protocol):
         super().resume_writing()
 
 
-_FAREWELL_S = 10
+_GRACE_S = 10
 """Seconds that running requests get at shutdown."""
 
 
@@ -124,7 +124,7 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
         await server_of(identities).serve(sockets=[sock])
 
 
-def _is_no_farewell(record: logging.LogRecord) -> bool:
+def _is_not_cut_off(record: logging.LogRecord) -> bool:
     """Return False for the traceback of a request that shutdown cut off; uvicorn counts them in a line."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
@@ -138,4 +138,4 @@ def _allow_many_files() -> None:
 
 def server_of(identities: Identities) -> uvicorn.Server:
     """Return the server, ready to `serve` on a socket; it stops once `should_exit` is set."""
-    return uvicorn.Server(uvicorn_config(create_app(identities), identities.settings, farewell_s=_FAREWELL_S))
+    return uvicorn.Server(uvicorn_config(create_app(identities), identities.settings, grace_s=_GRACE_S))

@@ -40,7 +40,7 @@ _OPERATION = "gen_ai.operation.name"
 _MODEL = "gen_ai.request.model"
 _PROVIDER = "gen_ai.provider.name"
 _PURPOSE = "chatbot.purpose"
-_DONE = "chatbot.operation"
+_MEMORY_OPERATION = "chatbot.operation"
 
 _PROVIDERS = {
     "azure": "azure.ai.openai",
@@ -78,7 +78,7 @@ _ATTRIBUTES = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "max_tokens": "gen_ai.request.max_tokens",
     "model": _MODEL,
-    "operation": _DONE,
+    "operation": _MEMORY_OPERATION,
     "output_tokens": "gen_ai.usage.output_tokens",
     "port": "server.port",
     "provider": _PROVIDER,
@@ -132,7 +132,7 @@ _COUNTERS = {
     "chatbot.cost.usd": "US dollars, of calls whose price is known",
     "chatbot.calls.unpriced": "Billed calls whose price is not known",
     "chatbot.memory.retrievals": "Searches, recalls and reads, by whether they found any",
-    "chatbot.memory.rows.retrieved": "Rows found by these",
+    "chatbot.memory.rows.retrieved": "Rows found by searches, recalls and reads",
     "chatbot.memory.rows.changed": "Rows written, by operation",
     "chatbot.memory.rows.maintained": "Rows that maintenance worked on",
     "chatbot.storage.retries": "Repeated transactions of a database, by cause",
@@ -176,7 +176,7 @@ class OtelObserver(Observer):
         elif what == "storage_retries":
             self._counters["chatbot.storage.retries"].add(amount, {_ERROR: labels["cause"]})
         else:
-            self._add_rows(what, int(amount), {_DONE: labels["operation"]})
+            self._add_rows(what, int(amount), {_MEMORY_OPERATION: labels["operation"]})
 
     def opened(self, memory: Any) -> None:
         """Measure a memory system, in the event loop that it is used in."""

@@ -43,6 +43,7 @@ _SHORTEST_FACT = 8
 _LONGEST_NAME = 100
 _LONGEST_PART = 8_000
 _REPEATED = 0.8
+"""Share of the words of a fact that a recalled row holds, from which on the fact only repeats it."""
 
 RECALLED = "recalled"
 

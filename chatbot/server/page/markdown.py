@@ -163,7 +163,7 @@ class _Renderer(RendererHTML):
         opened = next(token for token in reversed(tokens[:idx]) if token.type == "link_open")
         address = str(opened.attrs.get("href", ""))
         said = "".join(token.content for token in tokens[tokens.index(opened) + 1 : idx])
-        shown = "" if said == address else _shown(address)
+        shown = "" if said == address else _host_of(address)
         return self.renderToken(tokens, idx, options, env) + shown
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
@@ -171,7 +171,7 @@ class _Renderer(RendererHTML):
         token = tokens[idx]
         address = str(token.attrs.get("src", ""))
         alt = escapeHtml(self.renderInlineAsText(token.children or [], options, env))
-        return f'<a href="{escapeHtml(address)}">image: {alt or "without a description"}</a>{_shown(address)}'
+        return f'<a href="{escapeHtml(address)}">image: {alt or "without a description"}</a>{_host_of(address)}'
 
 
 def _escape(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
@@ -255,7 +255,7 @@ def _task_lists(state: StateCore) -> None:
             item.attrs["class"] = "todo"
 
 
-def _shown(address: str) -> str:
+def _host_of(address: str) -> str:
     try:
         place = urlsplit(address).netloc.rpartition("@")[2]  # without user info, which could look like a host
     except ValueError:

@@ -79,7 +79,7 @@ async def test_a_reply_that_the_end_cuts_off_is_logged_without_a_traceback(caplo
         await asyncio.Event().wait()
 
     app = Starlette(routes=[Route("/", lambda _: StreamingResponse(endless()))])
-    server = uvicorn.Server(uvicorn_config(app, ServerSettings(), farewell_s=0))
+    server = uvicorn.Server(uvicorn_config(app, ServerSettings(), grace_s=0))
     with listening("127.0.0.1", 0) as sock:
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         async with httpx.AsyncClient() as client, client.stream("GET", address_of("127.0.0.1", sock)):
