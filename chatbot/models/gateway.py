@@ -217,9 +217,10 @@ class LiteLLMModel(LiteLLMClient, Model):
     async def _cost(self, reported: Any) -> float | None:
         """Return the cost by the configured price, the provider's report, or LiteLLM's table with caching."""
         if self.provider.price.input_usd_per_million is None:
+            billed: Any = getattr(reported, "cost", None)
             with suppress(TypeError, ValueError):
-                if (billed := float(getattr(reported, "cost", None))) >= 0:
-                    return billed
+                if (cost := float(billed)) >= 0:
+                    return cost
             litellm = await litellm_import.litellm()
             with suppress(Exception):  # a model without a known price raises a bare Exception
                 costs = litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=reported)
