@@ -219,8 +219,8 @@ def _listening(parser: argparse.ArgumentParser, usual: int) -> None:
 def _users(parser: argparse.ArgumentParser) -> None:
     actions = _actions(parser)
     add_action(actions, "list", "list users and what is stored for each", "users list --json")
-    alice = ("users limit alice", "users limit alice --day-usd 0.50", "users limit alice --default")
-    limit = add_action(actions, "limit", "show or change the daily limits of a user", *alice)
+    examples = ("users limit alice", "users limit alice --day-usd 0.50", "users limit alice --default")
+    limit = add_action(actions, "limit", "show or change the daily limits of a user", *examples)
     export = add_action(actions, "export", "export the data of a user as JSON", "users export alice -o alice.json")
     erase = add_action(actions, "erase", "delete a user's memories and sessions permanently", "users erase alice --yes")
     for each in (limit, export, erase):

@@ -67,7 +67,7 @@ async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, b
     Without a gate every run is remembered. `before` has the texts of the last kept runs by id; this one is added.
     """
     kept = None
-    if gate is None or await _is_new(memory, run, gate, before):
+    if gate is None or await _is_memorable(memory, run, gate, before):
         remembered = await memory.remember(
             type=run.type,
             title=run.title,
@@ -89,7 +89,7 @@ async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, b
     return kept
 
 
-async def _is_new(memory: Memory, run: ToolRun, gate: Memorability, before: dict[str, str]) -> bool:
+async def _is_memorable(memory: Memory, run: ToolRun, gate: Memorability, before: dict[str, str]) -> bool:
     there = {row.id for row in await memory.get(list(before), sensitivities=SENSITIVITIES, count_use=False)}
     known = [said for captured, said in before.items() if captured in there]
     return gate.score(run.substance, run.type, known=known) >= gate.gate

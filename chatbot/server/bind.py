@@ -90,9 +90,9 @@ _ANYWHERE: dict[Any, Any] = {
 }
 _IN_QUERY = {
     **_ANYWHERE,
-    bool: request_values.Switch,
+    bool: request_values.FlagInQuery,
     kinds.Metadata: request_values.Conditions,
-    kinds.Tokens: request_values.TokensAsked,
+    kinds.Tokens: request_values.TokensInQuery,
     kinds.Count: request_values.LimitOrNone,
     kinds.Limit: request_values.LimitOrNone,
 }

@@ -33,19 +33,17 @@ KEY_PATTERN = "^[!-~]([ -~]*[!-~])?$"
 _MOST_BYTES = 1024 * 1024
 _MOST_KEPT = 100
 _NO_CONTENT = 204
-_MEANT = (b"x-chatbot-", b"if-match")
+_DISTINGUISHING = (b"x-chatbot-", b"if-match")
 """Headers that make requests with the same body different."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-
-Made = Mapping[str, str]
 
 
 @dataclass(slots=True)
 class IdempotentWrite:
     """One write. If it was done `before`, its route looks up the created items and does nothing."""
 
-    before: Made | None = None
-    made: Made | None = None
+    before: Mapping[str, str] | None = None
+    made: Mapping[str, str] | None = None
     is_unknown: bool = False
     """True if the outcome is unknown: then it is never repeated."""
     may_be_erased: bool = False
@@ -106,13 +104,13 @@ class Idempotency:
             await self._answer(scope, (named_in_body(scope["state"]["caller"], scope).key, key), send)
 
     async def _answer(self, scope: Scope, name: tuple[str, str], send: Send) -> None:
-        meant = sorted(each for each in scope["headers"] if each[0].startswith(_MEANT))
+        meant = sorted(each for each in scope["headers"] if each[0].startswith(_DISTINGUISHING))
         head = repr((name, scope["method"], scope["path"], scope["query_string"], meant)).encode()
         request = hashlib.sha256(head + scope["state"]["body"]).hexdigest()  # the key salts the hash of the body
         is_first = name not in self._running
         answer = self._running.setdefault(name, _Answer(request))
         if is_first:
-            task = asyncio.create_task(self._work(scope, name, answer))
+            task = asyncio.create_task(self._handle(scope, name, answer))
             self._at_work.add(task)
             task.add_done_callback(self._at_work.discard)
         elif answer.request != request:
@@ -126,11 +124,11 @@ class Idempotency:
         if answer.error is not None:
             raise answer.error
 
-    async def _work(self, scope: Scope, name: tuple[str, str], answer: _Answer) -> None:
+    async def _handle(self, scope: Scope, name: tuple[str, str], answer: _Answer) -> None:
         try:
             known = await asyncio.to_thread(self._requests.begin, *name, answer.request)
             answer.is_replayed = known is not None
-            await (self._do(scope, name, answer) if known is None else self._again(scope, name, answer, known))
+            await (self._do_first(scope, name, answer) if known is None else self._repeat(scope, name, answer, known))
         except Exception as error:  # noqa: BLE001 - it is raised in the waiting request
             if isinstance(error, StoreError) and not answer.messages.items:
                 await problem_of(error, scope["state"]["caller"]).response()(scope, _never, answer.add)
@@ -140,7 +138,7 @@ class Idempotency:
             del self._running[name]
             answer.messages.end()
 
-    async def _do(self, scope: Scope, name: tuple[str, str], answer: _Answer) -> None:
+    async def _do_first(self, scope: Scope, name: tuple[str, str], answer: _Answer) -> None:
         """Do the work, and record its end before the last part of the answer is sent."""
         writing, status = IdempotentWrite(), 500
 
@@ -153,14 +151,14 @@ class Idempotency:
             answer.messages.add(message)
 
         try:
-            await self._run(scope, writing, send)
+            await self._run_app(scope, writing, send)
         except Exception:
             await asyncio.to_thread(self._requests.end, *name, 500)
             raise
         if is_success(status) and status != _NO_CONTENT and writing.made is None and not writing.may_be_erased:
             self._keep(name, answer.messages.items)
 
-    async def _again(self, scope: Scope, name: tuple[str, str], answer: _Answer, known: EarlierRequest) -> None:
+    async def _repeat(self, scope: Scope, name: tuple[str, str], answer: _Answer, known: EarlierRequest) -> None:
         """Answer a repeated request."""
         if known.request != answer.request:
             await _OTHER_REQUEST.response()(scope, _never, answer.add)
@@ -169,14 +167,14 @@ class Idempotency:
         elif known.status == _NO_CONTENT:
             await Response(status_code=_NO_CONTENT)(scope, _never, answer.add)
         elif known.made is not None:
-            await self._run(scope, IdempotentWrite(before=known.made), answer.add)
+            await self._run_app(scope, IdempotentWrite(before=known.made), answer.add)
         elif name in self._kept:
             for message in self._kept[name]:
                 answer.messages.add(message)
         else:
             await _NOT_KEPT.response()(scope, _never, answer.add)
 
-    async def _run(self, scope: Scope, writing: IdempotentWrite, send: Send) -> None:
+    async def _run_app(self, scope: Scope, writing: IdempotentWrite, send: Send) -> None:
         scope["state"]["writing"] = writing
         # A client that leaves does not stop the work.
         await self._app(scope, replaying(scope["state"]["body"], _never), send)

@@ -22,7 +22,7 @@ from chatbot.memory.users import UserErasure, check_erases, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller
-from chatbot.server.elsewhere import Elsewhere
+from chatbot.server.stop_requests import StopRequests
 from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn, Then, TurnRequest, Turns
 from chatbot.stores.access import Right, check_may
 from chatbot.stores.backend import is_blob_name
@@ -207,7 +207,7 @@ class IdentityAccess(Struct, frozen=True):
         """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)
         said = TurnRequest(text, attachments, max_output_tokens, replace(client, payers=await self.payers()))
-        await self._elsewhere.listen()
+        await self._stop_requests.listen()
         return self.turns.begin((self.identity, session_id), chat, said, then=then)
 
     async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
@@ -237,16 +237,16 @@ class IdentityAccess(Struct, frozen=True):
 
     async def is_answering_elsewhere(self, session_id: str) -> bool:
         """Return whether another server or program runs a turn of a session."""
-        return not self.is_answering(session_id) and await self._elsewhere.is_running(session_id)
+        return not self.is_answering(session_id) and await self._stop_requests.is_running(session_id)
 
     async def listen(self, session_id: str) -> RunningTurn | RemoteTurn | None:
         """Return the running turn of a session, here or in another server; None without one. Raises like `session`."""
         for turn in await self.turns_under_way(session_id):
             return turn
-        if not await self._elsewhere.is_running(session_id):
+        if not await self._stop_requests.is_running(session_id):
             return None  # saves reading its receipts
-        remote = await RemoteTurn.of(await self.session(session_id), self._elsewhere.lease(session_id))
-        return remote if await self._elsewhere.is_running(session_id) else None
+        remote = await RemoteTurn.of(await self.session(session_id), self._stop_requests.lease(session_id))
+        return remote if await self._stop_requests.is_running(session_id) else None
 
     async def stop(self, session_id: str) -> int:
         """Stop the turns of a session, here or in another server; return how many. Raises like `session`.
@@ -262,8 +262,8 @@ class IdentityAccess(Struct, frozen=True):
         await self.chats.leave(self.runtime, session_id)
 
     async def _stop_turns(self, session_id: str) -> int:
-        return await self.turns.stop((self.identity, session_id)) or await self._elsewhere.ask_to_stop(session_id)
+        return await self.turns.stop((self.identity, session_id)) or await self._stop_requests.ask_to_stop(session_id)
 
     @property
-    def _elsewhere(self) -> Elsewhere:
-        return self.turns.elsewhere(self.identity, self.runtime.memory.backend)
+    def _stop_requests(self) -> StopRequests:
+        return self.turns.stop_requests(self.identity, self.runtime.memory.backend)

@@ -82,13 +82,13 @@ Share = Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
 Flag = Annotated[bool, Strict()]
 """True or false in a body."""
 MOST = 200
-TokensAsked = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), BeforeValidator(_whole_in_address)]
+TokensInQuery = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), BeforeValidator(_whole_in_address)]
 """A number of tokens in an address."""
 Limit = Annotated[int, Interval(ge=1, le=MOST), BeforeValidator(_whole_in_address)]
 """Limit of a list, as a query parameter."""
 LimitOrNone = Annotated[int, Interval(ge=0, le=MOST), BeforeValidator(_whole_in_address)]
 """The same, or 0."""
-Switch = Annotated[bool, BeforeValidator(_switch)]
+FlagInQuery = Annotated[bool, BeforeValidator(_switch)]
 """True or false in an address."""
 Line = Annotated[str, Field(max_length=LONGEST_LINE)]
 """Text on one line."""

@@ -20,9 +20,9 @@ from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.messages import TextDelta, ToolCall
-from chatbot.server.elsewhere import Elsewhere, is_free
 from chatbot.server.errors import TurnGone, TurnLost, TurnStopped
 from chatbot.server.sse import Feed
+from chatbot.server.stop_requests import StopRequests, is_free
 from chatbot.stores.backend import Backend, Lease
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
@@ -227,22 +227,22 @@ class Turns(AsyncResource):
     def __init__(self) -> None:
         self._running: dict[RunningTurn, SessionKey] = {}
         self._begun: deque[tuple[SessionKey, RunningTurn]] = deque(maxlen=_REMEMBERED)
-        self._elsewhere: dict[str, Elsewhere] = {}
+        self._stop_requests: dict[str, StopRequests] = {}
 
-    def elsewhere(self, identity: str, backend: Backend) -> Elsewhere:
+    def stop_requests(self, identity: str, backend: Backend) -> StopRequests:
         """Return the requests between servers to stop turns, which `backend` stores."""
-        if identity not in self._elsewhere:
-            self._elsewhere[identity] = Elsewhere(
+        if identity not in self._stop_requests:
+            self._stop_requests[identity] = StopRequests(
                 backend,
                 lambda session_id: self.stop((identity, session_id)),
                 lambda: bool(self.of_identity(identity)),
             )
-        return self._elsewhere[identity]
+        return self._stop_requests[identity]
 
     async def leave(self, identity: str) -> None:
         """Drop the backend of an identity before it is closed; later turns and requests open another."""
-        if (elsewhere := self._elsewhere.pop(identity, None)) is not None:
-            await elsewhere.aclose()
+        if (requests := self._stop_requests.pop(identity, None)) is not None:
+            await requests.aclose()
 
     def begin(self, key: SessionKey, chat: Chat, request: TurnRequest, *, then: Then | None = None) -> RunningTurn:
         """Begin a turn of the session with that key. Turns of one session run in order."""
@@ -274,8 +274,8 @@ class Turns(AsyncResource):
     async def aclose(self) -> None:
         """Stop all turns, and wait until each has cleaned up."""
         await cancel_all(turn.task for turn in self._running)
-        while self._elsewhere:
-            await self._elsewhere.popitem()[1].aclose()
+        while self._stop_requests:
+            await self._stop_requests.popitem()[1].aclose()
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> int:

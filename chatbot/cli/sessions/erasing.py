@@ -25,9 +25,7 @@ async def archive(run: VerbRun) -> None:
     memory, args = run.system, run.args
     if args.undo and not args.with_archived:
         args.archived = True
-    records = [
-        record for record in await chosen_sessions(memory, args) if (record.archived_at is not None) == args.undo
-    ]
+    records = [each for each in await chosen_sessions(memory, args) if (each.archived_at is not None) == args.undo]
     what = "restore" if args.undo else "archive"
     if len(records) > 1:
         _confirm(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")

@@ -137,7 +137,7 @@ async def plan(
     place: dict[str, Any] = {"agent_id": origin.agent_id, "visibility": origin.guard.visibility}
     steps = [FactStep(fact, "known" if await _is_known(fact, memories, origin) else "add") for fact in facts]
     if settings.reconcile:
-        fresh = _waiting(steps, origin)
+        fresh = _comparable(steps, origin)
         candidates = await candidates_for([steps[at].fact for at in fresh], memories, **place)
         if not calls.discloses(candidates.rows):
             candidates = MemoryCandidates()
@@ -146,7 +146,7 @@ async def plan(
             if decision.memory is not None:
                 steps[at] = replace(steps[at], action=decision.action.lower(), target=candidates.rows[decision.memory])
     if settings.supersede:
-        fresh = _waiting(steps, origin)
+        fresh = _comparable(steps, origin)
         taken = {step.target.id for step in steps if step.target}
         for at, old in zip(fresh, await _outdated_by([steps[at].fact for at in fresh], memories, **place), strict=True):
             if old is not None and old.id not in taken:
@@ -214,7 +214,8 @@ async def _is_known(fact: ExtractedFact, memories: Memory, origin: Origin) -> bo
     return any(fold(row.title) == fold(fact.content) for row in page.rows)
 
 
-def _waiting(steps: Sequence[FactStep], origin: Origin) -> list[int]:
+def _comparable(steps: Sequence[FactStep], origin: Origin) -> list[int]:
+    """Return the positions of new facts that may change others."""
     return [at for at, step in enumerate(steps) if step.action == "add" and not origin.is_of_bot(step.fact)]
 
 

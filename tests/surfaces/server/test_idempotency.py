@@ -270,7 +270,7 @@ def test_what_nobody_knows_the_outcome_of_is_not_done_again(http: Serve) -> None
 def test_work_that_goes_on_without_its_client_ends_with_the_server(
     http: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chatbot.server.serve._FAREWELL_S", 1)
+    monkeypatch.setattr("chatbot.server.serve._GRACE_S", 1)
     served = http(["word " * 100_000], delay_s=0.01)
     with served.client() as client:
         session = client.post("/v1/sessions", json={}).json()["id"]

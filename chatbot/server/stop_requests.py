@@ -29,7 +29,7 @@ _MOST = 200
 _KNOWN_FOR = timedelta(hours=1)
 
 
-class Elsewhere:
+class StopRequests:
     """The requests for one identity. `stop` ends turns of a session here; `is_busy` returns whether any run here."""
 
     def __init__(self, backend: Backend, stop: Callable[[str], Awaitable[object]], is_busy: Callable[[], bool]) -> None:
@@ -48,8 +48,8 @@ class Elsewhere:
         async with self._beginning:
             self._wanted_until = time.monotonic() + _LINGER_S
             if self._task is None or self._task.done():
-                await asyncio.to_thread(self._new)
-                self._task = asyncio.create_task(self._watch(), name="elsewhere")
+                await asyncio.to_thread(self._read_new)
+                self._task = asyncio.create_task(self._watch(), name="stop requests")
 
     async def is_running(self, session_id: str) -> bool:
         """Return whether anyone runs a turn of the session."""
@@ -82,12 +82,12 @@ class Elsewhere:
         while self._is_busy() or time.monotonic() < self._wanted_until:
             await asyncio.sleep(_LOOK_EVERY_S)
             try:
-                for session_id in await asyncio.to_thread(self._new):
+                for session_id in await asyncio.to_thread(self._read_new):
                     await self._stop(session_id)
             except StoreError as error:
                 logger.warning("requests of other servers about a turn cannot be read: %s", error)
 
-    def _new(self) -> list[str]:
+    def _read_new(self) -> list[str]:
         sessions: list[str] = []
         while (reading := self._lines.since(self._mark)).records:
             self._mark = reading.mark
