@@ -73,7 +73,7 @@ class Settings:
         self._flags: Table = {}
 
     @classmethod
-    def read(cls, path: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Settings:
+    def read(cls, path: Path | str | None = None, *, environ: Mapping[str, str] = os.environ) -> Settings:
         """Read the file at `path`, or the first one found, and the environment. Raises `ConfigError`.
 
         Also raises it for an untrusted file in the current folder that names code or a place (see `allowed`).
@@ -160,10 +160,10 @@ class Settings:
         }
 
 
-def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | None:
     """Return the given file, `$CHATBOT_CONFIG`, `./config.toml`, or the user's; None if there is none."""
-    asked = path or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
-    if asked is not None:
+    if named := path or environ.get(FILE_VARIABLE):
+        asked = Path(named)
         if not is_there(asked):
             raise ConfigError(f"configuration file not found: {asked}")
         return asked

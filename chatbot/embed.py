@@ -32,7 +32,6 @@ from chatbot.hooks.capture import ToolRun, exchange_gate, keep_run
 from chatbot.hooks.hook import plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
-from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import user_namespace, user_of, utc_now
 from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec
 from chatbot.models.model import Disclosure
@@ -41,6 +40,7 @@ from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
+from chatbot.stores.query import check_number
 from chatbot.stores.records import TranscriptEntry, check_text, check_time, format_time
 from chatbot.tools import Toolbox, ToolResult
 
@@ -161,7 +161,7 @@ class AgentMemory(Memory, AsyncResource):
         With the `session` that `messages` continue, memories that these show anyway are left out. Writes nothing.
         """
         said = asked_in(messages)
-        turn = self._turn(session, recall_rows=rows, recall_tokens=tokens)
+        turn = self._turn(session, recall_rows=rows, recall_tokens=check_number(tokens, "tokens"))
         shown: list[TranscriptEntry] = []
         if session is not None and session.supports(TranscriptStore):
             shown = await session.transcript_read_last(1 if isinstance(messages, str) else len(messages))
@@ -192,14 +192,16 @@ class AgentMemory(Memory, AsyncResource):
         at = at or self.scope.clock()
         self._check_past(at, "at")
         turn, memory = self._turn(session), session.memory if session else self._placed
-        recalled = context.recalled if context else PromptMemory()
+        recalled = _check(context, MemoryContext, "context").recalled if context else PromptMemory()
         results = [_result(each, number) for number, each in enumerate(tools)]
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, assistant, results))
         await memory.note_use(recalled.injected)
         gate = self._gate
         kept = None if gate is None else await turn.remember(at, user, assistant, recalled, memorability=gate)
-        captured = tuple(await self._capture(memory, results, gate))
+        before: dict[str, str] = {}
+        runs = [ToolRun.of(each) for each in results if self._captures]
+        captured = tuple(filter(None, [await keep_run(memory, each, gate=gate, before=before) for each in runs]))
         return RecordResult(None, captured) if kept is None else RecordResult(kept.id, captured, kept.redacted)
 
     async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:
@@ -210,20 +212,18 @@ class AgentMemory(Memory, AsyncResource):
         """
         new = list(entries)
         for number, entry in enumerate(new):
-            self._check_past(entry.at, f"messages[{number}].at")
+            self._check_past(_check(entry, TranscriptEntry, f"messages[{number}]").at, f"messages[{number}].at")
+        turn, gate = self._turn(session), self._gate
         before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
         while len(before) == reach and all(spoken(each).role != USER for each in before):  # a run of many tools
             before, reach = await session.transcript_read_last(4 * reach), 4 * reach
         await session.transcript_extend(new)
-        gate = self._gate
         if gate is None:
             return []
-        turn = self._turn(session)
         known = {each.number for each in exchanges_in(list(map(spoken, before)))}
         kept = []
-        for each in exchanges_in(list(map(spoken, [*before, *new]))):
-            if each.last <= len(before):
-                continue
+        found = exchanges_in(list(map(spoken, [*before, *new])))
+        for each in [each for each in found if each.last > len(before)]:
             if each.number in known:
                 await turn.take_back(each.at)
             kept.append(await turn.remember(each.at, each.text, each.reply, memorability=gate))
@@ -235,7 +235,7 @@ class AgentMemory(Memory, AsyncResource):
         rights = self.caller.rights & TOOL_RIGHTS
         system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
         if session is not None:
-            found = memory_tools(session.for_tools(), self.system)
+            found = memory_tools(_check(session, SessionHandle, "session").for_tools(), self.system)
         else:
             found = offered_to_models(agent_context(system, self._setup.agent))
         box = Toolbox(found)
@@ -281,17 +281,8 @@ class AgentMemory(Memory, AsyncResource):
         return self.within(project=project)
 
     def _turn(self, session: SessionHandle | None, **changes: Any) -> ConversationMemory:
-        memory = session.memory if session else self._placed
+        memory = self._placed if session is None else _check(session, SessionHandle, "session").memory
         return ConversationMemory(memory, replace(self._setup.agent_settings, **changes), self.scope.clock, session)
-
-    async def _capture(self, memory: Memory, results: Sequence[ToolResult], gate: Memorability | None) -> list[str]:
-        kept: list[str] = []
-        before: dict[str, str] = {}
-        for result in results if self._captures else ():
-            run = ToolRun.of(result)
-            found = await keep_run(memory, run, gate=gate, before=before)
-            kept += [found] if found else []
-        return kept
 
 
 def open_memory(
@@ -367,7 +358,15 @@ class Portal:
         self.close()
 
 
+def _check(value: Result, kind: type[object], what: str) -> Result:
+    if not isinstance(value, kind):
+        source = ": `await memory.session(key)` returns one" if kind is SessionHandle else ""
+        raise InvalidValue(f"{what} is {value!r:.80}: it must be a {kind.__name__}{source}")
+    return value
+
+
 def _result(use: ToolUse, number: int) -> ToolResult:
+    _check(use, ToolUse, f"tools[{number}]")
     written = use.arguments if isinstance(use.arguments, str) else json.dumps(use.arguments, ensure_ascii=False)
     return ToolResult(ToolCall(f"call_{number}", use.name, written), use.result, use.is_error, writes=use.writes)
 
@@ -427,8 +426,8 @@ def spoken(entry: TranscriptEntry) -> TranscriptEntry:
 
 def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[str]:
     """Return the last messages of the user, the one to be answered last. Raises `InvalidValue` for an invalid one."""
-    if isinstance(messages, Mapping):
-        raise InvalidValue("messages is a single message: put it into a list")
+    if not isinstance(messages, Sequence):  # one message, or nothing
+        raise InvalidValue(f"messages is {messages!r:.80}: put it into a list")
     said = [_of_user(each) for each in ([messages] if isinstance(messages, str) else messages)]
     return [each for each in said if each.strip()][-RECENT_QUESTIONS:]
 

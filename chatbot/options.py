@@ -47,7 +47,7 @@ SERVER = ".server"
 class Options(Struct, frozen=True):
     """Options of a caller, which override the configuration."""
 
-    config: Path | None = None
+    config: Path | str | None = None
     identity: str | None = None
     agent: str = "chat"
     model: str | None = None

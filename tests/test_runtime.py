@@ -76,7 +76,7 @@ async def test_a_relative_cache_is_in_the_folder_of_the_configuration(
     config = Path("config.toml").resolve()
     config.write_text('[model]\nname = "scripted"\n[memory.observations]\ncache = "caches"', encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    async with Runtime(Options(config=config)) as runtime:
+    async with Runtime(Options(config=str(config))) as runtime:
         await runtime.memory.memory("chat").remember("tea")
         await runtime.memory.memory("chat").reindex()
     assert list((config.parent / "caches").rglob("table"))

@@ -22,7 +22,7 @@ from chatbot.stores.access import View, fold, may_see
 from chatbot.stores.backend import Flaw, shell_word
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
-from chatbot.stores.errors import UnknownObservation, UnsafePath
+from chatbot.stores.errors import InvalidValue, UnknownObservation, UnsafePath
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
@@ -106,6 +106,7 @@ class LoggedObservations(ObservationStore):
     @reading
     def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
         table = self._table
+        _check_ids(ids)
         visible = table.visible(view, ("active",) if current else STATUSES)
         return self._replica.rows(table.numbers_seen(ids, visible), view)
 
@@ -182,6 +183,7 @@ class LoggedObservations(ObservationStore):
     @reading
     def history(self, view: View, observation_id: str) -> list[query.Version]:
         replica, table = self._replica, self._table
+        _check_ids([observation_id])
 
         def before(each: str) -> list[str]:
             return sorted(table.before.get(each, ()), key=table.numbers.__getitem__)
@@ -347,3 +349,8 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
         what = f"the index in {cache.folder} holds {covered:,} of {how_many(rows, 'row')}" if known else "no index yet"
         return Flaw("index", "note", f"{what}: the next search builds it", _REINDEX, again)
     return Flaw("index", "ok", f"in {cache.folder}")
+
+
+def _check_ids(ids: Sequence[object]) -> None:
+    if wrong := [each for each in ids if not isinstance(each, str)]:
+        raise InvalidValue(f"{wrong[0]!r:.80} is not an id")

@@ -217,10 +217,24 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             memory.for_user("ada", clearance=wrong)
         with pytest.raises(AccessDenied, match="the user 'ada': call for_user on memory opened without"):
             memory.for_user("ada").for_user("bob")
-        with pytest.raises(InvalidValue, match="put it into a list"):
-            await memory.context(one)
-        with pytest.raises(InvalidValue, match="ids is '0195': it must be a list"):
-            await memory.get("0195")
+        key: Any = "thread-7"
+        for call, message in [
+            (memory.context(one), "put it into a list"),
+            (memory.context(nothing), "messages is None: put it into a list"),
+            (memory.context("Anna", tokens=key), "tokens is 'thread-7': it must be a whole number"),
+            (
+                memory.context("Anna", session=key),
+                r"session is 'thread-7': it must be a SessionHandle: `await memory\.s",
+            ),
+            (memory.append(await memory.session(key), [one]), r"messages\[0\] is {.*it must be a TranscriptEntry"),
+            (memory.record(user="I ski.", assistant="Ok", tools=[key]), r"tools\[0\] is 'thread-7'"),
+            (memory.record(user="I ski.", assistant="Ok", context=key), "it must be a MemoryContext"),
+            (memory.forget(one), "'Where does Anna live\\?'} is not an id"),
+            (memory.history(one), "is not an id"),
+            (memory.get("0195"), "ids is '0195': it must be a list"),
+        ]:
+            with pytest.raises(InvalidValue, match=message):
+                await call
         for said in ({"user": nothing, "assistant": "ok"}, {"user": "My dog is Rex", "assistant": nothing}):
             with pytest.raises(InvalidValue, match="is None: it must be text"):
                 await memory.record(**said)
