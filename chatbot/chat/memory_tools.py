@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
@@ -27,11 +28,12 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.memory.standing import Profile
 from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
-from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, briefs_of, named_for_models
+from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter, briefs_of, named_for_models
 from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows
 from chatbot.redaction import redact
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import did_you_mean
+from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 from chatbot.stores.records import TranscriptEntry, format_time, well_formed
@@ -137,6 +139,9 @@ class OperationTool(Tool):
         if self.operation.effect == "changes" and fields and not any(checked.get(name) is not None for name in fields):
             raise ToolError(f"no change given: give one of {', '.join(fields)}")
         given = {names[name].name: value for name, value in checked.items() if value is not None}
+        for each, texts in _named_ids(self.operation, given):
+            ids = [await self._id_of(text, each.noun) for text in texts]
+            given[each.name] = ids if each.is_list else ids[0]
         return text_of(await self._answer(given))
 
     async def _answer(self, given: dict[str, Any]) -> Answer:
@@ -150,19 +155,30 @@ class OperationTool(Tool):
             raise ToolError(f"the session cannot be read: {without_folders(str(error))}") from error
         return framed(**_changed(operation, touched, given)) if result is None else _shown(operation, result)
 
+    async def _id_of(self, text: str, noun: str) -> str:
+        """Return an id as it is, or that of the one memory whose words the text is: prompts show no ids.
+
+        Raises `ToolError` for any other text: one that only resembles a memory must not change it.
+        """
+        if is_observation_id(text):
+            return text
+        wanted: dict[str, Any] = {"types": ["task"]} if noun == "task" else {}
+        hits = await self._context.memories.search(text, count_use=False, **wanted)
+        quoted = [hit.observation.id for hit in hits if _is_quoted(hit.observation, text)]
+        if len(quoted) != 1:
+            raise ToolError(f"{text!r:.80} is neither an id nor the whole text of one {noun}: search for it first")
+        return quoted[0]
+
     async def _reachable(self, given: Mapping[str, Any]) -> list[Observation]:
         """Return the memories that a change is about: current ones, no more sensitive than `public`.
 
         Raises `ToolError` for any other, with the message for a missing one.
         """
-        named = _named_ids(self.operation, given)
-        ids = [each for _, each in named]
-        rows = await self._context.memories.get(ids, count_use=False) if ids else []
+        nouns = {each: parameter.noun for parameter, ids in _named_ids(self.operation, given) for each in ids}
+        rows = await self._context.memories.get([*nouns], count_use=False) if nouns else []
         found = {row.id for row in rows}
-        if missing := [each for each in dict.fromkeys(ids) if each not in found]:
-            nouns = {each.name: each.noun for each in self.operation.parameters}
-            what = next(nouns[name] for name, each in named if each == missing[0])
-            raise ToolError(f"no {what} has the id {', '.join(missing)}")
+        if missing := [each for each in nouns if each not in found]:
+            raise ToolError(f"no {nouns[missing[0]]} has the id {', '.join(missing)}")
         return rows
 
 
@@ -233,23 +249,26 @@ def _short_spec(operation: Operation) -> ToolSpec:
     return ToolSpec(operation.tool, about, {"type": "object", "properties": named, **required})
 
 
-def _named_ids(operation: Operation, given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the ids of memories among the arguments, each with the name of its parameter."""
-    found = []
-    for each in operation.parameters:
-        if each.item == kinds.Id and each.name in given:
-            value = given[each.name]
-            found += [(each.name, one) for one in (value if each.is_list else [value])]
-    return found
+def _named_ids(operation: Operation, given: Mapping[str, Any]) -> list[tuple[Parameter, list[str]]]:
+    """Return the parameters that name memories, each with the ids that it was given."""
+    named = [each for each in operation.parameters if each.item == kinds.Id and each.name in given]
+    return [(each, given[each.name] if each.is_list else [given[each.name]]) for each in named]
+
+
+def _is_quoted(row: Observation, text: str) -> bool:
+    """Return whether a text is the words of a memory, also after the date of a note."""
+    words = (row.title, row.narrative, row.user_text, row.brief()["title"])
+    plain_text, *plain_words = [each.casefold().strip(" .") for each in (text, *words)]
+    return any(each and f": {plain_text}".endswith(f": {each}") for each in plain_words)
 
 
 def _changed(operation: Operation, rows: Sequence[Observation], given: Mapping[str, Any]) -> Answer:
     """Return the answer for an operation without a result: the memories that it changed."""
     by_id = {row.id: {"id": row.id, "title": row.brief()["title"]} for row in rows}
-    words = operation.gives.split()
+    words, named = operation.gives.split(), [ids for _, ids in _named_ids(operation, given)]
     if len(words) == 1:
-        return {words[0]: [by_id[each] for each in dict.fromkeys(each for _, each in _named_ids(operation, given))]}
-    return {word: by_id[each] for word, (_, each) in zip(words, _named_ids(operation, given), strict=True)}
+        return {words[0]: [by_id[each] for each in dict.fromkeys(chain.from_iterable(named))]}
+    return {word: by_id[each] for word, [each] in zip(words, named, strict=True)}
 
 
 def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one for each type

@@ -44,10 +44,15 @@ _WRITABLE = [each for each in TYPES if each not in {"exchange", "task", "session
 """Types that a model may write; the others are created elsewhere."""
 
 
+def _plain_id(value: object) -> object:
+    plain = value.strip().lower() if isinstance(value, str) else ""
+    return plain if is_observation_id(plain) else value
+
+
 def _id(value: object) -> object:
-    if isinstance(value, str) and not is_observation_id(value.strip().lower()):
+    if isinstance(value, str) and not is_observation_id(str(_plain_id(value))):
         raise ValueError(f"{value!r:.80} is not an id: use one exactly as another tool returned it")
-    return value.strip().lower() if isinstance(value, str) else value
+    return _plain_id(value)
 
 
 def _writable(kind: str) -> str:
@@ -71,7 +76,8 @@ def _kinds() -> dict[Any, Any]:
         WithJsonSchema({"type": "string", "format": "date-time"}),
     ]
     return {
-        **dict.fromkeys((kinds.Id, kinds.SessionId, kinds.FactId, kinds.IdCursor), an_id),
+        **dict.fromkeys((kinds.SessionId, kinds.FactId, kinds.IdCursor), an_id),
+        kinds.Id: Annotated[text(LONGEST_LINE, 1), BeforeValidator(_plain_id)],
         **dict.fromkeys((kinds.Line, kinds.Query), line),
         **dict.fromkeys((kinds.Past, kinds.Future), moment),
         kinds.Name: text(LONGEST_LINE, 1),
