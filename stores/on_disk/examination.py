@@ -359,7 +359,8 @@ def _rewrite_record(
     with files.locked(path) as folder:
         aside = folder.set_aside(SESSION_NAME) if folder.stamp(SESSION_NAME) else ""
         folder.create(SESSION_NAME, rendered(record))
-    sessions.reorder()  # makes the index rebuild with this session
+    with files.locked(path.parent.parent):
+        sessions.index.distrust()  # makes the index rebuild with this session
     return "written again" + (f", the damaged one kept as {aside}" if aside else "")
 
 

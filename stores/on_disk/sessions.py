@@ -161,10 +161,11 @@ class FolderSessions(Sessions):
             self.drop_former()  # or the journal of the index would still hold the title
 
     def reorder(self) -> None:
-        """Discard the index, to be rebuilt when it is next needed."""
+        """Rebuild the index: a stale one has every list read all folders until the next change."""
         if self._sessions.is_dir():
-            with files.locked(self._home):
+            with files.locked(self._home) as home:
                 self.index.distrust()
+                self.index.freshen(home)
 
     def drop_former(self) -> None:
         """Fold the index, so that it keeps no former titles."""

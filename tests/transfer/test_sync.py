@@ -25,6 +25,7 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import CHOICES
 from chatbot.stores.errors import StoreError, StoreFailed, UnsafePath
+from chatbot.stores.on_disk.session_index import SessionIndex
 from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import NAME, FolderPlace, ServerAnswer, sealed
@@ -361,6 +362,7 @@ async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
     await _say(there, session_id, "on the one way")
     await _say(here, session_id, "on the other way")
     await _both(pair)
+    assert [SessionIndex(each.folder, each.folder / "sessions").problem() for each in (here, there)] == [None, None]
     said = await here.said()
     assert said == await there.said()
     assert said.pop(session_id) == ["hello", "on the one way"]
