@@ -146,7 +146,7 @@ class Limit(Struct, frozen=True):
     unit: Literal["tokens", "USD"]
     allowed: float
     spent: float
-    remedy: str = "raise it in [budget] or with --budget-usd, or wait for the next session or day"
+    remedy: str
     resets_in: timedelta | None = None
     """Time until the limit resets, if it is that of a token or user."""
 
@@ -209,11 +209,13 @@ def next_day(now: datetime) -> datetime:
 
 def limits_of(settings: BudgetSettings, session: Bill, day: Bill) -> list[Limit]:
     """Return the limits that `[budget]` sets, tokens first."""
+    session_remedy = "raise it in [budget], or start another session"
+    day_remedy = "raise it in [budget], or wait for the next day (UTC)"
     limits = [
-        Limit("session_tokens", "tokens", settings.session_tokens, session.tokens),
-        Limit("day_tokens", "tokens", settings.day_tokens, day.tokens),
-        Limit("session_usd", "USD", settings.session_usd, session.cost_usd),
-        Limit("day_usd", "USD", settings.day_usd, day.cost_usd),
+        Limit("session_tokens", "tokens", settings.session_tokens, session.tokens, session_remedy),
+        Limit("day_tokens", "tokens", settings.day_tokens, day.tokens, day_remedy),
+        Limit("session_usd", "USD", settings.session_usd, session.cost_usd, f"use --budget-usd, {session_remedy}"),
+        Limit("day_usd", "USD", settings.day_usd, day.cost_usd, day_remedy),
     ]
     return [limit for limit in limits if limit.allowed]
 
