@@ -85,9 +85,7 @@ class Closable(AsyncResource):
         for name, operation in list(vars(cls).items()):
             if not iscoroutinefunction(operation) or getattr(operation, "__isabstractmethod__", False):
                 continue
-            if name == "aclose":
-                setattr(cls, name, _closing(operation))
-            elif not name.startswith("_"):
+            if not name.startswith("_"):
                 setattr(cls, name, cls._guarding(operation))
 
     def check_open(self) -> None:
@@ -99,20 +97,14 @@ class Closable(AsyncResource):
     def _guarding(cls, operation: Method) -> Method:
         @wraps(operation)
         async def guarded(self: Closable, *args: Any, **named: Any) -> Any:
-            if self.is_closed:
+            if closes:
+                self.is_closed = True
+            elif self.is_closed:
                 self.check_open()
             return await operation(self, *args, **named)
 
+        closes = operation.__name__ == "aclose"
         return guarded
-
-
-def _closing(operation: Method) -> Method:
-    @wraps(operation)
-    async def closing(self: Closable) -> None:
-        self.is_closed = True
-        await operation(self)
-
-    return closing
 
 
 class Store(Closable):
@@ -137,9 +129,11 @@ class Store(Closable):
     def _guarding(cls, operation: Method) -> Method:
         @wraps(operation)
         async def guarded(self: Store, *args: Any, **named: Any) -> Any:
-            if self.is_closed:
+            if closes:
+                self.is_closed = True
+            elif self.is_closed:
                 self.check_open()
-            observer = self.observer
+            observer = None if closes else self.observer
             work: AbstractContextManager[object] = (
                 nullcontext() if observer is None else _span_of(self, observer, operation.__name__, args)
             )
@@ -153,6 +147,7 @@ class Store(Closable):
                     what = f"the store {type(self).__name__} failed in {operation.__name__}"
                     raise failure(f"{what}: {type(error).__name__}: {error}") from error
 
+        closes = operation.__name__ == "aclose"
         return guarded
 
     def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[object]:
