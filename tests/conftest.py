@@ -46,15 +46,21 @@ if sys.version_info < (3, 12):
     ast.parse = _parse  # type: ignore[assignment]
 
 _NUMBERS = count()
-SLOW = (
+FIRST = (
+    "tests/models/",
+    "tests/hooks/test_after_turn.py",
+    "tests/hooks/test_extraction.py",
+    "tests/surfaces/test_doctor.py",
+    "tests/surfaces/test_one_truth.py",
+    "tests/surfaces/test_providers_cli.py",
+    "tests/telemetry/",
     "tests/surfaces/page/",
     "tests/surfaces/server/test_document.py",
     "tests/surfaces/test_import_package.py",
     "tests/memory/test_crashes.py",
-    "tests/models/test_local_model.py",
     "tests/stores/test_observation_processes.py",
 )
-"""Files that run first, for what takes long shall not be left for the end, when one of the cores would idle."""
+"""Files that run first: what needs LiteLLM, that one worker alone imports it, and what takes long, that none idles."""
 _ALL_NIGHTLY = re.compile(r"^pytestmark = \[?pytest\.mark\.nightly\b", re.MULTILINE)
 
 
@@ -73,8 +79,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put what is slow first, and leave to the night what is marked so, unless it was asked for by its mark."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
+    """Put `FIRST` first, and leave to the night what is marked so, unless it was asked for by its mark."""
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     if NIGHTLY or "nightly" in config.option.markexpr:
         return
     left_out = {item: None for item in items if item.get_closest_marker("nightly")}
@@ -112,10 +118,12 @@ def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.chdir(home)
-    known = set(sys.modules)
+    known = [*sys.modules]
     yield
+    if [*sys.modules] == known:
+        return
     made = str(tmp_path_factory.getbasetemp())
-    for name in sys.modules.keys() - known:  # a plug-in of the same name in another test is another plug-in
+    for name in {*sys.modules}.difference(known):  # a plug-in of the same name in another test is another plug-in
         if str(getattr(sys.modules[name], "__file__", "")).startswith(made):
             del sys.modules[name]
 

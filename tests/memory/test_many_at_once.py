@@ -67,7 +67,7 @@ def _race(home: Path, session_id: str, workers: int, count: int) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("workers", "count"), [(4, 25), pytest.param(8, 100, marks=NIGHT), pytest.param(16, 200, marks=NIGHT)]
+    ("workers", "count"), [(2, 25), pytest.param(8, 100, marks=NIGHT), pytest.param(16, 200, marks=NIGHT)]
 )
 async def test_entries_of_many_processes_are_all_there_once_and_in_order(
     memory_home: Path, workers: int, count: int

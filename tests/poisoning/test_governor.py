@@ -24,6 +24,7 @@ from chatbot.chat.governor import (
 from chatbot.memory.orders import ORDER, STRUCTURE, form_in, is_invisible, plain_orders, visible
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
 from chatbot.stores.observation import STATUSES
+from tests.effort import share
 from tests.poisoning.suite import NOW, VIEW, attacks, innocents, row_with
 
 IN_ROWS = [attack for attack in attacks() if attack.is_in_a_row]
@@ -130,13 +131,15 @@ def test_role_marks_do_not_come_back_when_they_are_taken_away(parts: list[str]) 
     assert without_role_marks(once) == once
 
 
-@pytest.mark.parametrize(
-    "unit",
-    ["<", "&#", "&#65;", "%", "%41", "[", "(", "((", "{", "=", "#\n", "# ", " \n", "\\x", "A ", "a.", "i.g.", "ab",
-     "QUJD", "a ", "🇦", "가", "あ", "我", "ا ", "\u0430", "ignore all previous ", "ignore ", "you are now an ", "the ",
-     "send ", "whenever the user asks ", "system:", "[INST]", "![x](", "[a](//", "<img src=//a?", '"name": "',
-     " " * 299 + "\n", *(begin + " " * LONGEST_JUDGED for begin in ("<|", "[|", "<", "[", "user", "(", "&#", "</"))],
-)  # fmt: skip
+UNITS = [
+    "<", "&#", "&#65;", "%", "%41", "[", "(", "((", "{", "=", "#\n", "# ", " \n", "\\x", "A ", "a.", "i.g.", "ab",
+    "QUJD", "a ", "🇦", "가", "あ", "我", "ا ", "\u0430", "ignore all previous ", "ignore ", "you are now an ", "the ",
+    "send ", "whenever the user asks ", "system:", "[INST]", "![x](", "[a](//", "<img src=//a?", '"name": "',
+    " " * 299 + "\n", *(begin + " " * LONGEST_JUDGED for begin in ("<|", "[|", "<", "[", "user", "(", "&#", "</")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", share(UNITS, "a day"))
 def test_no_text_takes_long(unit: str) -> None:
     text = (unit * (LONGEST_JUDGED // len(unit) + 1))[:LONGEST_JUDGED]
     started = time.process_time()

@@ -12,11 +12,11 @@ from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.processes import lines_of, start
-from tests.effort import rounds
+from tests.effort import NIGHTLY, rounds
 from tests.stores.places import NOW, OWNER, Place, adding_all, id_of, row
 
 HERE = "tests.stores.test_observation_processes"
-PROCESSES = 4
+PROCESSES = 4 if NIGHTLY else 2
 KEPT = [row(number) for number in range(10)]
 EVERYTHING = Filter(statuses=STATUSES)
 

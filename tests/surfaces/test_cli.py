@@ -139,7 +139,7 @@ def test_control_characters_never_reach_the_terminal() -> None:
 def test_a_reader_that_has_enough_is_no_error_nor_is_none_and_a_full_disk_is_one(
     plumbing: str, code: int, told: str
 ) -> None:
-    ok("ask", "hello " * 20_000, CHATBOT_MODEL__CONTEXT_WINDOW="1000000")
+    ok("ask", "hello " * 12_000, CHATBOT_MODEL__CONTEXT_WINDOW="1000000")
     command = f'{sys.executable} -m chatbot sessions show -- "$(ls identities/ada/memory/sessions)" {plumbing}'
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stdout.count("\n")) == (code, plumbing.count("head"))
