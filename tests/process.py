@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from tests.patience import PATIENCE_S
 
@@ -18,3 +19,21 @@ def run(*arguments: str, stdin: str | bytes = "", **environment: str) -> subproc
         env=os.environ | environment,
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def wait_for_others() -> None:
+    """Say in a worker of `begin_together` that it is ready, and wait."""
+    print("ready", flush=True)  # noqa: T201 - to the test
+    sys.stdin.readline()
+
+
+def begin_together(workers: Sequence[subprocess.Popen[str]]) -> None:
+    """Let all workers begin at the same moment."""
+    pipes = [(each.stdin, each.stdout) for each in workers]
+    for _, told in pipes:
+        assert told is not None
+        assert told.readline() == "ready\n"
+    for telling, _ in pipes:
+        assert telling is not None
+        telling.write("go\n")
+        telling.flush()

@@ -2,7 +2,6 @@
 
 import asyncio
 import resource
-import sys
 import threading
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from chatbot.stores.testing.processes import lines_of, start
 from tests.loops import HANG_S, run_in_threads
 from tests.memory.test_meaning import LetterEmbedder
 from tests.patience import PATIENCE_S
+from tests.process import begin_together, wait_for_others
 
 STORES = ["basic_session"]
 NIGHT = pytest.mark.nightly
@@ -39,8 +39,7 @@ def append(memory: MemorySystem, session_id: str, worker: str, count: str) -> No
     async def work() -> float:
         longest = 0.0
         async with memory:
-            print("ready", flush=True)  # noqa: T201 - to the test
-            sys.stdin.readline()
+            wait_for_others()
             session = await memory.load_session(session_id, "chat")
             for number in range(int(count)):
                 started = time.perf_counter()
@@ -56,18 +55,12 @@ def append(memory: MemorySystem, session_id: str, worker: str, count: str) -> No
 def _race(home: Path, session_id: str, workers: int, count: int) -> list[float]:
     """Start the workers, let them all begin at the same moment, and return the longest wait of each."""
     running = [start(f"{HERE}:append", f"{HERE}:capped", home, session_id, each, count) for each in range(workers)]
-    for process in running:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in running:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    begin_together(running)
     return [float(line) for process in running for line in lines_of(process)]
 
 
 @pytest.mark.parametrize(
-    ("workers", "count"), [(2, 25), pytest.param(8, 100, marks=NIGHT), pytest.param(16, 200, marks=NIGHT)]
+    ("workers", "count"), [(4, 25), pytest.param(8, 100, marks=NIGHT), pytest.param(16, 200, marks=NIGHT)]
 )
 async def test_entries_of_many_processes_are_all_there_once_and_in_order(
     memory_home: Path, workers: int, count: int

@@ -13,6 +13,7 @@ from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.processes import lines_of, start
 from tests.effort import NIGHTLY, rounds
+from tests.process import begin_together, wait_for_others
 from tests.stores.places import NOW, OWNER, Place, adding_all, id_of, row
 
 HERE = "tests.stores.test_observation_processes"
@@ -29,11 +30,13 @@ def place(tmp_path: Path) -> Place:
 def at_once(work: Callable[..., Awaitable[None]], place: Place, times: int) -> None:
     """Let processes do the work at the same time; each is told its number, and how often."""
     processes = [start(f"{HERE}:work", f"{HERE}:Place", place.root, work.__name__, n, times) for n in range(PROCESSES)]
+    begin_together(processes)
     assert [lines_of(each) for each in processes] == [["ended"]] * PROCESSES
 
 
 def work(place: Place, name: str, worker: str, times: str) -> None:
     """Do the work of that name with a store of our own."""
+    wait_for_others()
     place.run(lambda store: globals()[name](store, int(worker), int(times)))
     print("ended", flush=True)  # noqa: T201 - to the test
 
