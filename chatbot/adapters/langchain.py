@@ -46,7 +46,7 @@ class MemoryHistory(BaseChatMessageHistory):
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append messages, and remember the exchanges that they complete. Durable on return."""
-        items = [{**_openai(each), "langchain": message_to_dict(each)} for each in messages]
+        items = [{**_as_openai(each), "langchain": message_to_dict(each)} for each in messages]
         self._run(lambda session: self._memory.append(session, map(entry_of, items)))
 
     def clear(self) -> None:
@@ -66,7 +66,7 @@ def recalling(
     """Return a step that adds the memory block before the last question, for a `pre_model_hook` or a chain."""
 
     async def add(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-        context = await memory.context([_openai(each) for each in messages], tokens=tokens, rows=rows)
+        context = await memory.context([_as_openai(each) for each in messages], tokens=tokens, rows=rows)
         at = max((at for at, each in enumerate(messages) if isinstance(each, HumanMessage)), default=len(messages))
         block = [HumanMessage(context.text)] if context.text else []
         return [*messages[:at], *block, *messages[at:]]
@@ -92,7 +92,7 @@ def _tool(tool: MemoryTool, portal: Portal) -> StructuredTool:
     )
 
 
-def _openai(message: BaseMessage) -> dict[str, Any]:
+def _as_openai(message: BaseMessage) -> dict[str, Any]:
     try:
         return dict(convert_to_openai_messages(message))
     except ValueError:  # it has provider-specific parts

@@ -72,13 +72,13 @@ class MemoryStore(base.BaseStore):
         made = old.metadata["made"] if old else format_time(self._memory.scope.clock())
         item = {"kind": _KIND, "namespace": list(namespace), "item": key, "made": made}
         narrative = json.dumps(redact_all(value)[0], ensure_ascii=False)
-        metadata = {**item, **_path(namespace)}
+        metadata = {**item, **_parts_by_name(namespace)}
         title = "/".join([*namespace, key])[:LONGEST_LINE]
         await self._memory.upsert(_key(namespace, key), title, narrative=narrative, metadata=metadata, source=_KIND)
 
     async def _search(self, op: base.SearchOp) -> list[base.SearchItem]:
         check_conditions(op.filter or {})
-        metadata = {"kind": _KIND, **_path(op.namespace_prefix)}
+        metadata = {"kind": _KIND, **_parts_by_name(op.namespace_prefix)}
         found: list[tuple[Observation, float | None]]
         if op.query:
             count = len(await self._memory.every(metadata=metadata, sensitivities=SENSITIVITIES))
@@ -96,7 +96,7 @@ class MemoryStore(base.BaseStore):
     async def _namespaces(self, op: base.ListNamespacesOp) -> list[tuple[str, ...]]:
         paths = {tuple(row.metadata["namespace"]) for row in await self._items({"kind": _KIND})}
         chosen = {
-            path[: op.max_depth] for path in paths if all(_is_at(path, each) for each in op.match_conditions or ())
+            path[: op.max_depth] for path in paths if all(_matches(path, each) for each in op.match_conditions or ())
         }
         return sorted(chosen)[op.offset : op.offset + op.limit]
 
@@ -122,7 +122,7 @@ def _value(row: Observation) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"text": row.narrative}
 
 
-def _path(namespace: Sequence[str]) -> dict[str, str]:
+def _parts_by_name(namespace: Sequence[str]) -> dict[str, str]:
     """Return each part under its own name, so that a filter by the first ones is a filter by prefix."""
     return {f"namespace{at}": part for at, part in enumerate(namespace)}
 
@@ -143,7 +143,7 @@ def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_at(path: tuple[str, ...], wanted: base.MatchCondition) -> bool:
+def _matches(path: tuple[str, ...], wanted: base.MatchCondition) -> bool:
     if len(path) < len(wanted.path):
         return False
     part = path[: len(wanted.path)] if wanted.match_type == "prefix" else path[len(path) - len(wanted.path) :]

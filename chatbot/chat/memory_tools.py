@@ -153,7 +153,7 @@ class OperationTool(Tool):
             if isinstance(error, SessionNotFound):
                 raise ToolError(str(error)) from None
             raise ToolError(f"the session cannot be read: {without_folders(str(error))}") from error
-        return framed(**_changed(operation, touched, given)) if result is None else _shown(operation, result)
+        return framed(**_changed(operation, touched, given)) if result is None else _as_answer(operation, result)
 
     async def _id_of(self, text: str, noun: str) -> str:
         """Return an id as it is, or that of the one memory whose words the text is: prompts show no ids.
@@ -271,7 +271,7 @@ def _changed(operation: Operation, rows: Sequence[Observation], given: Mapping[s
     return {word: by_id[each] for word, [each] in zip(words, named, strict=True)}
 
 
-def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one for each type
+def _as_answer(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one for each type
     """Return the result of an operation as an answer, by its type."""
     match result:
         case ListPage(rows, next_cursor, total):

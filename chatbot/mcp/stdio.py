@@ -17,17 +17,17 @@ from chatbot.tools.mcp.connection import LONGEST_LINE, LineWriter, message_strea
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve one client until its end of the pipe is closed, or the task is cancelled."""
     sys.stdout.flush()
-    with _taken(0, "rb") as given, _taken(1, "wb") as wanted:
+    with _exclusive(0, "rb") as stdin, _exclusive(1, "wb") as stdout:
         async with (
-            _reading(given) as reader,
-            _writing(wanted) as writer,
+            _reading(stdin) as reader,
+            _writing(stdout) as writer,
             message_streams(reader, writer) as (incoming, outgoing),
         ):
             await server.run(incoming, outgoing, server.create_initialization_options())
 
 
 @contextmanager
-def _taken(number: int, mode: str) -> Iterator[IO[bytes]]:
+def _exclusive(number: int, mode: str) -> Iterator[IO[bytes]]:
     """Yield a standard stream for us alone: other code writes to standard error instead, and reads nothing."""
     private = os.dup(number)
     other = os.open(os.devnull, os.O_RDONLY) if mode == "rb" else os.dup(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any
@@ -43,11 +43,8 @@ exist. `identity` selects the identity; the default is the first that the token 
 """
 
 
-def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_PATHS) -> FastAPI:
-    """Return the server of these identities, an ASGI app; it closes them when it shuts down.
-
-    `open_paths` need no token, such as the login page.
-    """
+def create_app(identities: Identities) -> FastAPI:
+    """Return the server of these identities, an ASGI app; it closes them when it shuts down."""
     settings = identities.settings
     app = DocumentedApi(
         title="chatbot",
@@ -80,6 +77,7 @@ def create_app(identities: Identities, *, open_paths: Collection[str] = OPEN_PAT
         from chatbot.telemetry.telemetry import TraceparentMiddleware  # needs the extra
 
         app.add_middleware(TraceparentMiddleware)
+    open_paths = OPEN_PATHS | PAGE_PATHS
     app.add_middleware(
         Doors, settings=settings, tokens=identities.tokens, rates=identities.rates, open_paths=open_paths
     )

@@ -46,12 +46,11 @@ class OpenRuntimes(AsyncResource):
         *,
         is_busy: Callable[[str], bool],
         leave: Callable[[str], Awaitable[None]],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._open_one = open_one
         self._is_busy = is_busy
         self._leave = leave
-        self._clock = clock
+        self._clock = time.monotonic
         self._all: OrderedDict[str, OpenRuntime] = OrderedDict()
         self._opening: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()

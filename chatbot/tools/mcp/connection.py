@@ -153,7 +153,7 @@ async def running(
         finally:
             _signal_all(process.pid, signal.SIGKILL)  # even if the line above was cancelled
             with anyio.CancelScope(shield=True):
-                await _soon(lambda: process.returncode is not None)  # the event loop is notified a moment later
+                await _becomes_true(lambda: process.returncode is not None)  # the event loop is notified a moment later
             process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public closes the pipes that an escaped grandchild holds
 
 
@@ -161,14 +161,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """Close its input, then terminate the group, then kill it."""
     if process.stdin is not None:
         process.stdin.close()
-    await _soon(lambda: process.returncode is not None)
+    await _becomes_true(lambda: process.returncode is not None)
     for number in (signal.SIGTERM, signal.SIGKILL):
         _signal_all(process.pid, number)
-        if await _soon(lambda: not _signal_all(process.pid, 0)):
+        if await _becomes_true(lambda: not _signal_all(process.pid, 0)):
             break
 
 
-async def _soon(is_true: Callable[[], bool]) -> bool:
+async def _becomes_true(is_true: Callable[[], bool]) -> bool:
     """Wait for the condition. `process.wait` also waits for pipes, which a grandchild may hold."""
     with anyio.move_on_after(_ON_ITS_OWN_S):
         while not is_true():  # noqa: ASYNC110 - there is no event for the end of a group
