@@ -32,12 +32,12 @@ from chatbot.stores.home import without_password
 from chatbot.stores.records import check_text
 
 _PRIVATE = 0o600
-_NEW = """\
+HEADER = """\
 # Settings that are not set here have their default: chatbot config shows all of them.
 # identity.toml, CHATBOT_SECTION__KEY in the environment and flags override this file.
 
-identities = {identities}
 """
+"""The first lines of a new configuration file."""
 
 
 def file_in_force(path: Path | None) -> Path:
@@ -169,7 +169,7 @@ def current_text(path: Path) -> str:
             return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", at=path) from error
-    return _NEW.format(identities=toml_text(str(user_data_path("chatbot") / Config().identities)))
+    return f"{HEADER}identities = {toml_text(str(user_data_path('chatbot') / Config().identities))}\n"
 
 
 def _document(path: Path) -> tomlkit.TOMLDocument:

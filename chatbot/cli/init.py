@@ -16,7 +16,7 @@ import tomlkit
 from msgspec.structs import asdict
 from platformdirs import user_config_path, user_data_path
 
-from chatbot.cli.config import toml_text, write_atomically
+from chatbot.cli.config import HEADER, toml_text, write_atomically
 from chatbot.cli.output import ask_line, say, say_json, say_result, say_table
 from chatbot.cli.setup import problem_of
 from chatbot.config import Config, ModelSettings
@@ -30,9 +30,6 @@ from chatbot.options import Options, Setup
 from chatbot.stores.errors import did_you_mean
 
 _CONFIG = """\
-# Settings that are not set here have their default: chatbot config shows all of them.
-# identity.toml, CHATBOT_SECTION__KEY in the environment and flags override this file.
-
 identity = {identity}
 {identities}
 [model]
@@ -120,7 +117,7 @@ def _identities(args: argparse.Namespace) -> str:
 
 def _config(settings: dict[str, str]) -> str:
     identities = f"identities = {toml_text(settings['identities'])}\n" if settings["identities"] else ""
-    return _CONFIG.format(
+    return HEADER + _CONFIG.format(
         identity=toml_text(settings["identity"]), identities=identities, model=toml_text(settings["model"])
     )
 

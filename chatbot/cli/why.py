@@ -11,7 +11,7 @@ from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text, merg
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.cli.options import chosen_session, options_of
-from chatbot.cli.output import say, say_json, say_marked, say_table
+from chatbot.cli.output import SHORTEST_ID, say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
@@ -121,7 +121,7 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     rows: list[tuple[str, ...]] = []
     for each, outcome in found.items():
         row, looked_at = known.get(each), scores.get(each)
-        text = row.headline if row else f"({each[:13]}… is gone, hidden or in another project)"
+        text = row.headline if row else f"({each[:SHORTEST_ID]}… is gone, hidden or in another project)"
         figures = (
             [f"{looked_at['score']:.2f}", *(f"{looked_at['parts'].get(name, 0):.1f}" for name in _PARTS)]
             if looked_at

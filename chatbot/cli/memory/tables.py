@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from textwrap import shorten
 
-from chatbot.cli.output import age, say, say_marked, say_table, short_ids
+from chatbot.cli.output import SHORTEST_ID, age, say, say_marked, say_table, short_ids
 from chatbot.memory.reading import Hit
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Version, status_now
@@ -38,7 +38,7 @@ def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
 
 def say_numbered(rows: Sequence[Observation]) -> None:
     """Print a table of observations to choose from by number."""
-    numbers, ids = [str(number) for number in range(1, len(rows) + 1)], [row.id[:13] for row in rows]
+    numbers, ids = [str(number) for number in range(1, len(rows) + 1)], [row.id[:SHORTEST_ID] for row in rows]
     _say_columns(rows, "#", "id", "type", "sensitivity", "updated", "title", **{"#": numbers, "id": ids})
 
 

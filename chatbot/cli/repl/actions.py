@@ -21,7 +21,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.output import printable, wrapped
+from chatbot.cli.output import SHORTEST_ID, printable, wrapped
 from chatbot.cli.repl.input import Slash, needed, numbered
 from chatbot.messages import ToolCall
 from chatbot.stores.access import SENSITIVITIES
@@ -189,7 +189,7 @@ class MemorySlash(Slash):
         if became.warning:
             self._screen.say(became.warning, "ansiyellow")
         done = "remembered" if became.outcome == "added" else "already remembered"
-        self._screen.say(f"{done} ({became.id[:13]}); /forget {became.id[:13]} hides it again", "dim")
+        self._screen.say(f"{done} ({became.id[:SHORTEST_ID]}); /forget {became.id[:SHORTEST_ID]} hides it again", "dim")
 
     async def do_recall(self, text: str) -> None:
         """Search memories: /recall TEXT.

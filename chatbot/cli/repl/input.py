@@ -25,7 +25,7 @@ from prompt_toolkit.key_binding import KeyPress
 from chatbot.cli.arguments import build_parser
 from chatbot.cli.completion import actions_of
 from chatbot.cli.exits import run_command
-from chatbot.cli.output import age, printable, terminal_without
+from chatbot.cli.output import SHORTEST_ID, age, printable, terminal_without
 from chatbot.cli.repl.screen import Screen
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.identity import list_identities
@@ -200,7 +200,9 @@ class CommandValues:
         for record in records:
             is_unique = record.title and titles.count(record.title.casefold()) == 1
             value = record.title if is_unique else record.id
-            found.append((value, printable(record.title or record.id), f"{age(record.used_at)} · {record.id[:13]}"))
+            found.append(
+                (value, printable(record.title or record.id), f"{age(record.used_at)} · {record.id[:SHORTEST_ID]}")
+            )
         return found
 
     async def models(self) -> list[Candidate]:
