@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
 from functools import wraps
 from inspect import iscoroutinefunction
 from types import TracebackType
@@ -364,6 +365,10 @@ class ObservationStore(Store):
 
         Empty if there is no such observation. Cycles, as after a broken import, are walked once.
         """
+
+    @abstractmethod
+    async def written_at(self, view: View, ids: Sequence[str]) -> dict[str, datetime]:
+        """Return when these observations were written, by their histories: read at once, by id, any status."""
 
     @abstractmethod
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:

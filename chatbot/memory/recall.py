@@ -24,7 +24,7 @@ from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, least_best, l
 from chatbot.stores.access import View
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import Candidates, Filter, Match, Question, check_limit
+from chatbot.stores.query import MOST_AT_ONCE, Candidates, Filter, Match, Question, check_limit
 from chatbot.stores.records import Vector
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
@@ -387,14 +387,12 @@ async def rows_then(
 async def _known(scope: Scope, view: View, ids: Sequence[str], at: datetime, most: int | None) -> list[str]:
     """Return the first `most` of these rows that had been written by a time."""
     found: list[str] = []
-    for each in ids:
-        if len(found) == most:
-            break
-        line = await scope.store.history(view.asking_all(), each)
-        events = next((version.events for version in line if version.observation.id == each), ())
-        if events and events[0].at <= at:
-            found.append(each)
-    return found
+    begin, size = 0, min(most or MOST_AT_ONCE, MOST_AT_ONCE)
+    while begin < len(ids) and (most is None or len(found) < most):
+        written = await scope.store.written_at(view.asking_all(), ids[begin : begin + size])
+        found += [each for each, since in written.items() if since <= at]
+        begin, size = begin + size, min(4 * size, MOST_AT_ONCE)
+    return found[:most]
 
 
 def _left_at(row: Observation) -> datetime | None:

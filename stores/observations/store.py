@@ -11,6 +11,7 @@ import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
 from functools import partial, wraps
 from itertools import compress, islice
 from operator import and_
@@ -182,16 +183,18 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def history(self, view: View, observation_id: str) -> list[query.Version]:
-        replica, table = self._replica, self._table
+        table = self._table
         _check_ids([observation_id])
 
         def before(each: str) -> list[str]:
             return sorted(table.before.get(each, ()), key=table.numbers.__getitem__)
 
-        line = line_of(observation_id, table.after.get, before, partial(table.is_seen, view=view))
-        sees = replica.sees_of(view)
-        numbers = [table.numbers[each] for each in line]
-        return [version(replica.row(number), replica.events(number), view, sees) for number in numbers]
+        return self._versions(line_of(observation_id, table.after.get, before, partial(table.is_seen, view=view)), view)
+
+    @reading
+    def written_at(self, view: View, ids: Sequence[str]) -> dict[str, datetime]:
+        seen = [each for each in ids if self._table.is_seen(each, view)]
+        return {each.observation.id: each.events[0].at for each in self._versions(seen, view) if each.events}
 
     @reading
     def facets(self, view: View, name: query.Labelled, *, limit: int = 100) -> list[query.Facet]:
@@ -278,6 +281,13 @@ class LoggedObservations(ObservationStore):
             numbers = set(filter(fits, filter(flags.__getitem__, numbers)))  # fewer to sort
         rows = filters.in_order(table, order, numbers, ascending=ascending, after=after)
         return list(islice(filter(fits, filter(flags.__getitem__, rows)), limit))
+
+    def _versions(self, ids: Sequence[str], view: View) -> list[query.Version]:
+        """Return these rows with their events, in one read."""
+        replica, sees = self._replica, self._replica.sees_of(view)
+        numbers = [self._table.numbers[each] for each in ids]
+        replica.log.fetch(place for number in numbers for place in self._table.places(number))
+        return [version(replica.row(number), replica.events(number), view, sees) for number in numbers]
 
     def _facts(self, view: View, wanted: query.FactFilter) -> list[Triple]:
         table = self._table

@@ -331,7 +331,7 @@ class ObservationStoreContract(StoreTests):
         for clearance, asked, row in product(CLEARANCES, askings, rows):
             view = structs.replace(OWNER, clearance=clearance, asked=asked)
             found = await read_everything(store, view, row)
-            wanted = found.keys() & {"get any", "history", "resolve", f"find {status}"}
+            wanted = found.keys() & {"get any", "history", "written_at", "resolve", f"find {status}"}
             if status == "active":
                 wanted = found.keys() - {f"find {other}" for other in STATUSES if other != "active"}
             is_seen = row.sensitivity != "unknown" and may_see(row, view)
@@ -784,6 +784,7 @@ async def read_everything(store: ObservationStore, view: View, row: Observation)
         page = await store.find(view, Filter(statuses=(status,)), limit=100)
         found[f"find {status}"] = {each.id for each in page.rows}
     found["history"] = {version.observation.id for version in await store.history(view, row.id)}
+    found["written_at"] = set(await store.written_at(view, [row.id]))
     found["resolve"] = set(await store.resolve(view, row.id))
     for name in ("people", "tags"):
         values = {facet.value for facet in await store.facets(view, name)}

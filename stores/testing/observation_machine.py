@@ -270,6 +270,7 @@ class ObservationMachine(RuleBasedStateMachine):
     @rule(view=_VIEWS, number=_ID, prefix=st.sampled_from(["", "0190", IDS[3][:-1], IDS[3], "zz"]))
     def look_back(self, view: Any, number: str, prefix: str) -> None:
         self._both(lambda store: store.history(self._view(view), number))
+        self._both(lambda store: store.written_at(self._view(view), IDS))
         self._both(lambda store: store.resolve(self._view(view), prefix, limit=20))
 
     @invariant()

@@ -221,6 +221,10 @@ async def _history(zoo: Zoo, view: View) -> None:
         assert [version.observation.id for version in versions] == ([row.id] if row.id in seen else [])
 
 
+async def _written_at(zoo: Zoo, view: View) -> None:
+    assert (await zoo.store.written_at(view, [row.id for row in zoo.rows])).keys() == zoo.seen(view)
+
+
 async def _facets(zoo: Zoo, view: View) -> None:
     seen = zoo.seen(view, ["active"])
     for name in get_args(Labelled):
@@ -283,7 +287,7 @@ def _about(kind: Any, about: str) -> Event:
 
 _CHECKS: tuple[Callable[[Zoo, View], Awaitable[None]], ...] = (
     _get, _find, _match, _candidates, _states, _nearest, _later_alike, _missing_vectors, _vector_stats, _history,
-    _facets, _facts, _resolve, _stats, _purge, _commit,
+    _written_at, _facets, _facts, _resolve, _stats, _purge, _commit,
 )  # fmt: skip
 STORE = {check.__name__.removeprefix("_"): check for check in _CHECKS}
 

@@ -148,6 +148,7 @@ READS: dict[str, Callable[[PostgresObservations], Awaitable[Any]]] = {
     "match": lambda store: store.match(OWNER, ["titl"], Filter()),
     "facets": lambda store: store.facets(OWNER, "tags"),
     "history": lambda store: store.history(OWNER, id_of(1)),
+    "written_at": lambda store: store.written_at(OWNER, list(map(id_of, range(200)))),
     "missing_vectors": lambda store: store.missing_vectors(OWNER, model="m"),
     "candidates": lambda store: store.candidates(
         OWNER, Question(terms=("titl",), vectors=(vector([1.0]),) * 20, model="m"), Filter()
