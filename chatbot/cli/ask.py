@@ -42,8 +42,8 @@ async def run(args: argparse.Namespace) -> Exit | None:
                 await runtime.discard_empty(session)
             if printer.has_written:
                 _write("\n")
-        if printer.refusal is not None:
-            raise printer.refusal
+        if printer.write_error is not None:
+            raise printer.write_error
         if receipt is None:
             return Exit.INTERRUPTED
         if args.json:
@@ -72,14 +72,14 @@ class _Printer:
     def __init__(self, *, streams: bool) -> None:
         self._streams = streams
         self.has_written = False
-        self.refusal: OSError | None = None
+        self.write_error: OSError | None = None
 
     def __call__(self, event: TurnEvent) -> None:
         if isinstance(event, TextDelta) and self._streams:
             try:
                 _write(printable(event.text))
             except OSError as error:  # the pipe was closed, or the disk is full: the turn stops, as with Ctrl-C
-                self.has_written, self.refusal = False, error
+                self.has_written, self.write_error = False, error
                 raise asyncio.CancelledError from error
             self.has_written = True
         elif isinstance(event, Notice):

@@ -51,7 +51,7 @@ def own_file(path: Path | None) -> Path:
     return file_in_force(path) if named else user_config_path("chatbot") / FILE_NAME
 
 
-def place_of(key: str) -> SettingPath:
+def parse_key(key: str) -> SettingPath:
     """Split a dotted key such as `providers."my.box".api_base`. Raises `ConfigError`."""
     try:
         value: Any = tomllib.loads(f"{key} = 0")
@@ -90,7 +90,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 def set_text(path: Path, key: str, text: str) -> str:
     """Set one value as typed: a TOML value if that is valid for the setting, else text. Returns the new text."""
-    place = place_of(key)
+    place = parse_key(key)
     try:
         return set_values(path, {place: tomllib.loads(f"value = {text}")["value"]})
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -103,7 +103,7 @@ def set_text(path: Path, key: str, text: str) -> str:
 
 def unset(path: Path, key: str) -> str:
     """Remove a setting to use its default. Raises `ConfigError` if the file does not set it."""
-    place = place_of(key)
+    place = parse_key(key)
     with _alone(path):
         table: Any = (document := _document(path))
         for part in place[:-1]:
@@ -250,7 +250,7 @@ def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
     is_found = path == Path(FILE_NAME)
     needs_trust = is_found and bool(needing_trust(table := read_toml(path))) and not is_trusted(path, table)
     settings = Settings.read(path if needs_trust else args.config)
-    overridden = settings.source(*place_of(args.key)) if args.action == "set" else path
+    overridden = settings.source(*parse_key(args.key)) if args.action == "set" else path
     written = {"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)}
     say_result(args, written, f"{what} in {path}")
     if overridden != path:

@@ -100,7 +100,7 @@ def command_in(message: str, otherwise: str) -> str:
     return named[0] if named else otherwise
 
 
-def editing(at: Path | str, file: Path | None) -> str:
+def edit_command(at: Path | str, file: Path | None) -> str:
     """Return the command that edits the source of a setting; `file` is the configuration file, if any."""
     if isinstance(at, str) and _VARIABLE.fullmatch(at):
         return f"unset {at}"
@@ -115,10 +115,10 @@ _OBSERVATIONS = "observations"
 _PATIENCE_S = 30.0
 
 
-async def stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
+async def check_stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     """Check the folders of memory and caches, the programs of MCP servers, and the store plug-ins of others."""
     if lost := setup.why_lost(setup.agent_settings.memory):
-        edit = _editing(setup, "agents", setup.agent, "memory")
+        edit = _edit_command(setup, "agents", setup.agent, "memory")
         yield Finding("memory", "note", lost, edit)
     for finding in (*await asyncio.to_thread(list, _places(setup)), *_programs(setup)):
         yield finding
@@ -144,7 +144,7 @@ def _places(setup: Setup) -> Iterator[Finding]:
     if is_used and (problem := unwritable(cache)):
         what = f"the cache folder {cache} is not writable ({problem.strerror}): set cache in [memory.observations]"
         place = ("memory", _OBSERVATIONS, "cache") if caches else ("memory",)
-        yield Finding("places", "bad", what, _editing(setup, *place))
+        yield Finding("places", "bad", what, _edit_command(setup, *place))
 
 
 def _programs(setup: Setup) -> Iterator[Finding]:
@@ -153,13 +153,13 @@ def _programs(setup: Setup) -> Iterator[Finding]:
         program = Path(server.command).expanduser()
         path = setup.settings.folder / program if len(program.parts) > 1 else program
         if server.command and shutil.which(path, path=server.env.get("PATH")) is None:
-            edit = _editing(setup, "mcp", "servers", name, "command")
+            edit = _edit_command(setup, "mcp", "servers", name, "command")
             yield Finding("mcp", "bad", f"[mcp.servers.{name}]: program {server.command!r} not found", edit)
 
 
 async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Finding]:
     """Ask a store plug-in, which may raise any exception."""
-    home, edit = setup.home, _editing(setup, "memory", name)
+    home, edit = setup.home, _edit_command(setup, "memory", name)
     try:
         store = open_store(name, home, setup.config.memory.get(name, {}), beside=setup.settings.plugins_beside)
         async with asyncio.timeout(_PATIENCE_S), store:
@@ -174,7 +174,7 @@ async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Fin
         yield Finding.of(flaw)
 
 
-async def sessions(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
+async def check_sessions(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     """Check sessions, receipts and bills, and their files."""
 
     def new_record(session_id: str, created_at: datetime, used_at: datetime) -> SessionRecord:
@@ -189,7 +189,7 @@ async def sessions(setup: Setup, *, verify: bool = False) -> AsyncIterator[Findi
         yield Finding.of(reserved)
 
 
-async def permissions(setup: Setup) -> AsyncIterator[Finding]:
+async def check_permissions(setup: Setup) -> AsyncIterator[Finding]:
     """Check permissions around an identity's memory: keys, tokens, persona, other identities."""
     identity, server = setup.identity, open_place(setup.server_home)
     secret = [setup.settings.path] if setup.settings.path and setup.settings.holds_key else []
@@ -215,7 +215,7 @@ def _around(path: Path, mode: int) -> Iterator[Finding]:
         )
 
 
-async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
+async def check_memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     """Check the memories, the bill, the hooks and the caches."""
     is_ours = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())
     with closing(open_backend(setup.home)) as backend:
@@ -273,7 +273,7 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             stats = await memory.memory().vector_stats(sensitivities=SENSITIVITIES)
     except (UnsupportedOperation, ChatbotError):
-        return  # `models` has reported the latter
+        return  # `check_models` has reported the latter
     except StoreError as error:
         yield Finding("vectors", "bad", str(error), command, mend)
         return
@@ -286,7 +286,7 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
         yield Finding("vectors", "ok", f"{stats.embedded:,}, of {stats.model or 'no model yet'}")
 
 
-async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
+async def check_models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
     """Check every configured model. Calls the chat model only with `network`."""
     extraction = setup.config.extraction
     own = settings_of_model(setup.config.model, extraction) if extraction.enabled or extraction.summaries else None
@@ -301,14 +301,14 @@ async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
                 answer = f", answered: {await _answers(setup, model)}" if is_asked else ""
                 yield Finding(subject, "ok", f"{model.name}{answer}")
             except (ModelError, BudgetExceeded) as error:
-                yield Finding(subject, "bad", str(error), command_in(str(error), _editing(setup, subject, place)))
+                yield Finding(subject, "bad", str(error), command_in(str(error), _edit_command(setup, subject, place)))
     if (finding := await _embedder(setup)) is not None:
         yield finding
 
 
-def _editing(setup: Setup, *place: str) -> str:
+def _edit_command(setup: Setup, *place: str) -> str:
     """Return the command that edits the source of a setting."""
-    return editing(setup.settings.source(*place), setup.settings.path)
+    return edit_command(setup.settings.source(*place), setup.settings.path)
 
 
 async def _answers(setup: Setup, model: Model) -> str:
@@ -330,7 +330,8 @@ async def _embedder(setup: Setup) -> Finding | None:
         async with embedder:
             await embedder.check()
     except ChatbotError as error:
-        return Finding("embedder", "bad", str(error), command_in(str(error), _editing(setup, "embedding", "model")))
+        edit = _edit_command(setup, "embedding", "model")
+        return Finding("embedder", "bad", str(error), command_in(str(error), edit))
     return Finding("embedder", "ok", setup.config.embedding.model)
 
 
@@ -352,26 +353,26 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
     try:
         setup = Setup.resolve(options)
     except ChatbotError as error:
-        yield Finding("configuration", "bad", str(error), _mending(error, options))
+        yield Finding("configuration", "bad", str(error), _fix_command(error, options))
         return
     yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot setup creates a file"))
     mistakes = list(setup.mistakes())
     for mistake in mistakes:
-        yield Finding("configuration", "bad", str(mistake), _mending(mistake, options))
+        yield Finding("configuration", "bad", str(mistake), _fix_command(mistake, options))
     if mistakes:
         return
     yield Finding("identity", "ok", f"{setup.identity.name} in {setup.identity.folder}")
-    async for finding in models(setup, network=network):
+    async for finding in check_models(setup, network=network):
         yield finding
-    edit = _editing(setup, "telemetry")
-    async for finding in telemetry(setup.config.telemetry, edit, network=network):
+    edit = _edit_command(setup, "telemetry")
+    async for finding in check_exporter(setup.config.telemetry, edit, network=network):
         yield finding
     seen: set[str] = set()
     for part in (
-        sessions(setup, verify=verify),
-        permissions(setup),
-        stores(setup, verify=verify),
-        memories(setup, verify=verify),
+        check_sessions(setup, verify=verify),
+        check_permissions(setup),
+        check_stores(setup, verify=verify),
+        check_memories(setup, verify=verify),
     ):
         async for finding in _with_storage_errors(part):
             if finding.state != "bad" or finding.message not in seen:  # an unavailable storage is found by each part
@@ -397,7 +398,7 @@ async def _fix(finding: Finding) -> Finding:
         return Finding(finding.subject, "bad", f"{finding.message}; the fix failed: {error}", finding.command)
 
 
-def _mending(error: ChatbotError, options: Options) -> str:
+def _fix_command(error: ChatbotError, options: Options) -> str:
     """Return the command that fixes an unreadable configuration."""
     try:
         file = find_file(options.config, os.environ)
@@ -408,7 +409,7 @@ def _mending(error: ChatbotError, options: Options) -> str:
     if isinstance(error, IdentityError) and options.identity:
         return f"chatbot init --name {shlex.quote(options.identity)}"
     at = error.at if isinstance(error, ConfigError) else Settings.read(options.config).source("identity")
-    return command_in(str(error), editing(at, file))
+    return command_in(str(error), edit_command(at, file))
 
 
 def _lines(finding: Finding) -> str:
@@ -421,7 +422,7 @@ def _lines(finding: Finding) -> str:
     return f"{line}\n{indent}→ {finding.command}" if finding.command else line
 
 
-async def telemetry(settings: TelemetrySettings, edit: str, *, network: bool) -> AsyncIterator[Finding]:
+async def check_exporter(settings: TelemetrySettings, edit: str, *, network: bool) -> AsyncIterator[Finding]:
     """Check the exporter. Calls the collector only with `network`; `edit` is the command that edits the settings."""
     if not (settings.endpoint or settings.prometheus):
         return

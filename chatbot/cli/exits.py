@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from chatbot.cli.arguments import COMMANDS, named
-from chatbot.cli.output import complain, error_text, on_interrupt, printable
+from chatbot.cli.output import error_text, on_interrupt, printable, say_error
 from chatbot.errors import (
     BudgetExceeded,
     ChatbotError,
@@ -141,11 +141,11 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout = None
         return Exit.OK
     except (ChatbotError, StoreError) as error:
-        complain(error, as_json=args.json)
+        say_error(error, as_json=args.json)
         return exit_code(error)
     except OSError as error:
         sys.stdout = None  # it may be what failed
-        complain(error, as_json=args.json)
+        say_error(error, as_json=args.json)
         return Exit.STORAGE
     else:
         return code

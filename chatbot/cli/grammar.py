@@ -134,10 +134,10 @@ class Parser(argparse.ArgumentParser):
             message = f"name an action: {', '.join(self.actions)}"
         if "--json" not in sys.argv:
             super().error(message)
-        from chatbot.cli.output import complain
+        from chatbot.cli.output import say_error
         from chatbot.stores.errors import InvalidValue
 
-        complain(InvalidValue(f"{message}: see {self.prog} --help"), as_json=True)
+        say_error(InvalidValue(f"{message}: see {self.prog} --help"), as_json=True)
         self.exit(2)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:

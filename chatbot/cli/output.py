@@ -100,7 +100,7 @@ def warn(text: str) -> None:
     print(f"chatbot: {text}", file=sys.stderr)  # noqa: T201 - the one place that prints
 
 
-def complain(error: Exception, *, as_json: bool = False) -> None:
+def say_error(error: Exception, *, as_json: bool = False) -> None:
     """Print an error on standard error."""
     message = error_text(error)
     if as_json:
