@@ -57,7 +57,7 @@ _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: f"&#x
 """HTML escapes, also for characters that a model may read as angle brackets."""
 
 
-def barred(label: str, text: str) -> str:
+def with_bars(label: str, text: str) -> str:
     """Return the text with a bar before each line, and the label before the first."""
     lines = text.translate(_ESCAPED).splitlines()
     return "\n".join(f"  {label} | {line}" if not at else f"  | {line}".rstrip() for at, line in enumerate(lines))
@@ -69,7 +69,7 @@ def in_one_line(text: str) -> str:
 
 
 def fenced(name: str, entries: Sequence[str], nonce: str) -> str:
-    """Return entries of `barred` or `in_one_line` between marks; with another nonce if an entry contains this one."""
+    """Return entries of `with_bars` or `in_one_line` between marks, with another nonce if an entry contains it."""
     body = without_tokens("\n".join(entries))
     while nonce.casefold() in body.casefold():
         nonce = hashlib.sha256(nonce.encode()).hexdigest()[: len(nonce)]

@@ -346,7 +346,7 @@ class Turn:
         """Recall for the prompt, and summarise what was said before the window."""
         self._emit(Phase("recalling"))
         if self._session is not None and self._client.recalls:
-            self._recalled = await self._recalled_in(self._session)
+            self._recalled = await self._recall_in(self._session)
         await self._summarize()
         if self._memory and self._client.recalls:
             self._earlier = disclosed(self._memory.earlier, self._model.disclosure)
@@ -360,7 +360,7 @@ class Turn:
         except StoreError as error:
             self._notice(f"earlier messages cannot be summarized: {error}")
 
-    async def _recalled_in(self, session: SessionHandle) -> PromptMemory:
+    async def _recall_in(self, session: SessionHandle) -> PromptMemory:
         """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
         said = await self._transcript.lines()
         event = PromptSubmit(

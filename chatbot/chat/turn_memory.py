@@ -302,13 +302,13 @@ class ConversationMemory:
     async def recover(self, said: Mapping[datetime, str], memorability: Memorability) -> None:
         """Remember messages of killed turns, by their times. What was remembered, and maybe erased, is left alone."""
         self._refresh()
-        memory, barred = self._memory, self._memory.scope.environment.tombstones
+        memory, tombstones = self._memory, self._memory.scope.environment.tombstones
         session_id, since = memory.scope.session_id, min(said)
         if await memory.every(session_id=session_id, after=since, sensitivities=SENSITIVITIES, statuses=STATUSES):
             return
         for at, text in sorted(said.items()):
             row, _ = memory.drafted(Draft(type=EXCHANGE, user_text=without_blocks(text)))
-            if barred is None or not await asyncio.to_thread(barred.barred, list(marks_of(row))):
+            if tombstones is None or not await asyncio.to_thread(tombstones.barred, list(marks_of(row))):
                 await self.remember(at, text, memorability=memorability)
 
     def last_changes(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:

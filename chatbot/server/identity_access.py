@@ -23,7 +23,7 @@ from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.stop_requests import StopRequests
-from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn, Then, TurnRequest, Turns
+from chatbot.server.turns import AfterTurn, KeptTurn, RemoteTurn, RunningTurn, TurnRequest, Turns
 from chatbot.stores.access import Right, check_may
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsafePath, UnsupportedOperation
@@ -202,7 +202,7 @@ class IdentityAccess(Struct, frozen=True):
         attachments: Sequence[Upload] = (),
         max_output_tokens: int | None = None,
         client: ClientRequest = NO_CLIENT,
-        then: Then | None = None,
+        then: AfterTurn | None = None,
     ) -> RunningTurn:
         """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)

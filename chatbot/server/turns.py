@@ -41,7 +41,7 @@ _REMEMBERED = 64
 SessionKey = tuple[str, str]
 """An identity and the id of a session."""
 
-Then = Callable[[Sequence[TurnEvent]], Awaitable[None]]
+AfterTurn = Callable[[Sequence[TurnEvent]], Awaitable[None]]
 """Called with all events after a turn has succeeded, before its waiters resume."""
 
 
@@ -66,7 +66,7 @@ class TurnRequest:
 class RunningTurn:
     """One running turn, independent of its listeners."""
 
-    def __init__(self, chat: Chat, request: TurnRequest, *, then: Then | None = None) -> None:
+    def __init__(self, chat: Chat, request: TurnRequest, *, then: AfterTurn | None = None) -> None:
         self.text = request.text
         self.begun_at = utc_now()
         self.is_again = request.client.again
@@ -110,7 +110,7 @@ class RunningTurn:
         finally:
             self._feed.end()
 
-    async def _follow(self, then: Then) -> None:
+    async def _follow(self, then: AfterTurn) -> None:
         try:
             await then(self._feed.items)
         except StoreError:  # the reply is stored, so its caller gets it
@@ -244,7 +244,7 @@ class Turns(AsyncResource):
         if (requests := self._stop_requests.pop(identity, None)) is not None:
             await requests.aclose()
 
-    def begin(self, key: SessionKey, chat: Chat, request: TurnRequest, *, then: Then | None = None) -> RunningTurn:
+    def begin(self, key: SessionKey, chat: Chat, request: TurnRequest, *, then: AfterTurn | None = None) -> RunningTurn:
         """Begin a turn of the session with that key. Turns of one session run in order."""
         turn = RunningTurn(chat, request, then=then)
         self._running[turn] = key

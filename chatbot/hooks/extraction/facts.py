@@ -21,7 +21,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeGuard, get_args
 
 from chatbot.chat.calls import Calls
-from chatbot.chat.governor import barred, fenced
+from chatbot.chat.governor import fenced, with_bars
 from chatbot.hooks.extraction.structured import Table, objects_in, schema_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.orders import form_in, visible
@@ -148,7 +148,7 @@ def parts_of(text: str) -> Iterator[str]:
 
 
 def _messages(parts: Iterable[tuple[str, str]], at: datetime) -> list[Message]:
-    text = fenced("text", [barred(label, text) for label, text in parts], secrets.token_hex(4))
+    text = fenced("text", [with_bars(label, text) for label, text in parts], secrets.token_hex(4))
     return [
         Message("system", _INSTRUCTIONS),
         Message("user", f"Written on {at:%A, %Y-%m-%d}.\n{text}\nReply with the JSON of its facts."),
@@ -289,7 +289,7 @@ def _is_number(value: object) -> TypeGuard[int]:
 
 
 def _comparison(facts: Sequence[ExtractedFact], candidates: MemoryCandidates) -> list[Message]:
-    shown = [barred(f"memory {number}", row.text()) for number, row in enumerate(candidates.rows)]
-    shown += [barred(f"fact {number}", fact.content) for number, fact in enumerate(facts)]
+    shown = [with_bars(f"memory {number}", row.text()) for number, row in enumerate(candidates.rows)]
+    shown += [with_bars(f"fact {number}", fact.content) for number, fact in enumerate(facts)]
     text = fenced("compare", shown, secrets.token_hex(4))
     return [Message("system", _COMPARE), Message("user", f"{text}\nReply with the JSON of your decisions.")]

@@ -14,7 +14,7 @@ from typing import Any
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.chat.governor import barred, fenced, without_role_marks
+from chatbot.chat.governor import fenced, with_bars, without_role_marks
 from chatbot.errors import ChatbotError
 from chatbot.hooks.extraction.structured import objects_in, schema_of, without_wrapping
 from chatbot.memory import SessionHandle
@@ -141,7 +141,7 @@ async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[s
     """
     if not calls.discloses(answer.rows):
         return ["no summary was made: the answer is withheld from the model"]
-    rows = [barred(f"{row.created_at:%Y-%m-%d}", redact(row.headline)[0]) for row in reversed(answer.rows)]
+    rows = [with_bars(f"{row.created_at:%Y-%m-%d}", redact(row.headline)[0]) for row in reversed(answer.rows)]
     text = fenced("memories", rows, secrets.token_hex(4))
     messages = [Message("system", _STANDING), Message("user", f"{text}\n{answer.question}")]
     sentence = " ".join(_bounded(without_wrapping(await calls.ask("standing", messages))).split())[:_LONGEST_LINE]
@@ -155,8 +155,8 @@ async def _messages(
     calls: Calls, instructions: str, entries: Sequence[TranscriptEntry], earlier: str = ""
 ) -> list[Message]:
     """Return the prompt, with as many of the last entries as fit."""
-    parts = [barred("earlier", redact(earlier)[0])] if earlier else []
-    said = [barred(entry.role, redact(entry.content)[0][:_LONGEST_MESSAGE]) for entry in entries]
+    parts = [with_bars("earlier", redact(earlier)[0])] if earlier else []
+    said = [with_bars(entry.role, redact(entry.content)[0][:_LONGEST_MESSAGE]) for entry in entries]
     room = await calls.room()
     while True:
         text = fenced("conversation", [*parts, *said], secrets.token_hex(4))

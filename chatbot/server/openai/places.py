@@ -161,7 +161,7 @@ class ReplyPlace:
     """True if the session was created for a request that names none."""
 
 
-async def place_of(ask: Ask, access: IdentityAccess) -> ReplyPlace:
+async def find_place(ask: Ask, access: IdentityAccess) -> ReplyPlace:
     """Find or begin the session of a request. Raises `Problem`, or whatever opening it raises."""
     named = await _continuation(ask, access)
     if ask.memory == "off":

@@ -115,7 +115,7 @@ async def answer_to(
     await _check_options(access, ask)
     if not ask.new and (ask.session is not None or ask.previous is not None):
         raise unsupported("messages", "the last message must be the user's, or a tool's answer, in a session")
-    place = await places.place_of(ask, access)
+    place = await places.find_place(ask, access)
     turn, created = str(new_id()), int(time.time())
     if place.session is None:
         return PendingReply(access, turn, created, None, await _answer(access, ask, place.before))

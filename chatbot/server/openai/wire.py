@@ -390,12 +390,12 @@ class ReplyRequest(ReplyFields):
 
     @model_validator(mode="after")
     def _check_together(self) -> ReplyRequest:
-        self.chosen()
+        self.tools_and_choice()
         if self.top_logprobs and not self.logprobs:
             raise PydanticCustomError("top_logprobs", "top_logprobs needs logprobs: true")
         return self
 
-    def chosen(self) -> tuple[tuple[ToolSpec, ...], str | dict[str, Any] | None]:
+    def tools_and_choice(self) -> tuple[tuple[ToolSpec, ...], str | dict[str, Any] | None]:
         """Return the allowed tools, and the choice in the form for models. Raises for a name that no tool has."""
         tools = tuple(tool.function.as_spec() for tool in self.tools or ())
         choice = self.tool_choice
@@ -413,7 +413,7 @@ class ReplyRequest(ReplyFields):
 
     def as_ask(self, session: str | None, memory: Remembers | None) -> Ask:
         """Return the request with its header values."""
-        tools, choice = self.chosen()
+        tools, choice = self.tools_and_choice()
         options = CallOptions(
             **{name: getattr(self, name) for name in CallOptions.HARMLESS},
             stop=tuple(self.stop) if self.stop else None,
