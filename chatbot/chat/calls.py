@@ -26,8 +26,6 @@ from chatbot.chat.ledger import (
     Limit,
     Payer,
     Reservation,
-    bill_of,
-    calls_in,
     limits_of,
     reply_within,
 )
@@ -256,7 +254,7 @@ class Calls:
         """
         now, held = self.clock(), list[_Hold]()
 
-        async def hold(ledger: Ledger, account: str, payer: Payer | None = None, spent: Bill | None = None) -> None:
+        async def hold(ledger: Ledger, account: str, payer: Payer | None = None) -> None:
             def limits(day: Bill, own: Bill) -> list[Limit]:
                 if payer is not None:
                     return payer.quota.limits(own, payer.whose, now)
@@ -266,17 +264,14 @@ class Calls:
             reservation = None
             if limits(Bill(), Bill()):
                 reservation = await ledger.reserve(
-                    account, lambda day, own: decide(limits(day, own)), purpose=purpose, at=now, spent=spent
+                    account, lambda day, own: decide(limits(day, own)), purpose=purpose, at=now
                 )
             held.append(_Hold(ledger, account, reservation))
 
         try:
             for payer in self._payers:
                 await to_its_end(hold(payer.ledger, payer.account(now), payer))
-            session_id, spent = "" if self._session is None else self._session.id, Bill()
-            if self._session is not None and (self._budget.session_usd or self._budget.session_tokens):
-                spent = bill_of([*calls_in(await self._session.records()), *self.made])
-            await to_its_end(hold(self._ledger, session_id, spent=spent))
+            await to_its_end(hold(self._ledger, "" if self._session is None else self._session.id))
         except BaseException as error:
             await to_its_end(self._settle(held))
             if isinstance(error, StoreError):

@@ -306,15 +306,14 @@ class Ledger:
         return partial(self._lines.append, [call.as_json()])
 
     async def reserve(
-        self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None, spent: Bill | None = None
+        self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None
     ) -> Reservation:
         """Reserve the amount that `decide` returns, under the lock. Raises what `decide` raises.
 
         `decide` gets the bills of the day of `at` and of the session (empty without one), with all reservations under
-        their purposes. `spent` is the session's bill if the caller knows it better; reservations are added to it.
-        Raises a `StoreError`, and reserves nothing, if bill or reservations cannot be read or written.
+        their purposes. Raises a `StoreError`, and reserves nothing, if these cannot be read or written.
         """
-        return await asyncio.to_thread(self._reserve, session, purpose, decide, at or utc_now(), spent)
+        return await asyncio.to_thread(self._reserve, session, purpose, decide, at or utc_now())
 
     async def settle(self, reservation: Reservation | None, call: Call | None = None) -> None:
         """Write the cost of a reserved call, and end its reservation; None for a call that was not made."""
@@ -366,7 +365,7 @@ class Ledger:
             if not (reading.records and reading.may_go_on):
                 return
 
-    def _reserve(self, session: str, purpose: str, decide: Decide, at: datetime, spent: Bill | None) -> Reservation:
+    def _reserve(self, session: str, purpose: str, decide: Decide, at: datetime) -> Reservation:
         reserved: list[Reservation] = []
 
         def add(before: bytes | None) -> bytes:
@@ -375,7 +374,7 @@ class Ledger:
             with self._summing:  # after the reservations: a call settled meanwhile counts twice rather than never
                 self._read_new()
                 day = merged([self._by_day.get(_day(at), Bill())])
-                own = merged([spent or (self._summed.get(session, Bill()) if session else Bill())])
+                own = merged([self._summed.get(session, Bill()) if session else Bill()])
             for each in waiting:
                 part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
                 for bill in [day, own] if session and each.session == session else [day]:

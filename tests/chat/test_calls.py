@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 from msgspec import convert
 
 from chatbot.chat.calls import Calls, OwnBudget, Purpose, Reply
-from chatbot.chat.ledger import Ledger
+from chatbot.chat.ledger import Call, Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import SessionHandle
-from chatbot.messages import Delta, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
+from chatbot.messages import Delta, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta, Usage
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.model import JsonMode
 from tests.patience import PATIENCE_S
@@ -230,6 +231,16 @@ async def test_calls_at_the_same_time_cannot_pass_a_limit_together(
             pass
     assert await text_of(calls(second)) == "Pollux."
     assert (await Ledger(memory_home).total()).tokens <= 120
+
+
+async def test_a_session_limit_counts_what_is_on_the_bill_even_of_turns_without_a_receipt(
+    session: SessionHandle, memory_home: Path
+) -> None:
+    killed = Call(datetime.now(UTC), session.id, "chat", "scripted", Usage(100, 20), 0.1)
+    await Ledger(memory_home).add(killed)
+    budget = BudgetSettings(session_tokens=130)
+    with pytest.raises(BudgetExceeded, match=r"session_tokens = 130 tokens \(120 used\)"):
+        await text_of(calls_of(ScriptedModel(["no"]), memory_home, budget=budget, session=session))
 
 
 async def test_a_call_that_fails_gives_back_what_it_reserved(memory_home: Path) -> None:
