@@ -295,7 +295,7 @@ class Calls:
             try:
                 with observed(self._observer):
                     if self._unbilled is not None and bill is not None and each.reservation is None:
-                        self._unbilled.append(each.ledger.adding(bill))
+                        self._unbilled.append(each.ledger.blocking_add(bill))
                     else:  # a reservation ends only once the cost is written
                         await each.ledger.settle(each.reservation, bill)
             except StoreError as error:

@@ -297,9 +297,9 @@ class Ledger:
 
     async def add(self, call: Call) -> None:
         """Write a call. Durable on return. Telemetry counts it even if it cannot be written."""
-        await asyncio.to_thread(self.adding(call))
+        await asyncio.to_thread(self.blocking_add(call))
 
-    def adding(self, call: Call) -> Callable[[], None]:
+    def blocking_add(self, call: Call) -> Callable[[], None]:
         """Return `add` as a blocking function."""
         if self._counts:
             count("billed", model=call.model, purpose=call.purpose, usage=call.usage)

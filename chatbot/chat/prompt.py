@@ -37,7 +37,7 @@ _MOST_READ = 200_000
 _LONGEST = 200
 """Characters at which a passage ends with its sentence; one without an end is cut at twice as many."""
 _LONGEST_TITLE = 200
-_BESIDE = 0.15
+_NEIGHBOURS = 0.15
 _PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+(?=\s|$)|[。！？]|\n+|$|[.!?]+)\s*")
 
 LabelType = TypeVar("LabelType", bound=str)
@@ -105,7 +105,7 @@ def _by_worth(
     holders = Counter(word for each in held for word in each)
     own = [sum(math.log1p(len(passages) / holders[word]) for word in each) for each in held]
     around = [0.0, *own, 0.0]
-    worth = {passage: own[at] + _BESIDE * (around[at] + around[at + 2]) for at, passage in enumerate(passages)}
+    worth = {passage: own[at] + _NEIGHBOURS * (around[at] + around[at + 2]) for at, passage in enumerate(passages)}
     good = [each for each in passages if worth[each] > 0]
     return sorted(good, key=lambda each: -worth[each]) if good else passages
 

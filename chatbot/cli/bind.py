@@ -85,7 +85,7 @@ _SAMPLES = {
     kinds.SessionId: "0195a1b2",
     kinds.LineKey: "home",
 }
-_MORE = {
+_ADDED_TO_HELP = {
     kinds.Id: ", or its beginning",
     kinds.FactId: ", or its beginning",
     kinds.SessionId: ": id, its beginning, or title",
@@ -200,7 +200,7 @@ def _type_of(parameter: Parameter) -> tuple[Any, str]:
 
 
 def _help(parameter: Parameter) -> str:
-    text = parameter.about.words + _MORE.get(parameter.item, "")
+    text = parameter.about.words + _ADDED_TO_HELP.get(parameter.item, "")
     default = parameter.default_at("cli")
     if (isinstance(default, str) and default) or (isinstance(default, float | int) and parameter.item is not bool):
         text += f" (default {default:g})" if isinstance(default, float) else f" (default {default})"

@@ -31,7 +31,7 @@ from chatbot.cli.output import say_result, waiting, wrapped
 from chatbot.config import TelemetrySettings
 from chatbot.config_layers import FILE_VARIABLE, Settings, find_file
 from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityError, ModelError
-from chatbot.hooks.extraction.structured import settings_of_model
+from chatbot.hooks.extraction.structured import own_model_settings
 from chatbot.hooks.hook import Failures
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Message
@@ -289,7 +289,7 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
 async def check_models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
     """Check every configured model. Calls the chat model only with `network`."""
     extraction = setup.config.extraction
-    own = settings_of_model(setup.config.model, extraction) if extraction.enabled or extraction.summaries else None
+    own = own_model_settings(setup.config.model, extraction) if extraction.enabled or extraction.summaries else None
     for subject, place, settings in (
         ("model", "name", setup.config.model),
         *([("extraction", "model", own)] if own is not None else []),

@@ -111,20 +111,20 @@ async def _closing(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(ChatbotError, _known)
-    app.add_exception_handler(StoreError, _known)
-    app.add_exception_handler(NoSuchPage, _known)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ChatbotError, _answer_known_error)
+    app.add_exception_handler(StoreError, _answer_known_error)
+    app.add_exception_handler(NoSuchPage, _answer_known_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid_request)
+    app.add_exception_handler(HTTPException, _answer_http_error)
 
 
-async def _known(request: Request, error: Any) -> JSONResponse:
+async def _answer_known_error(request: Request, error: Any) -> JSONResponse:
     if isinstance(error, UnknownOutcome) and (writing := getattr(request.state, "writing", None)):
         writing.is_unknown = True
     return problem_of(error, getattr(request.state, "caller", None)).for_path(request.url.path).response()
 
 
-async def _invalid(request: Request, error: Any) -> JSONResponse:
+async def _answer_invalid_request(request: Request, error: Any) -> JSONResponse:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         why = f"the body is not valid JSON: {first['ctx']['error'].lower()}, at character {first['loc'][-1]}"
@@ -144,7 +144,7 @@ def _why(error: dict[str, Any]) -> str:
     return f"{why[:1].lower()}{why[1:]}"
 
 
-async def _http(request: Request, error: Any) -> Response:
+async def _answer_http_error(request: Request, error: Any) -> Response:
     if error.status_code == 400:
         return invalid("the body is not valid JSON").response()
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
@@ -192,12 +192,12 @@ class Envelope:
                     headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        asked = {**scope, "method": "GET" if is_head else scope["method"]}
+        inner = {**scope, "method": "GET" if is_head else scope["method"]}
         if scope["raw_path"].endswith(b"/"):  # %2F belongs to a name
-            asked["path"] = scope["path"].removesuffix("/") or "/"
+            inner["path"] = scope["path"].removesuffix("/") or "/"
         try:
-            await self._app(asked, receive, send_marked)
+            await self._app(inner, receive, send_marked)
         except Exception as error:
             if has_begun:
                 raise
-            await problem_of(error).response()(asked, receive, send_marked)
+            await problem_of(error).response()(inner, receive, send_marked)

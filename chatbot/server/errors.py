@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
 
-import chatbot.errors as app
-import chatbot.stores.errors as kept
+from chatbot import errors
 from chatbot.operation import NoSuchPage
 from chatbot.server.callers import ServerCaller
+from chatbot.stores import errors as stores
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ UNSUPPORTED = "unsupported_value"
 """Code for values that other servers support and this one does not."""
 
 
-class Problem(app.ChatbotError):
+class Problem(errors.ChatbotError):
     """An error as sent to a client. Raised for requests that the server itself rejects."""
 
     def __init__(
@@ -75,15 +75,15 @@ class Problem(app.ChatbotError):
         return JSONResponse(self.as_json(), self.status, headers=headers)
 
 
-class TurnGone(app.ChatbotError):
+class TurnGone(errors.ChatbotError):
     """A completed turn was undone meanwhile."""
 
 
-class TurnStopped(app.ChatbotError):
+class TurnStopped(errors.ChatbotError):
     """Someone stopped a turn before its reply was complete."""
 
 
-class TurnLost(app.ChatbotError):
+class TurnLost(errors.ChatbotError):
     """A turn at another server ended before its reply was complete."""
 
 
@@ -93,63 +93,63 @@ def invalid(message: str, param: str | None = None, code: str = "invalid_value")
 
 
 _KINDS: dict[type[Exception], tuple[int, str]] = {
-    app.ConfigError: (500, "configuration"),
-    app.IdentityError: (404, "identity_not_found"),
-    app.UnknownToken: (404, "token_not_found"),
-    app.SessionNotFound: (404, "session_not_found"),
-    app.SessionExpired: (404, "session_expired"),
-    app.AmbiguousSession: (409, "ambiguous_session"),
-    app.WrongAgent: (409, "wrong_agent"),
-    app.DamagedSession: (500, "damaged_session"),
-    app.SessionError: (409, "session"),
-    app.ContextTooLong: (400, "context_length_exceeded"),
-    app.RequestRefused: (400, "refused_by_provider"),
-    app.RateLimited: (429, "provider_rate_limited"),
-    app.ModelTimeout: (504, "model_timeout"),
-    app.MissingModel: (503, "missing_model"),
-    app.UnknownModel: (502, "unknown_model"),
-    app.KeyRefused: (502, "provider_denied_access"),
-    app.ProviderFailed: (502, "provider_failed"),
-    app.ModelError: (502, "model_failed"),
-    app.QuotaExceeded: (429, "quota_exceeded"),
-    app.BudgetExceeded: (402, "budget_exceeded"),
-    app.ToolError: (500, "tool_failed"),
+    errors.ConfigError: (500, "configuration"),
+    errors.IdentityError: (404, "identity_not_found"),
+    errors.UnknownToken: (404, "token_not_found"),
+    errors.SessionNotFound: (404, "session_not_found"),
+    errors.SessionExpired: (404, "session_expired"),
+    errors.AmbiguousSession: (409, "ambiguous_session"),
+    errors.WrongAgent: (409, "wrong_agent"),
+    errors.DamagedSession: (500, "damaged_session"),
+    errors.SessionError: (409, "session"),
+    errors.ContextTooLong: (400, "context_length_exceeded"),
+    errors.RequestRefused: (400, "refused_by_provider"),
+    errors.RateLimited: (429, "provider_rate_limited"),
+    errors.ModelTimeout: (504, "model_timeout"),
+    errors.MissingModel: (503, "missing_model"),
+    errors.UnknownModel: (502, "unknown_model"),
+    errors.KeyRefused: (502, "provider_denied_access"),
+    errors.ProviderFailed: (502, "provider_failed"),
+    errors.ModelError: (502, "model_failed"),
+    errors.QuotaExceeded: (429, "quota_exceeded"),
+    errors.BudgetExceeded: (402, "budget_exceeded"),
+    errors.ToolError: (500, "tool_failed"),
     TurnStopped: (409, "turn_stopped"),
     TurnLost: (503, "turn_lost"),
     TurnGone: (409, "idempotency_answer_gone"),
-    app.ChatbotError: (500, "failed"),
-    kept.UnsupportedOperation: (409, "unsupported_operation"),
-    kept.UnknownStore: (500, "configuration"),
-    kept.BrokenStore: (500, "configuration"),
-    kept.InvalidSettings: (500, "configuration"),
-    kept.OtherEmbedder: (500, "other_embedder"),
-    kept.InvalidValue: (422, "invalid_value"),
-    kept.UnsafePath: (404, "file_not_found"),
-    kept.MissingFolder: (404, "gone"),
-    kept.UnknownObservation: (404, "memory_not_found"),
-    kept.UnknownProject: (404, "project_not_found"),
-    kept.ChangedMeanwhile: (412, "changed_meanwhile"),
-    kept.ConflictingChange: (409, "conflicting_change"),
-    kept.AccessDenied: (403, "clearance"),
-    kept.MissingRight: (403, "missing_right"),
-    kept.StoreBusy: (503, "busy"),
-    kept.DamagedFile: (500, "damaged_file"),
-    kept.LaterFormat: (500, "later_format"),
-    kept.StoreAway: (503, "storage_away"),
-    kept.UnknownOutcome: (503, "outcome_unknown"),
-    kept.StoreFailed: (500, "storage_failed"),
-    kept.StoreError: (500, "storage_failed"),
+    errors.ChatbotError: (500, "failed"),
+    stores.UnsupportedOperation: (409, "unsupported_operation"),
+    stores.UnknownStore: (500, "configuration"),
+    stores.BrokenStore: (500, "configuration"),
+    stores.InvalidSettings: (500, "configuration"),
+    stores.OtherEmbedder: (500, "other_embedder"),
+    stores.InvalidValue: (422, "invalid_value"),
+    stores.UnsafePath: (404, "file_not_found"),
+    stores.MissingFolder: (404, "gone"),
+    stores.UnknownObservation: (404, "memory_not_found"),
+    stores.UnknownProject: (404, "project_not_found"),
+    stores.ChangedMeanwhile: (412, "changed_meanwhile"),
+    stores.ConflictingChange: (409, "conflicting_change"),
+    stores.AccessDenied: (403, "clearance"),
+    stores.MissingRight: (403, "missing_right"),
+    stores.StoreBusy: (503, "busy"),
+    stores.DamagedFile: (500, "damaged_file"),
+    stores.LaterFormat: (500, "later_format"),
+    stores.StoreAway: (503, "storage_away"),
+    stores.UnknownOutcome: (503, "outcome_unknown"),
+    stores.StoreFailed: (500, "storage_failed"),
+    stores.StoreError: (500, "storage_failed"),
 }
-_MAY_NAME_FILES = (app.ConfigError, app.DamagedSession, kept.StoreError)
+_MAY_NAME_FILES = (errors.ConfigError, errors.DamagedSession, stores.StoreError)
 _HARMLESS = (
-    kept.InvalidValue,
-    kept.UnsupportedOperation,
-    kept.UnknownObservation,
-    kept.UnknownProject,
-    kept.ConflictingChange,
-    kept.AccessDenied,
+    stores.InvalidValue,
+    stores.UnsupportedOperation,
+    stores.UnknownObservation,
+    stores.UnknownProject,
+    stores.ConflictingChange,
+    stores.AccessDenied,
 )
-_RETRY_S = {kept.StoreBusy: 1, kept.StoreAway: 5}
+_RETRY_S = {stores.StoreBusy: 1, stores.StoreAway: 5}
 
 
 def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Problem:
@@ -162,7 +162,7 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
     if isinstance(error, NoSuchPage):
         why = f"no page begins at the cursor {error.args[0]!r:.80}: start again with the first page"
         return Problem(404, "page_not_found", why, "cursor")
-    if not isinstance(error, app.ChatbotError | kept.StoreError):
+    if not isinstance(error, errors.ChatbotError | stores.StoreError):
         logger.error("a request failed", exc_info=error)
         return Problem(500, "internal", "the server failed: see its log")
     status, code = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
@@ -174,11 +174,11 @@ def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
     if caller is not None and caller.is_owner:
         return str(error)
     if not hides:
-        if isinstance(error, app.ModelError) and error.in_public:
-            return app.without_folders(error.in_public)
-        return app.without_folders(str(error)) if isinstance(error, app.ModelError | app.BudgetExceeded) else str(error)
+        if isinstance(error, errors.ModelError | errors.BudgetExceeded):
+            return errors.without_folders(getattr(error, "in_public", "") or str(error))
+        return str(error)
     logger.error("%s", error)
-    if isinstance(error, kept.StoreError) and error.in_public:
+    if isinstance(error, stores.StoreError) and error.in_public:
         return error.in_public
     return f"the server failed ({code.replace('_', ' ')}): see its log"
 
@@ -189,7 +189,7 @@ def _retry(error: Exception, status: int) -> dict[str, str]:
     )
     later = {"retry-after": str(math.ceil(wait))} if wait is not None and status in {429, 503} else {}
     # OpenAI's clients wait a minute at most, so they would retry too early, and would repeat a write that may be done.
-    unasked = isinstance(error, app.QuotaExceeded | kept.UnknownOutcome)
+    unasked = isinstance(error, errors.QuotaExceeded | stores.UnknownOutcome)
     return later | ({"x-should-retry": "false"} if unasked else {})
 
 

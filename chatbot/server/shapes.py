@@ -53,8 +53,8 @@ class Shape(BaseModel):
 
     def made(self) -> dict[str, str] | None:
         """Return the id by which a repeated request finds its result; None if there is none."""
-        is_found = any("again" in vars(each) for each in type(self).__mro__ if each is not Shape)
-        return {"id": found} if is_found and (found := getattr(self, "id", "")) else None
+        can_repeat = any("again" in vars(each) for each in type(self).__mro__ if each is not Shape)
+        return {"id": found} if can_repeat and (found := getattr(self, "id", "")) else None
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:

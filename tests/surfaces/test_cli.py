@@ -76,7 +76,7 @@ def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
     assert run("usage", "--days", "0").returncode == 2
     [bill] = Path("identities").rglob(NAME)
     for cost in (0.5, None):
-        Ledger(bill.parent).adding(Call(utc_now(), "", "chat", "a-model", Usage(1, 1, cost_usd=cost), 1.0))()
+        Ledger(bill.parent).blocking_add(Call(utc_now(), "", "chat", "a-model", Usage(1, 1, cost_usd=cost), 1.0))()
     assert re.search(r"cost in 30 days: \$0\.5000\+\?, most on [\d-]+: \$0\.5000\+\?", ok("usage"))
 
 

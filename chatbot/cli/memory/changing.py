@@ -23,7 +23,7 @@ from chatbot.cli.repl.editor import edit_text
 from chatbot.errors import SessionNotFound
 from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
 from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
-from chatbot.hooks.extraction.structured import calls_for_extraction, settings_of_model
+from chatbot.hooks.extraction.structured import calls_for_extraction, own_model_settings
 from chatbot.memory.erasure import Erasure
 from chatbot.models import open_model
 from chatbot.operation import LEFT_OUT
@@ -212,7 +212,7 @@ async def extract(run: VerbRun) -> None:
     config = run.setup.config
     if run.args.model is not None:
         config = replace(config, extraction=replace(config.extraction, model=""))
-    settings = settings_of_model(config.model, config.extraction) or config.model
+    settings = own_model_settings(config.model, config.extraction) or config.model
     facts: list[dict[str, Any]] = []
     dropped: list[dict[str, str]] = []
     async with open_model(settings, config.providers) as model:

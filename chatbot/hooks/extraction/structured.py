@@ -77,7 +77,7 @@ def without_wrapping(text: str) -> str:
 PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize", "standing")
 
 
-def settings_of_model(chat: ModelSettings, settings: ExtractionSettings) -> ModelSettings | None:
+def own_model_settings(chat: ModelSettings, settings: ExtractionSettings) -> ModelSettings | None:
     """Return the model that `[extraction]` names, with temperature 0; None if it is the chat's."""
     if not settings.model:
         return None
@@ -126,7 +126,7 @@ class ExtractionModel(AsyncResource):
         """Return the calls of one piece of work. Raises what opening a model raises."""
         context, config = self._context, self._context.config
         chosen = replace(config.extraction, model=self._name) if self._name else config.extraction
-        other = settings_of_model(config.model, chosen)
+        other = own_model_settings(config.model, chosen)
         if other is not None and self._own is None:
             self._own = context.open_model(other)
         model = self._own or context.model

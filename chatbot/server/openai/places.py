@@ -271,8 +271,8 @@ async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tu
 async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None:
     """Store digests of the conversation in the session, by which later requests find it."""
     messages = (*ask.said, reply)
-    entries, run, known = await session.transcript_count(), _run(messages), _noted(session.record)[1]
-    shown = len(_run(ask.history))
+    entries, run, known = await session.transcript_count(), _exchanges_in(messages), _noted(session.record)[1]
+    shown = len(_exchanges_in(ask.history))
     before = [_Exchange(each.user) for each in run[:shown]]  # without replies, which the client may have changed
     if shown and known and _end_of(before, known) == len(known):
         before = known  # the client may hold only the end of it
@@ -285,7 +285,7 @@ async def _session_of(history: Sequence[Message], access: IdentityAccess) -> Ses
 
     If several fit equally, return a fork of one with the last reply. None if none fits, or the caller may not read.
     """
-    run, own = _run(history), access.memory.caller.principal
+    run, own = _exchanges_in(history), access.memory.caller.principal
     if not run:
         return None
     try:
@@ -364,7 +364,7 @@ class _Exchange(NamedTuple):
     reply: str = ""
 
 
-def _run(messages: Sequence[Message]) -> list[_Exchange]:
+def _exchanges_in(messages: Sequence[Message]) -> list[_Exchange]:
     """Return the last exchanges of a conversation."""
     said = [_Exchange(_digest_of(asked), _digest_of(reply)) for asked, reply in _sent(messages) if asked]
     return said[-_LONGEST_RUN:]

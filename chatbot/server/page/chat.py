@@ -25,7 +25,7 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
 from chatbot.server.page.markdown import Growing
 from chatbot.server.page.rendering import AccessHere, PageRoute, base, beside, render_page, render_part, render_template
-from chatbot.server.page.settings import Choices, menu_of, menus_for
+from chatbot.server.page.settings import Choices, menu_context, menus_for
 from chatbot.server.page.talk import Exchange
 from chatbot.server.turns import RemoteTurn, RunningTurn
 from chatbot.stores.access import may
@@ -90,7 +90,7 @@ async def show(
         here="session",
         session=_titled(session.record, part.exchanges),
         part=part,
-        **await menu_of(access, session),
+        **await menu_context(access, session),
         going=await operations.get_deletion(access.context, session_id) if may(access.memory.caller, "erase") else None,
         edit=edit,
         shown_from=next((each.at for each in reversed(part.exchanges) if moment and at and each.moment <= moment), ""),
@@ -140,7 +140,7 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "", wri
         session_id=session_id,
         exchanges=shown,
         beside=await beside(access),
-        **await menu_of(access, session),
+        **await menu_context(access, session),
     )
 
 

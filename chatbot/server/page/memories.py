@@ -197,8 +197,8 @@ async def show_one(
     request: Request, access: AccessHere, memory_id: MemoryId, done: Annotated[str, Query(max_length=100)] = ""
 ) -> Response:
     """Show the memory in any status; `done` is the last action."""
-    line = await _line(access, memory_id)
-    row = _row_in(line, memory_id)
+    versions = await _history(access, memory_id)
+    row = _row_in(versions, memory_id)
     return render_page(
         request,
         "memory.html",
@@ -206,7 +206,7 @@ async def show_one(
         here="memory",
         row=row,
         version=version_of(row),
-        line=line,
+        line=versions,
         said=_SAID,
         done=_DONE.get(done, ""),
     )
@@ -215,7 +215,7 @@ async def show_one(
 @router.post("/memory/{memory_id}/correct")
 async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Response:
     """Edit the memory: `how` is `wrong` (correct it) or `changed` (replace it, keeping its history)."""
-    row = _row_in(await _line(access, memory_id), memory_id)
+    row = _row_in(await _history(access, memory_id), memory_id)
     said = _texts_in(fields)
     memories = access.memories.expecting(frozenset({fields["version"]}) if "version" in fields else None)
     match fields.get("how"):
@@ -240,11 +240,11 @@ def _texts_in(fields: Fields) -> dict[str, Any]:
     return said
 
 
-async def _line(access: IdentityAccess, memory_id: str) -> list[Version]:
+async def _history(access: IdentityAccess, memory_id: str) -> list[Version]:
     if not is_observation_id(memory_id):
         raise UnknownObservation(f"no memory has the id {memory_id!r:.80}")
     return await access.memories.history(memory_id, sensitivities=SENSITIVITIES)
 
 
-def _row_in(line: list[Version], memory_id: str) -> Observation:
-    return next(each.observation for each in line if each.observation.id == memory_id)
+def _row_in(versions: list[Version], memory_id: str) -> Observation:
+    return next(each.observation for each in versions if each.observation.id == memory_id)

@@ -16,7 +16,7 @@ from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
 from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, goto, is_part, render_part
-from chatbot.server.page.settings import choose, menu_of, request_of
+from chatbot.server.page.settings import choose, menu_context, prepare_turn
 from chatbot.server.turns import RunningTurn
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
@@ -54,7 +54,7 @@ async def say(
     waiting = len(await access.turns_under_way(session_id)) > 1
     shown: dict[str, Any] = {"session_id": session_id, "exchanges": [talk.waiting(turn)], "waiting": waiting}
     if is_changed:
-        shown |= await menu_of(access, session)
+        shown |= await menu_context(access, session)
     return render_part("said.html", access, **shown)
 
 
@@ -68,7 +68,7 @@ async def stop(request: Request, access: AccessHere, session_id: SessionId, fiel
         turn.task.cancel()
     if not turns:
         await access.stop(session_id)
-    return Response("") if is_part(request) else _to(access, session_id)
+    return Response("") if is_part(request) else _goto_session(access, session_id)
 
 
 @router.post("/c/{session_id}/retry")
@@ -82,9 +82,9 @@ async def retry(access: AccessHere, session_id: SessionId, fields: Fields) -> Re
     asked = await (await access.chat(session_id)).last_message()
     if asked is None:
         raise ConflictingChange("no message to answer again")
-    client = replace(await request_of(access, session_id), again=True)
+    client = replace(await prepare_turn(access, session_id), again=True)
     await access.begin_turn(session_id, asked, client=client)
-    return _to(access, session_id)
+    return _goto_session(access, session_id)
 
 
 @router.post("/c/{session_id}/choose")
@@ -96,7 +96,7 @@ async def choose_reply(access: AccessHere, session_id: SessionId, fields: Fields
     chat = await access.chat(session_id)
     is_number = number.isdecimal() and len(number) < 8
     await chat.choose_reply(parse_time(fields.get("at", "")), int(number) if is_number else 0)
-    return _to(access, session_id)
+    return _goto_session(access, session_id)
 
 
 @router.post("/c/{session_id}/edit")
@@ -111,16 +111,16 @@ async def edit(access: AccessHere, session_id: SessionId, fields: Fields) -> Res
         fork = await _fork(access, session_id, fields, keep_message=False)
         return await _send(access, fork, text)
     await _stop_last(access, session_id)
-    client = await request_of(access, session_id)  # before the message is taken back, as it may raise
+    client = await prepare_turn(access, session_id)  # before the message is taken back, as it may raise
     await (await access.chat(session_id)).take_back(to_ask_again=True)
     await access.begin_turn(session_id, text, client=client)
-    return _to(access, session_id)
+    return _goto_session(access, session_id)
 
 
 @router.post("/c/{session_id}/fork")
 async def fork(access: AccessHere, session_id: SessionId, fields: Fields) -> Response:
     """Fork the session after a message and its reply, or at its end."""
-    return _to(access, await _fork(access, session_id, fields, keep_message=True))
+    return _goto_session(access, await _fork(access, session_id, fields, keep_message=True))
 
 
 @router.post("/c/{session_id}/archive")
@@ -147,11 +147,11 @@ def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
 
 async def _send(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:
     await _begin(access, session_id, text, files)
-    return _to(access, session_id)
+    return _goto_session(access, session_id)
 
 
 async def _begin(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload]) -> RunningTurn:
-    client = await request_of(access, session_id)
+    client = await prepare_turn(access, session_id)
     return await access.begin_turn(session_id, text, attachments=files, client=client)
 
 
@@ -172,7 +172,7 @@ async def _fork(access: IdentityAccess, session_id: str, fields: Fields, *, keep
     return (await access.fork(session_id, at=end)).id
 
 
-def _to(access: IdentityAccess, session_id: str) -> Response:
+def _goto_session(access: IdentityAccess, session_id: str) -> Response:
     return goto(f"{base(access)}/c/{session_id}")
 
 

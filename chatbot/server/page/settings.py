@@ -74,7 +74,7 @@ async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping
     return is_moved or after != before
 
 
-async def request_of(access: IdentityAccess, session_id: str) -> ClientRequest:
+async def prepare_turn(access: IdentityAccess, session_id: str) -> ClientRequest:
     """Return the options of the next turn, and switch to its model, unless a turn is running."""
     choices = await choices_of(await access.session(session_id))
     chat, model = await access.chat(session_id), await access.runtime.model_named(choices.model)
@@ -127,7 +127,7 @@ async def menus_for(access: IdentityAccess) -> Menus:
     return await asyncio.to_thread(_menus, access) if access.caller.is_owner else Menus()
 
 
-async def menu_of(access: IdentityAccess, session: SessionHandle) -> dict[str, Any]:
+async def menu_context(access: IdentityAccess, session: SessionHandle) -> dict[str, Any]:
     """Return what the menu beside the message box shows in a session."""
     choices, menus = await choices_of(session), await menus_for(access)
     return {"choices": choices, "menus": menus, "project": session.record.project}
