@@ -140,7 +140,7 @@ class OperationTool(Tool):
             raise ToolError(f"no change given: give one of {', '.join(fields)}")
         given = {names[name].name: value for name, value in checked.items() if value is not None}
         for each, texts in _named_ids(self.operation, given):
-            ids = [await self._id_of(text, each.noun) for text in texts]
+            ids = [await self._id_of(text, each) for text in texts]
             given[each.name] = ids if each.is_list else ids[0]
         return text_of(await self._answer(given))
 
@@ -155,18 +155,19 @@ class OperationTool(Tool):
             raise ToolError(f"the session cannot be read: {without_folders(str(error))}") from error
         return framed(**_changed(operation, touched, given)) if result is None else _as_answer(operation, result)
 
-    async def _id_of(self, text: str, noun: str) -> str:
+    async def _id_of(self, text: str, parameter: Parameter) -> str:
         """Return an id as it is, or that of the one memory whose words the text is: prompts show no ids.
 
-        Raises `ToolError` for any other text: one that only resembles a memory must not change it.
+        Raises `ToolError` for any other text: one that only resembles a memory must not change it. A list takes only
+        ids, as small models quote all notes of a prompt to forget one.
         """
         if is_observation_id(text):
             return text
-        wanted: dict[str, Any] = {"types": ["task"]} if noun == "task" else {}
-        hits = await self._context.memories.search(text, count_use=False, **wanted)
+        wanted: dict[str, Any] = {"types": ["task"]} if parameter.noun == "task" else {}
+        hits = [] if parameter.is_list else await self._context.memories.search(text, count_use=False, **wanted)
         quoted = [hit.observation.id for hit in hits if _is_quoted(hit.observation, text)]
         if len(quoted) != 1:
-            raise ToolError(f"{text!r:.80} is neither an id nor the whole text of one {noun}: search for it first")
+            raise ToolError(f"{text!r:.80} is not the id of a {parameter.noun}: search for it first")
         return quoted[0]
 
     async def _reachable(self, given: Mapping[str, Any]) -> list[Observation]:

@@ -182,7 +182,7 @@ HOSTILE_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("memory_search", {"qeury": "x"}, "did you mean 'query'"),
     ("memory_search", {"query": ["x"]}, "query: input should be a valid string"),
     ("memory_search", {"query": "x" * 100_000}, "query: "),
-    ("memory_get", {"ids": ["../../etc/passwd"]}, "is neither an id nor"),
+    ("memory_get", {"ids": ["../../etc/passwd"]}, "is not the id of a memory"),
     ("memory_get", {"ids": []}, "ids: "),
     ("memory_get", {}, "ids: missing"),
     ("memory_serach", {}, "did you mean 'memory_search'"),
