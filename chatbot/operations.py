@@ -186,7 +186,7 @@ class TaskDetails(TypedDict, total=False):
 
     priority: Annotated[Priority, About("priority")]
     scope: Annotated[TaskScope, About("who does it")]
-    surface: Annotated[Line, About('"startup" shows it when a session begins, "" does not', '"" or startup')]
+    surface: Annotated[Line, About('"startup" shows it when a session begins, "" does not')]
     project: Annotated[Line, About("the project that it belongs to")]
     due: Annotated[Line, About("when it is due, as text; ISO dates sort", "ISO date")]
     note: Annotated[Line, About("further details")]
@@ -195,7 +195,7 @@ class TaskDetails(TypedDict, total=False):
 class TaskChange(TaskDetails, total=False):
     """Fields to set; others are unchanged."""
 
-    status: Annotated[TaskStatus, About("status")]
+    status: Annotated[TaskStatus, About("status", "completed, cancelled")]
 
 
 _SENSITIVITIES = About("also include these sensitivities", cli=None, http="sensitivity", tool=None)
@@ -203,7 +203,7 @@ Sensitivities = Annotated[Sequence[Sensitivity], _SENSITIVITIES]
 OwnSensitivities = Annotated[Sequence[Sensitivity], replace(_SENSITIVITIES, usual={"http": ("private",)})]
 Ids = Annotated[Sequence[Id], About("id of the memory", http="memory_id")]
 One = Annotated[Id, About("id of the memory", cli="id", http="memory_id")]
-TaskId = Annotated[Id, About("id of the task", cli="id")]
+TaskId = Annotated[Id, About("id of the task", cli="id", tool="task")]
 FactOne = Annotated[FactId, About("id of the fact", cli="id")]
 _Title = Annotated[Title, About("title; empty: the next message names it", usual={"http": ""})]
 OneProject = Annotated[Name, About("name of the project")]

@@ -111,7 +111,7 @@ async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) 
 
 async def _tasks(session: SessionHandle, run: ToolRun) -> list[str]:
     """Return the task that a run of memory's tools was about: a checkpoint is as strict as its task."""
-    asked = str(run.arguments.get("task_id", ""))
+    asked = str(_task(run).get("id") or run.arguments.get("task", ""))
     if not is_observation_id(asked):
         return []
     return [row.id for row in await session.memory.get([asked], sensitivities=SENSITIVITIES, count_use=False)]
@@ -276,7 +276,7 @@ class ToolRun(Struct, frozen=True):
         if self.is_error:
             return None
         if self.tool.endswith("task_update") and self.arguments.get("status") == "completed":
-            return "task done", _task(self)
+            return "task done", str(_task(self).get("title") or _main_argument(self.arguments) or "a task")
         return ("file saved", self.files[-1]) if self.writes and self.files else None
 
 
@@ -290,11 +290,11 @@ def _cleaned(text: str) -> str:
     return clean if len(text) <= _READ else clean[: -_READ // 2]
 
 
-def _task(run: ToolRun) -> str:
+def _task(run: ToolRun) -> dict[str, Any]:
     try:
-        return str(json.loads(run.output)["task"]["title"])
+        return dict(json.loads(run.output)["task"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return _main_argument(run.arguments) or "a task"
+        return {}
 
 
 def _main_argument(arguments: Mapping[str, Any]) -> str:

@@ -117,7 +117,7 @@ async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
         ("memory_search", {"query": "\ud800"}, "the arguments: invalid JSON"),
         ("memory_get", {"ids": []}, "ids: list should have at least 1"),
         ("memory_get", {"ids": ["1"]}, "'1' is not the id of a memory: search for it first"),
-        ("task_update", {"task_id": "tea", "status": "completed"}, "is not the id of a task: search for it"),
+        ("task_update", {"task": "tea", "status": "completed"}, "is not the id of a task: search for it"),
         ("memory_get", {}, "ids: missing required argument"),
         ("memory_write", {"title": ""}, "title: string should have at least 1"),
         ("memory_write", {"title": "x", "agent_id": "other"}, "no argument 'agent_id'"),
@@ -129,8 +129,8 @@ async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
         ("memory_write", {"title": "x", "sensitivity": "unknown"}, "sensitivity: input should be 'public'"),
         ("memory_timeline", {"anchor": NO_ID}, "no memory has the id"),
         ("memory_forget", {"ids": [NO_ID]}, "no memory has the id"),
-        ("task_update", {"task_id": NO_ID, "status": "completed"}, "no task has the id"),
-        ("task_update", {"task_id": NO_ID}, "no change given: give one of priority"),
+        ("task_update", {"task": NO_ID, "status": "completed"}, "no task has the id"),
+        ("task_update", {"task": NO_ID}, "no change given: give one of priority"),
         ("session_read", {"session_id": NO_ID}, "no session has the id"),
         ("memory_serch", {}, "did you mean 'memory_search'?"),
     ],
@@ -279,7 +279,7 @@ async def test_what_is_delicate_can_be_neither_read_nor_changed(
         await use("memory_forget", ids=[plain, delicate]),
         await use("memory_supersede", old=delicate, new=plain),
         await use("memory_supersede", old=plain, new=delicate),
-        await use("task_update", task_id=task.id, status="completed"),
+        await use("task_update", task=task.id, status="completed"),
     ]
     assert [name for name in ("diagnosis", "cold", "doctor", "Kim") if name in json.dumps(answers)] == []
     assert all("error" in answer for answer in answers[8:])

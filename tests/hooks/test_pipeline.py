@@ -283,8 +283,8 @@ async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
     async with talking() as (runtime, session, _):
         task = await session.memory.add_task("Renew the passport")
         await session.memory.update(task.id, sensitivity="secret")
-        call = calls("task_update", task_id=task.id, status="completed")
-        result = ToolResult(call, '{"task": {"title": "Renew the passport"}}')
+        call = calls("task_update", task="Renew the passport", status="completed")
+        result = ToolResult(call, json.dumps({"task": {"id": task.id, "title": "Renew the passport"}}))
         await runtime.hooks.publish(ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result))
         await runtime.hooks.settle()
         assert (await session.memory.list_observations(tags=("checkpoint",))).rows == ()

@@ -101,9 +101,9 @@ def test_secrets_go_before_anything_is_cut_and_memory_blocks_are_left_out() -> N
         (run("write_file", "ok", writes=True, path="a.py"), ("file saved", "a.py")),
         (run("write_file", "refused", error=True, writes=True, path="a.py"), None),
         (run("write_file", "ok", path="a.py"), None),
-        (run("task_update", '{"task": {"title": "Call"}}', task_id="x", status="completed"), ("task done", "Call")),
-        (run("task_update", "ok", task_id="x", status="completed"), ("task done", "x completed")),
-        (run("task_update", "{}", task_id="x", status="pending"), None),
+        (run("task_update", '{"task": {"title": "Call"}}', task="x", status="completed"), ("task done", "Call")),
+        (run("task_update", "ok", task="x", status="completed"), ("task done", "x completed")),
+        (run("task_update", "{}", task="x", status="pending"), None),
     ],
 )
 def test_a_finished_task_and_a_saved_file_are_milestones(it: ToolRun, milestone: tuple[str, str] | None) -> None:
