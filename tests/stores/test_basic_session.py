@@ -129,7 +129,7 @@ def test_a_length_that_is_far_behind_its_end_is_found(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("transcript.md.damaged-*"))
 
 
-@pytest.mark.parametrize("mebibytes", [20, 63])
+@pytest.mark.parametrize("mebibytes", [20, pytest.param(63, marks=pytest.mark.nightly)])
 def test_half_of_a_very_long_entry_of_a_very_large_transcript_blocks_no_session(tmp_path: Path, mebibytes: int) -> None:
     whole, half = b"\n" + transcript.render([entry("whole")]), transcript.render([entry("x" * LONGEST_ENTRY)])
     half = half[: (mebibytes << 20) - len(whole)]
