@@ -218,7 +218,7 @@ def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> Sync
 
 def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:
     if report.is_new and not is_sealed:
-        warn(f"{report.place} can read everything that is synced there: encrypt a new place with --passphrase")
+        warn(f"readers of {report.place} can read everything that is synced: encrypt a new place with --passphrase")
     for counts, said, would in ((report.taken, "received", "would receive"), (report.given, "sent", "would send")):
         if some := {what: count for what, count in counts.items() if count}:
             say(f"{would if report.dry_run else said} {counted(some)}")
