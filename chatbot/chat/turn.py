@@ -392,6 +392,8 @@ class Turn:
                 return None
 
         answers = await self._chat.publisher.publish(event, Step(INJECT_STEP, recall))
+        if others := [each for each in answers if not isinstance(each, PromptMemory | None)]:
+            self._notice(f"a hook answered prompt:submit with {type(others[0]).__name__}: only a PromptMemory is used")
         recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
         return disclosed(recalled, self._model.disclosure)
 

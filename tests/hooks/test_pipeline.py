@@ -75,9 +75,12 @@ class Badly(Hook):
 
 class Answers(Hook):
     topics = ("prompt:submit", "turn:end")
-    def __init__(self, context, *, early: bool = False):
+    def __init__(self, context, *, early: bool = False, words: str = ""):
         super().__init__(context)
+        self.words = words
     async def handle(self, event):
+        if self.words:
+            return self.words
         from chatbot.chat.events import KeptExchange
         from chatbot.chat.turn_memory import PromptMemory
         if event.topic == "turn:end":
@@ -223,6 +226,14 @@ async def test_the_steps_of_a_turn_keep_their_place_among_the_hooks(tables: str,
         assert (receipt.memory["injected"] == ["by a plug-in"]) is is_the_plugins
         assert (receipt.memory["injected"] == [kept.id]) is not is_the_plugins
         assert (receipt.remembered == "by a plug-in") is is_the_plugins
+
+
+async def test_an_answer_to_a_prompt_that_is_no_memory_block_is_reported() -> None:
+    configure('[hooks."own_hooks:Answers"]\nwords = "be brief"\n')
+    async with talking("Noted.") as (_, _, chat):
+        assert (await chat.turn("My dog is called Rex.")).notices == [
+            "a hook answered prompt:submit with str: only a PromptMemory is used"
+        ]
 
 
 async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() -> None:
