@@ -237,12 +237,16 @@ def _copied(page: Page) -> str:
 def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     say(page, "first")
     page.get_by_text("More").press("Enter")
+    page.get_by_role("button", name="Copy").focus()
+    expect(page.get_by_label("Title")).to_be_hidden()
+    page.get_by_text("More").press("Enter")
     page.get_by_label("Title").press("Escape")
     expect(page.get_by_label("Title")).to_be_hidden()
     expect(page.locator(".heading .menu > summary")).to_be_focused()
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("?")
     expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_visible()
+    expect(page.get_by_role("button", name="Close", exact=True)).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_hidden()
     page.keyboard.press("/")
@@ -268,7 +272,7 @@ def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
 def test_a_message_sent_in_one_browser_appears_in_another_while_its_reply_comes(
     http: Serve, tab: Tab, gate: Gate
 ) -> None:
-    served = http(["one", gate.reply("Half of it", " and the rest.")])
+    served = http(["one", gate.reply("Half of it", " and the rest."), "three"])
     here, there = tab(served.url), tab(served.url)
     here.goto("/i/ada")
     say(here, "first")
@@ -279,9 +283,12 @@ def test_a_message_sent_in_one_browser_appears_in_another_while_its_reply_comes(
     here.get_by_label("Use memory").uncheck()
     say(here, "second", wait=False)
     expect(there.locator("#live .growing")).to_have_text("Half of it")
+    say(here, "third", wait=False)
+    expect(here.locator(".waiting")).to_have_count(1)
     gate.open()
     done(here)
-    expect(answers(there)).to_have_text(["one", "Half of it and the rest."])
+    expect(answers(here)).to_have_text(["one", "Half of it and the rest.", "three"])
+    expect(answers(there)).to_have_text(["one", "Half of it and the rest.", "three"])
     expect(there.get_by_label("Message", exact=True)).to_have_value("my own draft")
     expect(there.locator("#choices summary")).to_contain_text("memory off")
 

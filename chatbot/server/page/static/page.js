@@ -315,10 +315,12 @@
     else if (button?.matches(".copy")) copy(button, button.closest(".code").querySelector("pre").textContent);
     else if (button?.matches(".copy-reply")) copy(button, button.dataset.text);
     else if (button?.matches(".link-to") && navigator.clipboard) { event.preventDefault(); copy(button, button.href); }
-    for (const menu of document.querySelectorAll("details.menu[open]")) {
-      if (!menu.contains(event.target)) menu.open = false;
-    }
+    closeMenus(event);
   }, true);
+  document.addEventListener("focusin", closeMenus);
+  function closeMenus(event) {
+    for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+  }
 
   document.addEventListener("submit", (event) => {
     if (event.target.id !== "composer") return;
@@ -419,7 +421,12 @@
   document.addEventListener("htmx:sseClose", () => {
     if (document.activeElement?.id === "stop") at("text")?.focus();
     tabs.postMessage(at("log")?.dataset.session);
-    requestAnimationFrame(() => { sayEnding(); if (follows) toEnd(); if (!at("live")) catchUp(); });
+    requestAnimationFrame(() => {
+      for (const each of document.querySelectorAll(".waiting")) if (each.dataset.turn === at("live")?.dataset.turn) each.remove();
+      sayEnding();
+      if (follows) toEnd();
+      if (!at("live")) catchUp();
+    });
   });
 
   // A failed link leads to a page with the reason. A failed form keeps its text, and the reason is announced.
