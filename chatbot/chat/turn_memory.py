@@ -255,13 +255,11 @@ class ConversationMemory:
         lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
         return [line for line in lines if line.pinned or line.id not in earlier]
 
-    async def _pinned(self, given: Collection[str], client_text: str) -> list[tuple[Observation, str]]:
+    async def _pinned(self, given: Collection[str], sent: str) -> list[tuple[Observation, str]]:
         """Return rows that answer pinned questions, with the questions, except rows that the model reads anyway."""
         answers = await self._memory.standing(pinned=True, sensitivities=OWN)
         found = {row.id: (row, answer.question) for answer in answers for row in answer.rows}
-        return [
-            (row, question) for row, question in found.values() if row.id not in given and not _is_in(client_text, row)
-        ]
+        return [(row, question) for row, question in found.values() if row.id not in given and not _is_in(sent, row)]
 
     async def remember(
         self,

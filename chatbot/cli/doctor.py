@@ -216,7 +216,7 @@ def _around(path: Path, mode: int) -> Iterator[Finding]:
 
 
 async def check_memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
-    """Check the memories, the bill, the hooks and the caches."""
+    """Check the memories, the caches, the digest of all data, the hooks and the vectors."""
     is_ours = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())
     with closing(open_backend(setup.home)) as backend:
         is_there = backend.is_there()
@@ -298,7 +298,7 @@ async def check_models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]
             try:
                 await model.check()
                 is_asked = network and subject == "model"
-                answer = f", answered: {await _answers(setup, model)}" if is_asked else ""
+                answer = f", answered: {await _ask_one_token(setup, model)}" if is_asked else ""
                 yield Finding(subject, "ok", f"{model.name}{answer}")
             except (ModelError, BudgetExceeded) as error:
                 yield Finding(subject, "bad", str(error), command_in(str(error), _edit_command(setup, subject, place)))
@@ -311,7 +311,7 @@ def _edit_command(setup: Setup, *place: str) -> str:
     return edit_command(setup.settings.source(*place), setup.settings.path)
 
 
-async def _answers(setup: Setup, model: Model) -> str:
+async def _ask_one_token(setup: Setup, model: Model) -> str:
     """Ask for one token, which is billed, and return how long that took."""
     calls = Calls(model, Ledger(setup.home), setup.config.budget, reply_tokens=1)
     started = time.monotonic()
@@ -344,7 +344,7 @@ async def run(args: argparse.Namespace) -> Exit:
     found = examine(options, network=args.network, verify=args.verify)
     with waiting("checking"):
         findings = [await _fix(finding) if args.fix else finding async for finding in found]
-    say_result(args, [finding.as_json() for finding in findings], "\n".join(_lines(finding) for finding in findings))
+    say_result(args, [finding.as_json() for finding in findings], "\n".join(_text_of(finding) for finding in findings))
     return Exit.FAILED if any(finding.state == "bad" for finding in findings) else Exit.OK
 
 
@@ -412,7 +412,7 @@ def _fix_command(error: ChatbotError, options: Options) -> str:
     return command_in(str(error), edit_command(at, file))
 
 
-def _lines(finding: Finding) -> str:
+def _text_of(finding: Finding) -> str:
     message = finding.message.replace("\n", " ")  # a file's name must not look like a finding
     line = f"{_SIGNS[finding.state]} {finding.subject:14} {message}"
     indent = " " * 17

@@ -345,7 +345,7 @@ def session_rows(records: Iterable[SessionRecord]) -> list[list[str]]:
     records = list(records)
     ids = short_ids([record.id for record in records], shortest=_SHORTEST_SESSION_ID)
     return [
-        [short, age(record.used_at), record.agent_id, _marked(record)]
+        [short, age(record.used_at), record.agent_id, _title_and_states(record)]
         for short, record in zip(ids, records, strict=True)
     ]
 
@@ -370,7 +370,7 @@ def shortener(items: Iterable[_WithId]) -> Callable[[_WithId], str]:
     return lambda item: short[item.id]
 
 
-def _marked(record: SessionRecord) -> str:
+def _title_and_states(record: SessionRecord) -> str:
     states = (
         (record.project, record.project),
         ("pinned", record.pinned_at),

@@ -80,8 +80,7 @@ def _exit_after(left_out: Sequence[str]) -> Exit:
 def _home(text: str, identity: str | None) -> Home:
     """Return the folder or the address that a text names; an address without an identity gets the given one."""
     home = parse_home(text := from_variable(text, "the storage"))
-    is_named = isinstance(home, Path) or "#" in text
-    return home if is_named or not isinstance(home, Address) else home.of(identity or Config().identity)
+    return home.of(identity or Config().identity) if isinstance(home, Address) and "#" not in text else home
 
 
 def _address(args: argparse.Namespace) -> Address:

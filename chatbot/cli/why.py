@@ -222,7 +222,7 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
 def _over_days(
     days: Mapping[date, Bill], title: str, figure: Callable[[Bill], float], written: Callable[[Bill], str]
 ) -> list[str]:
-    """Return the sum of a figure as a line; no line if it is 0."""
+    """Return the sum of a figure and its highest day as a line; no line if the sum is 0."""
     if not any(map(figure, days.values())):
         return []
     most = max(days, key=lambda day: figure(days[day]))

@@ -200,9 +200,8 @@ class CommandValues:
         for record in records:
             is_unique = record.title and titles.count(record.title.casefold()) == 1
             value = record.title if is_unique else record.id
-            found.append(
-                (value, printable(record.title or record.id), f"{age(record.used_at)} · {record.id[:SHORTEST_ID]}")
-            )
+            about = f"{age(record.used_at)} · {record.id[:SHORTEST_ID]}"
+            found.append((value, printable(record.title or record.id), about))
         return found
 
     async def models(self) -> list[Candidate]:

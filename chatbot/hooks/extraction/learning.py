@@ -215,7 +215,6 @@ async def _is_known(fact: ExtractedFact, memories: Memory, origin: Origin) -> bo
 
 
 def _comparable(steps: Sequence[FactStep], origin: Origin) -> list[int]:
-    """Return the positions of new facts that may change others."""
     return [at for at, step in enumerate(steps) if step.action == "add" and not origin.is_of_bot(step.fact)]
 
 

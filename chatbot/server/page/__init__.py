@@ -12,23 +12,13 @@ from chatbot.operations import OPERATIONS
 from chatbot.server.bind import checked
 from chatbot.server.doors import LOGIN
 from chatbot.server.page import chat, login, memories, profile, saying, sessions, settings, why
-from chatbot.server.page.rendering import (
-    FOLDER,
-    AccessHere,
-    Assets,
-    Fields,
-    PageRoute,
-    base,
-    goto,
-    is_part,
-    render_part,
-)
+from chatbot.server.page.rendering import PATH, AccessHere, Assets, Fields, PageRoute, base, goto, is_part, render_part
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 
 _CHOSEN = "id:"
 """Prefix of the checkboxes that select memories."""
-OPEN_PATHS = frozenset({LOGIN, f"{FOLDER}/"})
+OPEN_PATHS = frozenset({LOGIN, f"{PATH}/"})
 """Paths that need no token: the login and the assets."""
 PARTS = (login, chat, saying, sessions, memories, profile, why, settings)
 
@@ -76,7 +66,7 @@ def add_page(app: APIRouter) -> None:
     for path, form in FORMS.items():
         _add_form(forms, path, form)
     app.include_router(forms, include_in_schema=False)
-    app.mount(FOLDER, Assets(), name="assets")
+    app.mount(PATH, Assets(), name="assets")
 
 
 def _add_form(router: APIRouter, path: str, form: PageForm) -> None:

@@ -23,7 +23,7 @@ from chatbot.server.dependencies import SessionId
 from chatbot.server.errors import problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
-from chatbot.server.page.markdown import Growing
+from chatbot.server.page.markdown import GrowingText
 from chatbot.server.page.rendering import AccessHere, PageRoute, base, beside, render_page, render_part, render_template
 from chatbot.server.page.settings import Choices, menu_context, menus_for
 from chatbot.server.page.talk import Exchange
@@ -159,7 +159,7 @@ async def _pieces(
 ) -> AsyncGenerator[bytes, None]:
     problem, at = "", ""
     if turn is not None:
-        async for piece in _growing(turn):
+        async for piece in _reply_events(turn):
             yield piece
         problem, at = await _result(access, turn)
     try:
@@ -203,34 +203,34 @@ def _exchange_of(shown: list[Exchange], turn: RunningTurn | RemoteTurn | None, a
     return of_turn[0] if of_turn else replace(talk.waiting(turn), turn="")
 
 
-async def _growing(turn: RunningTurn | RemoteTurn) -> AsyncGenerator[bytes, None]:
+async def _reply_events(turn: RunningTurn | RemoteTurn) -> AsyncGenerator[bytes, None]:
     """Yield the events of a turn as HTML; text is collected briefly, to limit the number of updates."""
-    text, waiting, due = Growing(), "", 0.0
+    text, waiting, due = GrowingText(), "", 0.0
     async for event in turn.events():
         if isinstance(event, TextDelta):
             waiting += event.text
         began = time.monotonic()
         if waiting and (began >= due or not isinstance(event, TextDelta)):
-            for each in _grown(text, waiting):
+            for each in _text_events(text, waiting):
                 yield each
             waiting = ""
             due = time.monotonic() + max(_LEAST_PAUSE_S, _WORK_SHARE * (time.monotonic() - began))
             await asyncio.sleep(0)
         if not isinstance(event, TextDelta):
-            yield sse.event(text.end() + _happening(event), "complete")
+            yield sse.event(text.end() + _event_line(event), "complete")
             yield sse.event(Markup(), "growing")
     if waiting:
-        for each in _grown(text, waiting):
+        for each in _text_events(text, waiting):
             yield each
     yield sse.event(text.end(), "complete")
 
 
-def _grown(text: Growing, more: str) -> list[bytes]:
+def _text_events(text: GrowingText, more: str) -> list[bytes]:
     complete, growing = text.add(more)
     return [*([sse.event(complete, "complete")] if complete else []), sse.event(growing, "growing")]
 
 
-def _happening(event: TurnEvent) -> Markup:
+def _event_line(event: TurnEvent) -> Markup:
     match event:
         case ToolStarted(call):
             shown = f"uses {call.name}"

@@ -71,7 +71,7 @@ def rendered(text: str) -> Markup:
     return _rendered(text)
 
 
-class Growing:
+class GrowingText:
     """A text that still grows. Complete blocks are rendered once, the last one after each addition."""
 
     def __init__(self) -> None:

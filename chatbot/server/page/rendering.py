@@ -184,7 +184,7 @@ def _templates() -> Environment:
     return templates
 
 
-FOLDER = "/page"
+PATH = "/page"
 _FILES = Path(__file__).with_name("static")
 _FOR_A_YEAR = "public, max-age=31536000, immutable"
 
@@ -208,7 +208,7 @@ class Assets(StaticFiles):
 def addresses() -> dict[str, str]:
     """Return the address of each file."""
     digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in _FILES.iterdir()}
-    return {name: f"{FOLDER}/{name}?v={digest[:12]}" for name, digest in digests.items()}
+    return {name: f"{PATH}/{name}?v={digest[:12]}" for name, digest in digests.items()}
 
 
 _MOST_FIELDS = 200

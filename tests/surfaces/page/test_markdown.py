@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chatbot.server.page.markdown import LANGUAGES, Growing, highlighted, rendered
+from chatbot.server.page.markdown import LANGUAGES, GrowingText, highlighted, rendered
 from tests.effort import by_day, share
 
 _ALLOWED = re.compile(r"(https?:|mailto:)", re.IGNORECASE)
@@ -52,7 +52,7 @@ _LINES = ["word ", "\n\n", "$$\n", "x\n$$\n", "\\[", "\n", "- one\n", "```\n", "
 @given(st.lists(st.sampled_from(_LINES)))
 @example(["word ", "$$\nx\n$$\n", "- one\n", "$$\nx\n$$\n"])
 def test_a_text_that_grows_ends_as_the_whole(pieces: list[str]) -> None:
-    growing = Growing()
+    growing = GrowingText()
     complete = "".join([*(growing.add(piece)[0] for piece in pieces), growing.end()])
     assert "".join(complete.split()) == "".join(rendered("".join(pieces)).split())
 
