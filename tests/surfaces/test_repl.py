@@ -238,7 +238,7 @@ def test_the_user_is_asked_about_each_call_that_may_destroy_and_a_clear_yes_is_n
     chat.type("\r", "that was all")
     text = chat.leave()
     assert "wipe: done" in text
-    assert "wipe_more: failed" in text
+    assert "wipe_more: denied" in text
     results = [json.loads(content)["content"] for role, content in _said() if role == "tool"]
     assert results[0] == "wiped"
     assert "the user did not allow this call of 'wipe_more'" in results[1]

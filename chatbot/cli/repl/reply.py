@@ -73,7 +73,8 @@ class LiveReply:
             self._running.append(event.call.name)
             self._show_running()
         elif isinstance(event, ToolFinished):
-            mark = "failed" if event.result.is_error else "done"
+            is_denied = event.result.asked == "denied"
+            mark = "denied" if is_denied else "failed" if event.result.is_error else "done"
             self._console.print(Text(printable(f"{event.result.call.name}: {mark}"), style="dim"))
             if event.result.call.name in self._running:
                 self._running.remove(event.result.call.name)
