@@ -97,12 +97,15 @@ T = TypeVar("T")
 
 
 def end_in_order() -> None:
-    """Make SIGTERM and SIGHUP cancel the running task, so that everything is closed and no process is left."""
+    """Make SIGTERM and SIGHUP cancel the running task, so that everything is closed and no process is left.
+
+    It is cancelled once: a shell repeats the SIGHUP of its terminal, which must not interrupt the closing.
+    """
     task = asyncio.current_task()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if task is not None:
-            loop.add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, lambda: task.cancelling() or task.cancel())
 
 
 async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:

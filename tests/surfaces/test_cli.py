@@ -1,5 +1,6 @@
 """The command line as scripts use it: real processes, real files, exit codes."""
 
+import asyncio
 import json
 import logging
 import os
@@ -17,7 +18,7 @@ import pytest
 
 from chatbot.chat.ledger import NAME, Call, Ledger
 from chatbot.cli.config import set_values
-from chatbot.cli.exits import TerminalFormatter
+from chatbot.cli.exits import TerminalFormatter, end_in_order
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models import provider as keys
@@ -291,3 +292,22 @@ def test_an_error_of_the_operating_system_names_its_file_and_has_no_number() -> 
     error = OSError(28, "No space left on device", "usage.jsonl")
     log_line = TerminalFormatter().format(logging.LogRecord("stores", logging.WARNING, "", 0, "%s", (error,), None))
     assert log_line == "usage.jsonl: No space left on device"
+
+
+def test_the_second_hangup_of_a_terminal_that_closes_does_not_interrupt_the_closing() -> None:
+    ended = []
+
+    async def work() -> None:
+        end_in_order()
+        os.kill(os.getpid(), signal.SIGHUP)
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            os.kill(os.getpid(), signal.SIGHUP)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            ended.append(True)
+
+    with suppress(asyncio.CancelledError):
+        asyncio.run(work())
+    assert ended
