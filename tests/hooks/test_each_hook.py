@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,36 @@ async def test_a_hook_that_does_not_close_keeps_nobody_from_leaving(monkeypatch:
     async with talking(REPLY) as (_, _, chat):
         await chat.turn(QUESTIONS[0])
     sys.modules.pop("stale_hooks", None)
+
+
+BUSY = """
+from chatbot.hooks import Hook
+
+class Busy(Hook):
+    topics = ("session:end",)
+    background = True
+    async def handle(self, event):
+        while True:
+            await event.session.memory.people()
+"""
+
+
+async def test_a_hook_at_the_end_of_a_session_is_stopped_with_the_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("busy_hooks.py").write_text(BUSY, encoding="utf-8")
+    monkeypatch.syspath_prepend(Path.cwd())
+    configure('[hooks."busy_hooks:Busy"]')
+    async with talking(REPLY) as (runtime, _, chat):
+        await chat.turn(QUESTIONS[0])
+        await runtime.hooks.settle()
+        closing = asyncio.create_task(runtime.aclose())
+        while runtime.hooks.is_settled():  # noqa: ASYNC110 - until the hooks of the end run
+            await asyncio.sleep(0)
+        closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
+        await runtime.hooks.settle()
+        assert runtime.hooks.failures.read() == []
+    sys.modules.pop("busy_hooks", None)
 
 
 @pytest.mark.parametrize("how", ["forget", "purge", "update", "hide"])
