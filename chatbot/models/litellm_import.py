@@ -149,6 +149,7 @@ class LiteLLMClient(AsyncResource):
     async def _litellm(self) -> ModuleType:
         """Return LiteLLM for calls in this loop."""
         module = await litellm()
+        vars(module).pop("module_level_aclient", None)  # of the loop that used it first: so it becomes this loop's
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             _users[id(self._loop)] += 1
