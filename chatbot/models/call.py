@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import math
 import random
 import re
@@ -203,6 +204,8 @@ _BY_STATUS: dict[int, type[ModelError]] = {
 }
 _TOO_LONG = ("context length", "context window", "context_length", "maximum context", "too many tokens", "too long")
 _NAMES_IN_FRONT = re.compile(r"^(?:(?:litellm\.)?\w*(?:Error|Exception|Timeout)(?::| -) )+")
+_BODY = re.compile(r"(?:b')?(\{.*\})'?", re.DOTALL)
+"""The body of an answer, which LiteLLM gives as the message for Anthropic."""
 _LONGEST_MESSAGE = 300
 
 
@@ -254,8 +257,11 @@ def _kind(error: Exception, message: str) -> type[ModelError]:
 
 def _message(error: Exception) -> str:
     """Return the provider's own message, without the names of exceptions that each layer put before it."""
-    text = str(getattr(error, "message", None) or error).strip()
-    return _NAMES_IN_FRONT.sub("", text) or type(error).__name__
+    text = _NAMES_IN_FRONT.sub("", str(getattr(error, "message", None) or error).strip())
+    if body := _BODY.fullmatch(text):
+        with suppress(ValueError, LookupError, TypeError):
+            return str(json.loads(body[1])["error"]["message"])
+    return text or type(error).__name__
 
 
 def _quoted(text: str) -> str:

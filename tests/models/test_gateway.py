@@ -34,7 +34,7 @@ from chatbot.messages import (
     Usage,
 )
 from chatbot.models import Price, litellm_import, open_model
-from chatbot.models.call import TRANSIENT
+from chatbot.models.call import TRANSIENT, translate
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.provider import Provider
 from tests.models.test_scripted import HELLO, text_of
@@ -397,3 +397,17 @@ async def test_a_model_that_was_not_found_is_looked_up_again(monkeypatch: pytest
     assert await model.context_window() == 8192
     monkeypatch.setitem(table, "openai/heard-of-later", table["gpt-4o-mini"])
     assert await model.context_window() == 128_000
+
+
+async def test_a_later_model_in_a_loop_gets_no_client_that_was_closed() -> None:
+    clients = []
+    for _ in range(2):
+        async with LiteLLMModel(ModelSettings(name="anthropic/x")) as model:
+            clients.append((await model._litellm()).module_level_aclient)
+    assert clients[0] is not clients[1]
+
+
+@pytest.mark.parametrize("form", ["b'{}'", "{}"])
+def test_of_a_body_that_is_given_as_the_message_only_its_own_message_is_said(form: str) -> None:
+    body = form.replace("{}", '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}')
+    assert str(translate(Exception(f"AnthropicException - {body}"), "anthropic/x")) == "anthropic/x: Overloaded"
