@@ -539,7 +539,7 @@ async def purge_memories(
         raise InvalidValue("select what to purge in one way: ids, a session, a person, a source, or what is expired")
     if expired:
         ids = [row.id for row in await memories.every(sensitivities=SENSITIVITIES, statuses=["expired"])]
-    going = await memories.purging(*ids, **target) if ids or target else None
+    going = await memories.preview_purge(*ids, **target) if ids or target else None
     if dry_run or going is None:
         return PurgeResult(going.ids if going else [], going, dry_run)
     gone = await (memories.purge_expired() if expired else memories.purge(*ids, **target))
@@ -1084,7 +1084,7 @@ async def get_deletion(context: Context, session_id: OneSession) -> memory.Erasu
 
     The numbers of its memories and facts, and the forks that would keep its messages. Nothing is changed.
     """
-    return await context.sessions.deleting((await context.session(session_id)).id)
+    return await context.sessions.preview_delete((await context.session(session_id)).id)
 
 
 @reads(cli="projects list", http="GET /v1/projects", gives="projects")

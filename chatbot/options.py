@@ -29,7 +29,7 @@ from chatbot.stores.access import Clearance, least_clearance
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError, did_you_mean
 from chatbot.stores.home import Home, parse_address
-from chatbot.stores.plugins import STORES, check_settings, load
+from chatbot.stores.plugins import STORES, convert_store_settings, load
 from chatbot.stores.records import check_text
 from chatbot.stores.span import Observer
 from chatbot.tools.toolbox import TOOLS
@@ -165,7 +165,7 @@ class Setup(Struct, frozen=True):
             yield from self._mistake(("hooks", name), partial(plan_hook, name, hook, beside=beside))
 
     def _check_store(self, name: str) -> None:
-        check_settings(name, load(name, beside=self.settings.plugins_beside), self.config.memory.get(name, {}))
+        convert_store_settings(name, load(name, beside=self.settings.plugins_beside), self.config.memory.get(name, {}))
 
     def _mistake(self, table: tuple[str, ...], check: Callable[[], object]) -> Iterator[ConfigError]:
         """Yield the error that a check raises, with the source of the setting in that table."""

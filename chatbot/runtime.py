@@ -199,7 +199,7 @@ class Runtime(AsyncResource):
             if await session.transcript_count():
                 return False
             await self.leave(session)
-            if (await self.memory.deleting(session.id)).ids:
+            if (await self.memory.preview_delete(session.id)).ids:
                 return False
             await self.memory.delete_session(session.id)
             return True

@@ -157,20 +157,18 @@ class View(Struct, frozen=True):
 
 def may_see(row: GuardedRow, view: View) -> bool:
     """Return True if the caller may know that `row` exists."""
-    return (
-        row.visibility in view.visibilities
-        and row.sensitivity in view.sensitivities
-        and (view.namespaces is None or row.namespace in view.namespaces)
-        and is_within(row.project, view.project)
-        and is_cleared(view.clearance, row.min_clearance)
-    )
+    return row.sensitivity in view.sensitivities and _is_in_reach(row, view)
 
 
 def may_write(row: GuardedRow, view: View) -> bool:
     """Return True if the caller may write the row: it could see it afterwards."""
+    return (row.sensitivity != "secret" or view.clearance == "full") and _is_in_reach(row, view)
+
+
+def _is_in_reach(row: GuardedRow, view: View) -> bool:
+    """Return True if the caller may see `row`, whatever its sensitivity."""
     return (
         row.visibility in view.visibilities
-        and (row.sensitivity != "secret" or view.clearance == "full")
         and (view.namespaces is None or row.namespace in view.namespaces)
         and is_within(row.project, view.project)
         and is_cleared(view.clearance, row.min_clearance)

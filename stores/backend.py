@@ -90,7 +90,7 @@ class Reading(Struct, frozen=True):
     """False if there are no more."""
 
 
-class Pen(Protocol):
+class RecordWriter(Protocol):
     """Exclusive access to change lines."""
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -99,8 +99,8 @@ class Pen(Protocol):
     def rewrite(self, change: RecordChange, *, holding: Collection[str] = ()) -> None:
         """Replace each record by what `change` makes of it; None leaves it out. Durable on return.
 
-        If `holding` names texts, only records that hold one of them are given to `change`. An engine whose level of
-        erasure is "bytes" keeps no byte of what is left out.
+        With `holding`, only records that hold one of these texts are given to `change`. An engine whose test kit says
+        `erasure = "bytes"` keeps no byte of what is left out.
         """
 
 
@@ -108,7 +108,7 @@ class Lines(ABC):
     """Records in order, only appended to, except when erasing and tidying up."""
 
     @abstractmethod
-    def alone(self) -> AbstractContextManager[Pen]:
+    def alone(self) -> AbstractContextManager[RecordWriter]:
         """Lock these lines for changes, among all threads and processes. Not to be nested."""
 
     @abstractmethod
@@ -124,13 +124,13 @@ class Lines(ABC):
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Add records at the end, next to each other. Durable on return."""
-        with self.alone() as pen:
-            pen.append(records)
+        with self.alone() as writer:
+            writer.append(records)
 
     def rewrite(self, change: RecordChange, *, holding: Collection[str] = ()) -> None:
-        """Replace each record by what `change` makes of it; see `Pen`."""
-        with self.alone() as pen:
-            pen.rewrite(change, holding=holding)
+        """Replace each record by what `change` makes of it; see `RecordWriter`."""
+        with self.alone() as writer:
+            writer.rewrite(change, holding=holding)
 
     def all(self) -> list[Record]:
         """Return every record, oldest first; an empty list if there are none."""

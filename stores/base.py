@@ -204,7 +204,7 @@ class TranscriptStore(SessionStore):
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         """Add `entries` at the end, in order and next to each other. Durable on return."""
 
-    def appending(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], object] | None:
+    def blocking_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], object] | None:
         """Return `transcript_append` as a blocking function for `Backend.write_together`; None if there is none."""
         return None
 
@@ -271,7 +271,7 @@ class ObservationStore(Store):
         A `use` may be durable only when the next change is.
         """
 
-    def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]] | None:
+    def blocking_commit(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]] | None:
         """Return `commit` as a blocking function for `Backend.write_together`; None if there is none."""
         return None
 

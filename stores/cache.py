@@ -26,7 +26,7 @@ from chatbot.stores import files
 from chatbot.stores.backend import below
 from chatbot.stores.errors import ReadOnlyFolder, StoreFailed, UnsafePath
 from chatbot.stores.home import Address, Home
-from chatbot.stores.log import Hands, Shelf
+from chatbot.stores.log import Shelf, ShelfWriter
 
 
 class Cache:
@@ -80,15 +80,15 @@ class Cache:
 
 
 def _check_ours(path: Path, status: os.stat_result, *, is_folder: bool = True) -> None:
-    kind, is_so = ("folder", stat.S_ISDIR) if is_folder else ("regular file", stat.S_ISREG)
-    if not is_so(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & files.OTHERS:
+    kind, is_kind = ("folder", stat.S_ISDIR) if is_folder else ("regular file", stat.S_ISREG)
+    if not is_kind(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & files.OTHERS:
         raise UnsafePath(f"{path} is not private: it must be a {kind} of this user, closed to other users")
 
 
 NAME = "manifest.json"
 _OURS = {NAME, ".lock"}
 _LOCK_S = 10.0
-_FOR_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class FolderShelf(Shelf):
@@ -134,9 +134,9 @@ class FolderShelf(Shelf):
         return _read_private(self.folder / name)
 
     @contextmanager
-    def alone(self) -> Iterator[Hands]:
+    def alone(self) -> Iterator[ShelfWriter]:
         with files.locked(self.folder, timeout_s=_LOCK_S) as folder:
-            yield _FolderHands(folder)
+            yield _FolderShelfWriter(folder)
 
     def clear(self) -> None:
         with files.translated(self.folder.parent):
@@ -146,8 +146,8 @@ class FolderShelf(Shelf):
                     files.sync_folder(self.folder.parent)
 
 
-class _FolderHands:
-    """The lock of the folder. See `Hands`."""
+class _FolderShelfWriter:
+    """The lock of the folder. See `ShelfWriter`."""
 
     def __init__(self, folder: files.Folder) -> None:
         self._folder = folder
@@ -171,7 +171,7 @@ class _FolderHands:
 
 
 class MemoryShelf(Shelf):
-    """A dictionary of pieces, and its own `Hands`."""
+    """A dictionary of pieces, and its own `ShelfWriter`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -198,7 +198,7 @@ class MemoryShelf(Shelf):
         return self._pieces[name]
 
     @contextmanager
-    def alone(self) -> Iterator[Hands]:
+    def alone(self) -> Iterator[ShelfWriter]:
         with self._alone:
             yield self
 
@@ -231,7 +231,7 @@ def _read_private(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        if error.errno in _FOR_NOW:
+        if error.errno in _PASSING:
             raise StoreFailed(f"{path}: {error.strerror}") from error
         raise
     try:

@@ -32,7 +32,7 @@ from chatbot.stores.errors import (
     StoreError,
     UnknownObservation,
 )
-from chatbot.stores.fields import MERGED, having
+from chatbot.stores.fields import MERGED, names_with
 from chatbot.stores.observation import (
     FIELDS,
     GUARDED,
@@ -41,10 +41,10 @@ from chatbot.stores.observation import (
     Observation,
     RowState,
     Triple,
-    changed,
     check_rate,
     is_line,
     is_own,
+    with_fields,
 )
 from chatbot.stores.records import check_text, check_time
 from chatbot.stores.row_events import Event, Kind, Outcome, PriorState
@@ -52,7 +52,7 @@ from chatbot.stores.row_events import Event, Kind, Outcome, PriorState
 _REPEATED = "the same was remembered before"
 _UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})
 """Events whose outcome has no row, because they create no version."""
-_MERGED = having(FIELDS, MERGED)
+_MERGED = names_with(FIELDS, MERGED)
 
 
 def decide(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
@@ -124,7 +124,7 @@ def _mentioned(event: Event, row: Observation, twin: Observation, view: View, kn
     """Return the events for a `row` that repeats `twin`, ordered so that a kill in between does no harm."""
     supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
     leaving = _leaving(structs.replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
-    mention = structs.replace(_alone(event, "mention", twin.id), fields=_merge(twin, row))
+    mention = structs.replace(_implied_event(event, "mention", twin.id), fields=_merge(twin, row))
     if is_own(twin) and not is_own(row):  # a person's row is not confirmed when others repeat it
         mention = structs.replace(mention, kind="update")
     kept = [mention] if mention.kind == "mention" or mention.fields else []
@@ -143,11 +143,11 @@ def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> l
         _check_change(old, view)
         if old.status == "deleted":
             raise ConflictingChange(f"{old.id} was forgotten already")
-        kept.append(_alone(event, "delete", old.id))
+        kept.append(_implied_event(event, "delete", old.id))
     return kept
 
 
-def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
+def _implied_event(event: Event, kind: Kind, observation_id: str) -> Event:
     """Return one of the events that an added row implies."""
     return structs.replace(event, kind=kind, ids=(observation_id,), row=None, supersedes=None, forgets=None, fields={})
 
@@ -168,7 +168,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         merged = {**old.metadata, **wanted["metadata"]}
         wanted["metadata"] = {key: value for key, value in merged.items() if value is not None}
     try:
-        new = _inheriting(changed(old, wanted), view, known, old.derived_from)
+        new = _inheriting(with_fields(old, wanted), view, known, old.derived_from)
     except NothingSaid:
         raise ConflictingChange("this would leave the memory empty; use `forget`") from None
     if any(known.observation(each) is None for each in old.derived_from):
@@ -205,7 +205,7 @@ def _hidden(event: Event, new: Observation, old: Observation, twin: Observation,
     guard = strictest([new, old, twin])
     strict: dict[str, Any] = {"sensitivity": guard.sensitivity, "min_clearance": guard.min_clearance}
     derive = structs.replace(event, fields={"derived_from": [*old.derived_from, twin.id], **strict})
-    hide = structs.replace(_alone(event, "delete", old.id), why=_REPEATED)
+    hide = structs.replace(_implied_event(event, "delete", old.id), why=_REPEATED)
     return [*_tightening(event, row_events.applied(old, derive), known, old), derive, hide]
 
 
@@ -246,7 +246,7 @@ def _consolidate(event: Event, view: View, known: PriorState) -> tuple[list[Even
     new = {
         row.id: list(settled)
         for row in row_events.each_state(event.ids, view, known)
-        if row.is_current(view.now) and (settled := known.settled(row.id, event.at, rate)) is not None
+        if row.is_current(view.now) and (settled := known.next_strength(row.id, event.at, rate)) is not None
     }
     if not new:
         return [], Outcome("skipped", event.ids[0], "nothing changed")
@@ -439,7 +439,7 @@ def _superseding(event: Event, old: Observation, new: Observation, known: PriorS
             raise ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {key!r}")
     if old.id in row_events.line_of(new.id, lambda each: state.superseded_by if (state := known.state(each)) else None):
         raise ConflictingChange(f"{old.id} supersedes {new.id} already")
-    return structs.replace(_alone(event, "supersede", old.id), by=new.id)
+    return structs.replace(_implied_event(event, "supersede", old.id), by=new.id)
 
 
 def _merge(twin: Observation, row: Observation) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Form(NamedTuple):
 
 
 class FieldProperty:
-    """A property of a field, looked up by `having`."""
+    """A property of a field, looked up by `names_with`."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ def declared(record: Any) -> dict[str, Field]:
     return found
 
 
-def having(found: Fields, mark: FieldProperty) -> tuple[str, ...]:
+def names_with(found: Fields, mark: FieldProperty) -> tuple[str, ...]:
     """Return the names of the fields with the property."""
     return tuple(each.name for each in found.values() if mark in each.marks)
 

@@ -274,7 +274,7 @@ class MemorySessions(backend.Sessions):
 
 
 class MemoryLines(backend.Lines):
-    """A list of records, and its own `Pen`."""
+    """A list of records, and its own `RecordWriter`."""
 
     def __init__(self) -> None:
         self._guard = threading.RLock()
@@ -282,7 +282,7 @@ class MemoryLines(backend.Lines):
         self._rewrites = 0
 
     @contextmanager
-    def alone(self) -> Iterator[backend.Pen]:
+    def alone(self) -> Iterator[backend.RecordWriter]:
         with self._guard:
             yield self
 

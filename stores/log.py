@@ -135,7 +135,7 @@ class Log(ABC):
         """Close files and connections. May be called twice."""
 
 
-class Hands(Protocol):
+class ShelfWriter(Protocol):
     """Exclusive access to change the shelf."""
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
@@ -187,7 +187,7 @@ class Shelf(ABC):
         """Return a piece. Raises `OSError` if it is missing or not ours."""
 
     @abstractmethod
-    def alone(self) -> AbstractContextManager[Hands]:
+    def alone(self) -> AbstractContextManager[ShelfWriter]:
         """Lock the shelf while it is changed. Raises `StoreBusy`."""
 
     @abstractmethod

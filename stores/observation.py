@@ -47,7 +47,7 @@ from chatbot.stores.fields import (
     Texts,
     checker,
     declared,
-    having,
+    names_with,
     read,
     writer,
 )
@@ -276,7 +276,7 @@ FIELDS = declared(Observation)
 """All fields of an observation by name."""
 CONTENT = tuple(each.name for each in fields(Content))
 """Fields that a writer gives and may change; all others, except the guard, are set by events."""
-SPOKEN = having(FIELDS, SAID)
+SPOKEN = names_with(FIELDS, SAID)
 SEARCHED = {each.name: mark.field for each in FIELDS.values() if (mark := each.mark(SearchField))}
 """Searchable fields, with their fields of the index."""
 searched_of = attrgetter(*SEARCHED)
@@ -311,7 +311,7 @@ def parse_triple(line: Mapping[str, Any]) -> Triple:
     return Triple(**read(line, TRIPLE_FIELDS))
 
 
-def changed(observation: Observation, line: Mapping[str, Any]) -> Observation:
+def with_fields(observation: Observation, line: Mapping[str, Any]) -> Observation:
     """Return the observation with other fields, given in their written form. Raises `InvalidValue`."""
     values = read(line, FIELDS, partial=True)
     if not values.keys().isdisjoint(SPOKEN):
@@ -319,7 +319,7 @@ def changed(observation: Observation, line: Mapping[str, Any]) -> Observation:
     return replace(observation, **values)
 
 
-def counted(
+def with_counts(
     observation: Observation, uses: tuple[int, datetime | None], strength: tuple[float | None, datetime, int] | None
 ) -> Observation:
     """Return the observation with other counts: uses and last use; strength, its time and touches.
@@ -368,8 +368,10 @@ def check_rate(per_day: object) -> None:
         raise InvalidValue(f"decay_per_day is {per_day!r:.80}: it must be a number of 0 or more")
 
 
-def settled(standing: float, importance: float, new: int, *, elapsed: float, quiet: float, rate: float) -> float | None:
-    """Return the strength after `elapsed` seconds, the last `quiet` without a touch, with `new` touches."""
+def next_strength(
+    standing: float, importance: float, new: int, *, elapsed: float, quiet: float, rate: float
+) -> float | None:
+    """Return the strength after `elapsed` seconds, the last `quiet` untouched, with `new` touches; None if it stays."""
     if elapsed <= 0 or (new <= 0 and standing <= FLOOR * importance):
         return None
     grown = BOOST * math.log1p(max(0, new))

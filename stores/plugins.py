@@ -101,7 +101,7 @@ def settings_of(plugin: type) -> dict[str, inspect.Parameter]:
     return {found.name: found for found in parameters if found.kind is found.KEYWORD_ONLY}
 
 
-def checked_settings(
+def convert_settings(
     table: str,
     plugin: type,
     settings: Mapping[str, Any],
@@ -185,7 +185,7 @@ def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Pa
         raise UnsupportedOperation(
             f"the store {name!r} keeps files, and this identity is in {home}: use {', '.join(_IN_A_DATABASE)}"
         )
-    checked = check_settings(name, store, settings)
+    checked = convert_store_settings(name, store, settings)
     try:
         opened = store(home, **checked)
     except StoreError as error:
@@ -196,9 +196,9 @@ def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Pa
     return opened
 
 
-def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
+def convert_store_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the settings to the types of the constructor's annotations. Raises `InvalidSettings`."""
-    return checked_settings(f"[memory.{name}]", store, settings, invalid=InvalidSettings, broken=BrokenStore)
+    return convert_settings(f"[memory.{name}]", store, settings, invalid=InvalidSettings, broken=BrokenStore)
 
 
 def open_backend(home: Home | None) -> Backend:

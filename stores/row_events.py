@@ -39,12 +39,12 @@ from chatbot.stores.observation import (
     RowState,
     Status,
     Triple,
-    changed,
-    counted,
     parse_observation,
     parse_triple,
     unchecked,
     version_of,
+    with_counts,
+    with_fields,
 )
 from chatbot.stores.records import format_time, parse_time
 
@@ -193,13 +193,13 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
     kind, at = event.kind, event.at
     check_fields(event)
     if kind in {"update", "mention"} and event.fields:
-        observation = changed(observation, event.fields)
+        observation = with_fields(observation, event.fields)
         if "importance" in event.fields:
             observation = replace(observation, strength=None)
     if kind == "update":
         return replace(observation, updated_at=at)
     if kind == "tighten":
-        asked = changed(observation, {name: event.fields[name] for name in GUARDED if name in event.fields})
+        asked = with_fields(observation, {name: event.fields[name] for name in GUARDED if name in event.fields})
         return replace(observation, **strictest([observation, asked])._asdict())
     if kind == "mention":
         return replace(observation, updated_at=at, mention_count=observation.mention_count + 1, last_mentioned_at=at)
@@ -208,7 +208,7 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
     if kind == "counts":
         return replace(observation, **counts_in(event))
     if kind == "consolidate":
-        return counted(
+        return with_counts(
             observation, (observation.use_count, observation.last_used_at), strength_in(event, observation.id)
         )
     if kind == "confirm":
@@ -320,7 +320,7 @@ class PriorState(Protocol):
     def state(self, observation_id: str) -> RowState | None:
         """Return the state of the observation, which is known without reading it."""
 
-    def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
+    def next_strength(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
         """Return the strength of an existing row after consolidation, and its touches; None if it is unchanged."""
 
     def twin(self, row: Observation, view: View) -> Observation | None:
@@ -408,7 +408,7 @@ def erased_by(
     nothing to erase.
     """
     everything, ids = view.asking_all(), list(dict.fromkeys(ids))
-    asked = [each for each in ids if _is_seen_or_behind(each, everything, known)]
+    asked = [each for each in ids if _may_erase(each, everything, known)]
     stated = [each for each in ids if each in facts and may_name(facts[each], view, known)]
     there = [each for each in asked if known.state(each) is not None]
     gone = there if alone else there + made_from(asked, known.derived_from)
@@ -418,7 +418,7 @@ def erased_by(
     return gone, [each for each in gone if is_seen(each, everything, known)], stated
 
 
-def _is_seen_or_behind(observation_id: str, view: View, known: PriorState) -> bool:
-    """Return whether the caller may see the row or, if it was erased, a row derived from it."""
+def _may_erase(observation_id: str, view: View, known: PriorState) -> bool:
+    """Return whether the caller sees the row or, if it is erased already, a row derived from it."""
     asked = [observation_id] if known.state(observation_id) is not None else known.derived_from(observation_id)
     return any(is_seen(each, view, known) for each in asked)

@@ -53,7 +53,7 @@ class SessionTerms:
             return {}
         keys = [json.dumps(term, ensure_ascii=False).encode() + b":" for term in terms]
         return {
-            _named(head): (int(head[2]), tuple(_count(line, key, head.end()) for key in keys))
+            _session_of(head): (int(head[2]), tuple(_count(line, key, head.end()) for key in keys))
             for head, line in _lines(self._cache.read(NAME))
         }
 
@@ -75,7 +75,7 @@ class SessionTerms:
         try:
             with locked(self._cache.prepare(), name=_LOCK_NAME) as folder:
                 old, names = self._cache.read(NAME), folder.names()
-                lines = [line + b"\n" for head, line in _lines(old) if is_kept(_named(head))]
+                lines = [line + b"\n" for head, line in _lines(old) if is_kept(_session_of(head))]
                 lines += [
                     encode({"session": session, "version": version_of(stamp), "terms": dict(counts)})
                     for session, stamp, counts in new
@@ -97,7 +97,7 @@ def _lines(data: bytes) -> Iterator[tuple[re.Match[bytes], bytes]]:
         yield from ((head, line) for line in lines if (head := _SESSION.match(line)) and not damage_of(line))
 
 
-def _named(head: re.Match[bytes]) -> str:
+def _session_of(head: re.Match[bytes]) -> str:
     return head[1].decode(errors="replace")
 
 

@@ -117,7 +117,7 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     `size` is that of the whole transcript; None if `tail` is all of it.
 
     A kill or a power cut can leave zeros, half a character, half a header or half an entry at the end, none of which
-    was acknowledged. `(0, b"")` means that the end is valid, and all of `tail` that more of the file is needed.
+    was acknowledged. `(0, b"")` means that the end is valid; to cut off all of `tail`, that more of the file is needed.
     """
     size = len(tail) if size is None else size
     if tail.endswith(_BLANK) and not tail.endswith(_BARE_HEADER) and size % _PAGE_BYTES:
@@ -127,7 +127,7 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     headers = list(_HEADER.finditer(sound, int(is_part)))  # at the start of a part, it could be the middle of a line
     if is_part and not headers:
         return len(tail), b""
-    left = _left(sound, headers[-1]) if headers and headers[-1][3] else -1
+    left = _missing_bytes(sound, headers[-1]) if headers and headers[-1][3] else -1
     if left > len(_BLANK):
         sound, left = sound[: headers[-1].start()], 0
     elif left < 0:
@@ -138,7 +138,7 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     return len(tail) - len(sound), b"\n" * left
 
 
-def _left(data: bytes, header: re.Match[bytes]) -> int:
+def _missing_bytes(data: bytes, header: re.Match[bytes]) -> int:
     """Return how many bytes of the last entry, whose header has its length, are missing at the end of `data`."""
     return 2 * len(_BLANK) + int(header[3]) - (len(data) - header.end())
 
@@ -214,12 +214,12 @@ class TranscriptFile:
             known, entries, whole = self._cached
             if stamp(self._path) == known and (len(entries) >= n or whole):
                 return entries[-n:] if n else []
-        return self._look(n, _FIRST_TAIL_BYTES, may_wait=False)
+        return self._read_tail(n, _FIRST_TAIL_BYTES, may_wait=False)
 
     def read_last(self, n: int) -> list[TranscriptEntry]:
         """Return the last `n` entries, oldest first, from the end of the file and, if it has fewer, the archive."""
         reach = 4 * _FIRST_TAIL_BYTES  # `glance_last` has read less
-        while (entries := self._look(max(0, n), reach, may_wait=True)) is None:
+        while (entries := self._read_tail(max(0, n), reach, may_wait=True)) is None:
             reach *= 4
         return entries
 
@@ -248,7 +248,7 @@ class TranscriptFile:
                         folder.remove(name)
         return dropped
 
-    def _look(self, n: int, reach: int, *, may_wait: bool) -> list[TranscriptEntry] | None:
+    def _read_tail(self, n: int, reach: int, *, may_wait: bool) -> list[TranscriptEntry] | None:
         """Return the last `n` entries; None if they reach further back, or if that needs a lock."""
         with opened(self._folder) as folder:
             before = folder.stamp(NAME)
@@ -374,7 +374,7 @@ def _read_steady(folder: Folder, offset: int = 0) -> bytes:
         if _is_sound(data, offset):
             return data
         if now is not None and now == seen and (now.is_settled() or time.monotonic() - since > _STEADY_S):
-            return _sound(data, offset)
+            return _repaired(data, offset)
         if now != seen:
             seen, since = now, time.monotonic()
         time.sleep(_PAUSE_S)
@@ -389,14 +389,14 @@ def _read_raw(folder: Folder, name: str, offset: int = 0, end: int | None = None
 
 def _read_sound(folder: Folder, name: str, end: int | None = None) -> bytes:
     """Return the file as repaired by the next append; empty if it does not exist."""
-    return _sound(_read_raw(folder, name, end=end))
+    return _repaired(_read_raw(folder, name, end=end))
 
 
 def _is_sound(data: bytes, offset: int) -> bool:
     return not data or mend(data, offset + len(data)) == (0, b"")
 
 
-def _sound(data: bytes, offset: int = 0) -> bytes:
+def _repaired(data: bytes, offset: int = 0) -> bytes:
     """Return the bytes from `offset` to the end of a transcript as repaired by the next append."""
     cut, missing = mend(data, offset + len(data))
     return data[: len(data) - cut] + missing

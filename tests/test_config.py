@@ -31,7 +31,7 @@ from chatbot.models.provider import check_providers
 from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Address
-from chatbot.stores.plugins import STORES, check_settings, load, settings_of
+from chatbot.stores.plugins import STORES, convert_store_settings, load, settings_of
 from tests.command import ok, project
 from tests.test_allowed import nested
 
@@ -171,7 +171,7 @@ def in_force(config: Config) -> dict[tuple[str, ...], Any]:
     }
     table["memory"] = {
         name: {key: found.default for key, found in settings_of(load(name)).items()}
-        | check_settings(name, load(name), config.memory.get(name, {}))
+        | convert_store_settings(name, load(name), config.memory.get(name, {}))
         for name in STORES.own
     }
     return leaves(table)

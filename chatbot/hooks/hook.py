@@ -33,7 +33,7 @@ from chatbot.models.model import Model
 from chatbot.stores.backend import Place
 from chatbot.stores.errors import StoreError, did_you_mean, nearest_hint
 from chatbot.stores.home import Home
-from chatbot.stores.plugins import PluginPoint, checked_settings, open_place, reason_of, settings_of
+from chatbot.stores.plugins import PluginPoint, convert_settings, open_place, reason_of, settings_of
 
 State = TypeVar("State")
 
@@ -159,12 +159,12 @@ class Failures:
         return [Failure(**{name: str(line.get(name, "")) for name in Failure.__struct_fields__}) for line in lines]
 
     def _add(self, failure: Failure) -> None:
-        with self._lines.alone() as pen:
-            pen.append([asdict(failure) | {"message": failure.message[:_LONGEST_MESSAGE]}])
+        with self._lines.alone() as writer:
+            writer.append([asdict(failure) | {"message": failure.message[:_LONGEST_MESSAGE]}])
             surplus = sum(1 for _ in self._lines.newest_first()) - _MOST_KEPT
             if surplus > _SLACK:
                 place = count()
-                pen.rewrite(lambda line: line if next(place) >= surplus else None)
+                writer.rewrite(lambda line: line if next(place) >= surplus else None)
 
 
 HOOKS = PluginPoint(
@@ -234,7 +234,7 @@ def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> 
         if key not in (known := {**settings_of(_Common), **settings_of(hook)}):
             raise ConfigError(f"{where} has no setting {key!r}{did_you_mean(key, known)}")
     common = {key: given.pop(key) for key in settings_of(_Common) if key in given} if given else {}
-    checked = partial(checked_settings, where, invalid=ConfigError, broken=ConfigError)
+    checked = partial(convert_settings, where, invalid=ConfigError, broken=ConfigError)
     chosen = checked(_Common, common) if common else {}
     return HookPlan(
         name,

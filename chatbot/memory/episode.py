@@ -82,13 +82,13 @@ async def summarize_episode(session: SessionHandle, since: datetime | None, *, s
             return ""
         episode = await kept_episode(session)
         if episode.until is None or episode.until < since:
-            episode = await _brought_up_to(since, episode, session)
+            episode = await _extend_to(since, episode, session)
             if save and episode.until is not None:
                 await _keep(session, episode)
         return episode.text()
 
 
-async def _brought_up_to(since: datetime, episode: Episode, session: SessionHandle) -> Episode:
+async def _extend_to(since: datetime, episode: Episode, session: SessionHandle) -> Episode:
     entries = await session.transcript_read_last(READ_AT_ONCE if episode.until else _READ_AT_FIRST)
     episode = episode.after(await kept_model_summary(session), entries)
     left = [entry for entry in entries if entry.at < since and (episode.until is None or entry.at >= episode.until)]
@@ -110,12 +110,12 @@ async def take_back_episode(session: SessionHandle, since: datetime) -> None:
 
 async def kept_episode(session: SessionHandle) -> Episode:
     """Return the summary that prompts show."""
-    return _parsed(await session.kv_get(KEY), Episode) or Episode()
+    return _parse(await session.kv_get(KEY), Episode) or Episode()
 
 
 async def kept_model_summary(session: SessionHandle) -> ModelSummary | None:
     """Return the last summary by a model; prompts show it once the window moves."""
-    return _parsed(await session.kv_get(MODEL_KEY), ModelSummary)
+    return _parse(await session.kv_get(MODEL_KEY), ModelSummary)
 
 
 async def keep_model_summary(session: SessionHandle, summary: ModelSummary) -> None:
@@ -127,7 +127,7 @@ async def _keep(session: SessionHandle, episode: Episode) -> None:
     await session.kv_set(KEY, msgspec.json.encode(episode).decode())
 
 
-def _parsed(kept: str | None, kind: type[Summary]) -> Summary | None:
+def _parse(kept: str | None, kind: type[Summary]) -> Summary | None:
     try:
         return msgspec.json.decode(kept or "", type=kind)
     except (ValueError, RecursionError):
@@ -146,7 +146,7 @@ def _line(entry: TranscriptEntry) -> str:
 
 
 def _best_lines(lines: Iterable[str]) -> list[str]:
-    """Return the 24 lines with the rarest words, in order; of equally rare ones, the later."""
+    """Return the `_MOST_LINES` lines with the rarest words, in order; of equally rare ones, the later."""
     lines = list(lines)
     if len(lines) <= _MOST_LINES:
         return lines

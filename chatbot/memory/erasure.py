@@ -95,7 +95,7 @@ class Purges(ScopedOperations):
         scope = self.scope
         return list((await erase(scope, Target(ids=ids, session=session, person=person, source=source))).erased)
 
-    async def purging(
+    async def preview_purge(
         self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
     ) -> Erasure:
         """Return what `purge` would erase, as far as the caller may see it; nothing is changed.
@@ -104,7 +104,7 @@ class Purges(ScopedOperations):
         """
         scope = self.scope
         scope.caller.check("erase")
-        return await erasure(scope, Target(ids=ids, session=session, person=person, source=source))
+        return await preview(scope, Target(ids=ids, session=session, person=person, source=source))
 
     async def purge_expired(self) -> list[str]:
         """Erase the expired rows that the caller may see; return their ids."""
@@ -133,7 +133,7 @@ class Purges(ScopedOperations):
             raise unknown from None
 
 
-def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = False) -> Erasure:
+def join_erasures(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = False) -> Erasure:
     """Return the erasures of several stores as one."""
     parts = list(parts)
     return Erasure(
@@ -146,22 +146,22 @@ def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = 
     )
 
 
-async def erasure(scope: Scope, target: Target) -> Erasure:
+async def preview(scope: Scope, target: Target) -> Erasure:
     """Return what erasing the target would delete and the caller may see. Raises `MissingRight` without `read`.
 
     Includes retracted facts and facts with outdated sources.
     """
-    return _shown(await _all(replace(scope, erasing=True), target))
+    return _without_hidden(await _find(replace(scope, erasing=True), target))
 
 
-def _shown(going: Erasure) -> Erasure:
+def _without_hidden(going: Erasure) -> Erasure:
     """Return an erasure without the rows and facts that no caller may see."""
     rows = tuple(row for row in going.observations if row.sensitivity != "unknown")
     facts = tuple(fact for fact in going.facts if fact.sensitivity != "unknown")
     return replace(going, observations=rows, derived=going.derived.intersection(row.id for row in rows), facts=facts)
 
 
-async def _all(scope: Scope, target: Target) -> Erasure:
+async def _find(scope: Scope, target: Target) -> Erasure:
     """Return everything that is erased with the target. Needs a scope with `erasing`."""
     named = {row.id: row for row in await _named(scope, target)}
     derived = await _derived(scope, [*dict.fromkeys([*named, *target.ids])], named)
@@ -178,7 +178,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     scope.caller.check("erase")
     # Finds rows also for a caller without the right `read`, and rows that are never shown.
     scope = replace(scope, caller=scope.caller.raised("read"), erasing=True)
-    going = await _all(scope, target)
+    going = await _find(scope, target)
     _check_expected(scope, [row for row in going.observations if row.id in target.ids])
     marks = [mark for row in going.observations for mark in marks_of(row)]
     marks += [mark for fact in going.facts for mark in marks_of_fact(fact)]
@@ -191,7 +191,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     if not target.everything:  # a failing hook could quote an erased person
         scope.changed("purge", gone)
     await scope.drop_quotes(going.observations, erased=gone)
-    return replace(_shown(going), erased=tuple(gone))
+    return replace(_without_hidden(going), erased=tuple(gone))
 
 
 def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:

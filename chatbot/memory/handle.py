@@ -141,11 +141,11 @@ class SessionHandle:
     def for_turns(self) -> SessionHandle:
         """Return the handle for turns, which read, write and erase. Raises `MissingRight` without the right `chat`."""
         self.check("chat")
-        return self if self.caller.rights >= _TURN_RIGHTS else self._with(self.caller.rights | _TURN_RIGHTS)
+        return self if self.caller.rights >= _TURN_RIGHTS else self._with_rights(self.caller.rights | _TURN_RIGHTS)
 
     def for_tools(self) -> SessionHandle:
         """Return the handle for a model's tool calls, which may do no more than its user."""
-        return self._with(self.caller.rights & TOOL_RIGHTS)
+        return self._with_rights(self.caller.rights & TOOL_RIGHTS)
 
     def confined(self, memory: MemorySystem) -> MemorySystem:
         """Return the memory system as the caller of this session may use it."""
@@ -204,9 +204,9 @@ class SessionHandle:
         if entries:
             store = self._store(TranscriptStore)
             append = partial(store.transcript_append, self._ref, entries)
-            writes.append(("entries", store.appending(self._ref, entries) or append))
+            writes.append(("entries", store.blocking_append(self._ref, entries) or append))
         if events:
-            writes.append(("events", self._committing(events, ended.outcomes)))
+            writes.append(("events", self._commit_write(events, ended.outcomes)))
         if receipt is not None:
             writes.append(("receipt", partial(self._catalog.receipts(self._ref).append, [receipt])))
         if self.saves_trips and not any(iscoroutinefunction(write) for _, write in writes):
@@ -221,9 +221,9 @@ class SessionHandle:
             await self._note_used()
         return ended
 
-    def _committing(self, events: Sequence[Event], outcomes: list[Outcome]) -> Write:
+    def _commit_write(self, events: Sequence[Event], outcomes: list[Outcome]) -> Write:
         scope = self._scope()
-        commit = scope.store.committing(scope.acting().asking_all(), events)
+        commit = scope.store.blocking_commit(scope.acting().asking_all(), events)
 
         async def attempt() -> None:
             outcomes.extend(await scope.attempt(events))
@@ -477,7 +477,7 @@ class SessionHandle:
         if receipts:
             await asyncio.to_thread(self._catalog.receipts(self._ref).append, receipts)
 
-    def _with(self, rights: frozenset[Right]) -> SessionHandle:
+    def _with_rights(self, rights: frozenset[Right]) -> SessionHandle:
         other = copy(self)
         other.caller = replace(self.caller, rights=rights)
         return other

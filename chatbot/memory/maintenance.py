@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory.memorability import content
-from chatbot.memory.merging import Key, digest, groups, may_be_merged, merge_key, portions
+from chatbot.memory.merging import Key, digest, digest_groups, groups, may_be_merged, merge_key
 from chatbot.memory.scope import Scope
 from chatbot.messages import is_question
 from chatbot.stores.access import SENSITIVITIES
@@ -388,7 +388,7 @@ class Run:
         facts = await self._scope.store.facts(self._view, wanted, limit=EVERY) if wanted.sources else ()
         sources = {fact.source for fact in facts}
         free = ([row for row in rows if row.id not in sources] for rows in found)
-        parts = (part for rows in free for part in portions(rows, least=_LEAST))
+        parts = (part for rows in free for part in digest_groups(rows, least=_LEAST))
         await self._do(self._merging(kind, part, what, why) for part in parts)
 
     def _merging(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> PlannedChange:

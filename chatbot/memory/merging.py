@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from chatbot.stores.access import Guard, fold
-from chatbot.stores.fields import MERGED, MOST_COUNTED, having
+from chatbot.stores.fields import MERGED, MOST_COUNTED, names_with
 from chatbot.stores.observation import FIELDS, KIND, OWN_KEY, PROTECTED_TYPES, Observation, estimate_tokens
 
 MOST_TOKENS = 250
@@ -28,7 +28,7 @@ _HEAD_TOKENS = 35
 """Tokens reserved for the title and the subtitle of a digest."""
 _DAY_TOKENS = 4
 _SUMMARIES = frozenset({"session_summary", "compressed_summary"})
-_JOINED = (*having(FIELDS, MERGED), "facts")
+_JOINED = (*names_with(FIELDS, MERGED), "facts")
 _MOST_ITEMS = 200
 
 Key = tuple[object, ...]
@@ -44,7 +44,7 @@ def merge_key(row: Observation) -> Key:
     return (row.agent_id, row.principal, Guard.of(row), row.expires_at is None)
 
 
-def portions(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observation]]:
+def digest_groups(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observation]]:
     """Return the rows, oldest first, in one group for each digest, without groups of fewer than `least`."""
     found: list[list[Observation]] = [[]]
     said: set[str] = set()
@@ -94,11 +94,11 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         expires_at=min(expiries, default=None),
         derived_from=tuple(row.id for row in rows),
         **Guard.of(first)._asdict(),
-        **_joined(rows),
+        **_join_lists(rows),
     )
 
 
-def _joined(rows: Sequence[Observation]) -> dict[str, Any]:
+def _join_lists(rows: Sequence[Observation]) -> dict[str, Any]:
     return {name: tuple(dict.fromkeys(each for row in rows for each in getattr(row, name))) for name in _JOINED}
 
 

@@ -195,9 +195,9 @@ class SessionOpening(AsyncResource, Observable):
         there = {*await asyncio.to_thread(self._catalog.sessions.ids)}
         await asyncio.to_thread(self._terms.forget, lambda each: each not in there)  # deleted by hand or elsewhere
         sessions = [
-            handle for record in chosen if record.id not in exclude and (handle := self._openable(record)) is not None
+            handle for record in chosen if record.id not in exclude and (handle := self._try_handle(record)) is not None
         ]
-        return await search(sessions, text, self._terms, self._observing(), limit=limit, progress=progress)
+        return await search(sessions, text, self._terms, self._search_scope(), limit=limit, progress=progress)
 
     async def latest_session(self, agent_id: str, *, project: str | None = None) -> SessionHandle | None:
         """Return the agent's session that was used last, in `project` (`-` for none) if given; None if it has none."""
@@ -279,14 +279,14 @@ class SessionOpening(AsyncResource, Observable):
             return False
         return messages >= wanted.min_messages and wanted.is_empty in {None, is_empty}
 
-    def _openable(self, record: SessionRecord) -> SessionHandle | None:
+    def _try_handle(self, record: SessionRecord) -> SessionHandle | None:
         try:
             return self._handle(record, self._stores_of(record))
         except StoreError as error:
             logger.warning("session %s was skipped: %s", record.id, error)
             return None
 
-    def _observing(self) -> Scope | None:
+    def _search_scope(self) -> Scope | None:
         """Return the scope in which the caller searches memories; None without an observation store."""
         try:
             return self._scope()
@@ -368,7 +368,7 @@ class SessionOpening(AsyncResource, Observable):
             await self._catalog.erase_quotes([self._catalog.ref(each) for each in all_of_them], erased)
         for each in all_of_them:
             try:
-                session = await self._of_anyone(each)
+                session = await self._load_any(each)
                 for key in SUMMARY_KEYS if session.supports(KeyValueStore) else ():
                     await session.kv_delete(key)
             except (SessionNotFound, SessionExpired):
@@ -376,7 +376,7 @@ class SessionOpening(AsyncResource, Observable):
             except (StoreError, ChatbotError) as error:
                 logger.warning("the summary of session %s stays: %s", each, error)
 
-    async def _of_anyone(self, session_id: str) -> SessionHandle:
+    async def _load_any(self, session_id: str) -> SessionHandle:
         """Load a session of any namespace and principal, to correct data derived from erased rows."""
         record = await self._catalog.get(session_id)
         caller = replace(self._owner_in(record.namespace), clearance=self.caller.clearance)

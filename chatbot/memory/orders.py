@@ -215,7 +215,7 @@ def form_in(texts: Iterable[str]) -> str | None:
     Takes time in proportion to their length.
     """
     parts = tuple(filter(None, texts))
-    return _form_in(parts) if sum(map(len, parts)) > _LONGEST_KEPT else _remembered(parts)
+    return _form_in(parts) if sum(map(len, parts)) > _LONGEST_KEPT else _form_in_cached(parts)
 
 
 def _form_in(parts: tuple[str, ...]) -> str | None:
@@ -230,7 +230,7 @@ def _form_in(parts: tuple[str, ...]) -> str | None:
     return None
 
 
-_remembered = lru_cache(maxsize=1024)(_form_in)
+_form_in_cached = lru_cache(maxsize=1024)(_form_in)
 """The same, cached for texts that are likely to be recalled again."""
 
 

@@ -273,12 +273,12 @@ class Tasks(MemoryWrites):
             metadata={
                 "kind": KIND,
                 "status": "pending",
-                **{k: v for k, v in _written(details).items() if v is not None},
+                **{k: v for k, v in _as_metadata(details).items() if v is not None},
             },
             source=source,
         )
         if remembered.outcome == "exact_dup":
-            await self._take_up(remembered.id, details | {"project": project})
+            await self._make_open(remembered.id, details | {"project": project})
         return await self._task(remembered.id)
 
     async def update_task(self, task_id: str, **changes: str) -> Task:
@@ -296,7 +296,7 @@ class Tasks(MemoryWrites):
         elif task.status not in OPEN:
             changes.setdefault("surface", STARTUP)
         quiet = {} if status in OPEN else {"surface": None}
-        await self.update(task_id, metadata=_written(changes) | quiet, **plain)
+        await self.update(task_id, metadata=_as_metadata(changes) | quiet, **plain)
         return await self._task(task_id)
 
     async def tasks(
@@ -321,7 +321,7 @@ class Tasks(MemoryWrites):
         priorities = _WORDS["priority"]
         return sorted(found, key=lambda task: (priorities.index(task.priority), task.due or "9999"))
 
-    async def _take_up(self, known_id: str, given: dict[str, str]) -> None:
+    async def _make_open(self, known_id: str, given: dict[str, str]) -> None:
         """Turn the memory with these words into an open task; if it is one already, update its `given` fields."""
         scope = self.scope
         [known] = await scope.store.get(scope.acting(SENSITIVITIES), [known_id])
@@ -332,7 +332,7 @@ class Tasks(MemoryWrites):
         plain: dict[str, Any] = {"type": "task", "subject": "todo"} if known.type in _PLAIN else {}
         plain |= {"project": given["project"]} if given["project"] else {}
         del given["project"]
-        details = {"kind": KIND, "status": "pending", **_written(given)}  # None drops the details of its completion
+        details = {"kind": KIND, "status": "pending", **_as_metadata(given)}  # None drops the details of its completion
         await self.update(known_id, metadata=details, **plain)
 
     async def _task(self, task_id: str) -> Task:
@@ -346,13 +346,13 @@ class Tasks(MemoryWrites):
 def task_of(row: Observation) -> Task:
     """Return an observation as a task."""
     kept: dict[str, Any] = dict(row.metadata)
-    status = _known("status", kept)
+    status = _known_or_usual("status", kept)
     return Task(
         id=row.id,
         title=row.title,
         status=status,
-        priority=_known("priority", kept),
-        scope=_known("scope", kept),
+        priority=_known_or_usual("priority", kept),
+        scope=_known_or_usual("scope", kept),
         surface=str(kept.get("surface", STARTUP)) if status in OPEN else "",
         project=row.project,
         due=str(kept.get("due", "")),
@@ -360,12 +360,12 @@ def task_of(row: Observation) -> Task:
     )
 
 
-def _written(details: dict[str, str]) -> dict[str, str | None]:
+def _as_metadata(details: dict[str, str]) -> dict[str, str | None]:
     """Return the details as metadata; None removes one. An empty `surface` is kept: a missing one means the default."""
     return {name: value if name == "surface" else value or None for name, value in details.items()}
 
 
-def _known(name: str, kept: dict[str, Any]) -> Any:
+def _known_or_usual(name: str, kept: dict[str, Any]) -> Any:
     return kept[name] if kept.get(name) in _WORDS[name] else _USUAL[name]
 
 

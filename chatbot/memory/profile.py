@@ -30,7 +30,7 @@ from chatbot.memory.profile_lines import (
     is_proposal,
     line_rows,
     lines_at,
-    moment_lines,
+    prompt_lines,
 )
 from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, add_drafts
@@ -84,7 +84,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         `shown` are recalled rows: lines of the profile, and sources of lines.
         """
         scope = self.scope
-        return moment_lines(await line_rows(scope), asked, shown, scope.clock())
+        return prompt_lines(await line_rows(scope), asked, shown, scope.clock())
 
     async def profile_set(
         self,
@@ -105,7 +105,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         if kinds := stated.secrets:
             raise InvalidValue(f"{key!r:.80} would hold a secret ({', '.join(kinds)}): secrets are not kept")
         now = scope.clock()
-        return await _state(scope, stated, by=_BY_PERSON, said_at=now, since=since, sensitivity=sensitivity)
+        return await _write_value(scope, stated, by=_BY_PERSON, said_at=now, since=since, sensitivity=sensitivity)
 
     async def profile_proposals(self) -> list[Observation]:
         """Return the open proposals of tools and imports, newest first."""
@@ -190,9 +190,9 @@ class Profiles(MemoryWrites, ScopedOperations):
                     continue
                 named.add(each.key)
                 if is_in_words(each.value, said):
-                    done.append(await _state(scope, each, by=_BY_MODEL, said_at=said_at, source=source))
+                    done.append(await _write_value(scope, each, by=_BY_MODEL, said_at=said_at, source=source))
                 else:
-                    done.append(await _proposed(scope, each))
+                    done.append(await _propose(scope, each))
         return done
 
     async def upsert(self, key: str, title: str = "", *, is_new: bool = False, **draft: Any) -> AddResult:
@@ -205,9 +205,9 @@ class Profiles(MemoryWrites, ScopedOperations):
         check_key(key)
         scope.caller.check("write")
         async with scope.environment.keyed:
-            return await to_its_end(self._replaced(key, title, draft, is_new=is_new))
+            return await to_its_end(self._replace(key, title, draft, is_new=is_new))
 
-    async def _replaced(self, key: str, title: str, draft: dict[str, Any], *, is_new: bool) -> AddResult:
+    async def _replace(self, key: str, title: str, draft: dict[str, Any], *, is_new: bool) -> AddResult:
         scope = self.scope
         wanted = Filter(metadata={OWN_KEY: key})
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
@@ -274,7 +274,7 @@ def is_in_words(value: str, said: str) -> bool:
     return bool(wanted) and all(any(_begin_alike(each, word) for word in words) for each in wanted)
 
 
-async def _state(
+async def _write_value(
     scope: Scope,
     stated: ProfileValue,
     *,
@@ -292,9 +292,9 @@ async def _state(
         raise InvalidValue(f"{format_time(since)} is in the future: give the time since which the value is true")
     lines = lines_at(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
     if "chat" not in scope.caller.rights:
-        return await _proposed(scope, stated, since, sensitivity)
+        return await _propose(scope, stated, since, sensitivity)
     if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
-        return await _again(scope, same, stated if by == _BY_PERSON else None, since, sensitivity)
+        return await _repeat(scope, same, stated if by == _BY_PERSON else None, since, sensitivity)
     replaced = [] if stated.also else lines
     later = next((line for line in replaced if line.said_at > said_at), None)
     held = {"since": format_time(since or said_at), "known": format_time(now), "by": by}
@@ -313,7 +313,7 @@ async def _state(
         supersedes=replaced[0].id if replaced and later is None else None,
         importance=0.6,
     )
-    kept = await _kept(scope, draft)
+    kept = await _keep(scope, draft)
     if kept.outcome == "added":
         left = [(line.id, kept.id) for line in replaced[1:]] if later is None else [(kept.id, later.id)]
         for old, new in left:
@@ -322,7 +322,7 @@ async def _state(
     return kept
 
 
-async def _proposed(
+async def _propose(
     scope: Scope, stated: ProfileValue, since: datetime | None = None, sensitivity: Sensitivity | None = None
 ) -> AddResult:
     held = stated.held | ({"since": format_time(since)} if since else {})
@@ -338,7 +338,7 @@ async def _proposed(
     return structs.replace(kept, warning=ONLY_PROPOSED)
 
 
-async def _kept(scope: Scope, draft: Draft) -> AddResult:
+async def _keep(scope: Scope, draft: Draft) -> AddResult:
     """Keep a draft; if it may not replace the other, both are kept, and the newer one counts."""
     if draft.supersedes is not None:
         [kept] = await add_drafts(scope, [draft], keep_going=True)
@@ -348,7 +348,7 @@ async def _kept(scope: Scope, draft: Draft) -> AddResult:
     return kept
 
 
-async def _again(
+async def _repeat(
     scope: Scope,
     line: ProfileLine,
     stated: ProfileValue | None,

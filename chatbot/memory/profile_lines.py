@@ -127,7 +127,7 @@ def _precedence(line: ProfileLine) -> tuple[int, datetime, datetime, str]:
     return -VISIBILITIES.index(line.row.visibility), line.valid_from, line.known_at, line.id
 
 
-def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], now: datetime) -> list[ProfileLine]:
+def prompt_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], now: datetime) -> list[ProfileLine]:
     """Return the lines for a prompt: current values, those at the time asked about, and former ones. Pure.
 
     Pinned lines are in every prompt. Others are if they or their source are `shown`, or if they or an earlier value of
@@ -141,7 +141,7 @@ def moment_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], 
     about = [line for line in current if line.key in keys]
     keys |= {line.key for line in near}
     pinned = [line for line in current if line.pinned]
-    then = past_asked(asked, now)
+    then = past_time(asked, now)
     past = [line for line in lines_at(rows, now, as_of=then) if line.key in keys] if then else []
     before = _before(every, [line for line in current if line.key in keys])
     return list({line.id: line for line in (*pinned, *past, *about, *near, *before)}.values())
@@ -156,7 +156,7 @@ def _before(every: Sequence[ProfileLine], found: Sequence[ProfileLine]) -> list[
     return lines
 
 
-def past_asked(text: str, now: datetime) -> datetime | None:
+def past_time(text: str, now: datetime) -> datetime | None:
     """Return the past time that a question names: the middle of its span; None for none."""
     if (span := _span_named(text, now)) is None:
         return None
@@ -271,7 +271,7 @@ def _month(year: int, month: int) -> tuple[datetime, datetime]:
     return begin, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
 
 
-async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
+async def forget_derived(scope: Scope, ids: Sequence[str]) -> None:
     """Forget profile lines derived only from these forgotten rows, and summaries derived from any of them.
 
     The right to forget a row covers what was derived from it.

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import structs
 
 from chatbot.errors import SessionExpired, SessionNotFound
-from chatbot.memory.erasure import Target, erase, erasure
+from chatbot.memory.erasure import Target, erase, preview
 from chatbot.memory.session_catalog import SessionFilter
 from chatbot.memory.system import MemorySystem
 from chatbot.stores.access import SENSITIVITIES, fold
@@ -84,7 +84,7 @@ async def rename_project(memory: MemorySystem, name: str, new: str) -> ProjectCo
             sessions += 1
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         moved += await memory.memory().move(new, project=name)
-    return _checked(name, ProjectContent(moved, sessions))
+    return _check_found(name, ProjectContent(moved, sessions))
 
 
 async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = False) -> ProjectContent:
@@ -98,14 +98,14 @@ async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = Fals
     target = Target(project=name)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         scope = memory.memory().scope
-        erased.update((await erasure(structs.replace(scope, caller=scope.caller.raised("read")), target)).ids)
+        erased.update((await preview(structs.replace(scope, caller=scope.caller.raised("read")), target)).ids)
     if not dry_run:
         for record in records:
             with suppress(SessionNotFound):  # another process deleted it
                 erased.update((await memory.delete_session(record.id)).erased)
         with suppress(UnsupportedOperation):
             erased.update((await erase(memory.memory().scope, target)).erased)
-    return _checked(name, ProjectContent(len(erased), len(records)))
+    return _check_found(name, ProjectContent(len(erased), len(records)))
 
 
 async def sessions_of(memory: MemorySystem, name: str) -> list[SessionRecord]:
@@ -119,7 +119,7 @@ async def sessions_of(memory: MemorySystem, name: str) -> list[SessionRecord]:
     ]
 
 
-def _checked(name: str, moved: ProjectContent) -> ProjectContent:
+def _check_found(name: str, moved: ProjectContent) -> ProjectContent:
     if not (moved.memories or moved.sessions):
         raise UnknownProject(f"nothing belongs to the project {name!r:.80}: see `chatbot projects list`")
     return moved

@@ -208,7 +208,7 @@ class MemoryReads(ScopedOperations):
             part = slice(offset, offset + limit)
             rows = await recall.rows_then(scope, view, list(best), past, asked.known_at, part=part)
             hits = [Hit(row, best[each].score, best[each].parts) for each, row in rows.items()]
-            answers.append(_within(hits, asked.max_tokens))
+            answers.append(_up_to_tokens(hits, asked.max_tokens))
         found_ids = list(dict.fromkeys(hit.observation.id for hits in answers for hit in hits))
         scope.retrieved("search", found_ids)
         if asked.count_use and not (asked.as_of or asked.known_at):
@@ -398,7 +398,7 @@ def _with_texts(version: Version, texts: Mapping[str, str]) -> Version:
     return structs.replace(version, changes=tuple(changes))
 
 
-def _within(hits: list[Hit], max_tokens: int | None) -> list[Hit]:
+def _up_to_tokens(hits: list[Hit], max_tokens: int | None) -> list[Hit]:
     if max_tokens is None:
         return hits
     kept: list[Hit] = []

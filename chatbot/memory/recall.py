@@ -127,7 +127,7 @@ async def recollected(
         ranked = [row for row in ranked if row.match.id not in gone]
         read |= found
         left_out |= {each: why for why, holds in left_out_if.items() for each, row in found.items() if holds(row)}
-        verdicts = judged(ranked, profile, limit, exclude.union(left_out), need=asked.need)
+        verdicts = verdicts_of(ranked, profile, limit, exclude.union(left_out), need=asked.need)
         best = [row for row, verdict in verdicts if verdict == RECALLED]
         if all(row.match.id in read for row in best):
             break
@@ -236,7 +236,7 @@ async def _candidates(
     return found
 
 
-def judged(
+def verdicts_of(
     rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str], *, need: float | None = None
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.

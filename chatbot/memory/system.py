@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from chatbot.errors import ChatbotError, SessionError, SessionNotFound
-from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined, mark_of_deleted, marks_of_session
+from chatbot.memory.erasure import Erasure, Target, erase, join_erasures, mark_of_deleted, marks_of_session, preview
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.opening import SessionOpening
@@ -177,15 +177,15 @@ class MemorySystem(SessionOpening):
         self.caller.check("erase", record)
         return await self._erase(record, self.caller, keep_memory=keep_memory)
 
-    async def deleting(self, session_id: str) -> Erasure:
+    async def preview_delete(self, session_id: str) -> Erasure:
         """Return what `delete_session` would erase; nothing is changed. Needs `read` and `erase`.
 
         Raises `SessionNotFound`, or `MissingRight`.
         """
         record = await self._open_record(session_id)
         self.caller.check("erase", record)
-        found = [await erasure(scope, Target(session=record.id)) for scope in self._scopes_of(record, self.caller)]
-        return joined(found, forks=await self._forks_of(record.id))
+        found = [await preview(scope, Target(session=record.id)) for scope in self._scopes_of(record, self.caller)]
+        return join_erasures(found, forks=await self._forks_of(record.id))
 
     async def erase_session(self, record: SessionRecord) -> Erasure:
         """Delete a session of this namespace with its memory, whatever clearance it needs. Needs `erase`.
@@ -251,7 +251,7 @@ class MemorySystem(SessionOpening):
         await asyncio.to_thread(self._terms.forget, record.id.__eq__)
         # a hook of its last turn may have remembered something meanwhile
         erased += [await erase(scope, Target(session=record.id)) for scope in scopes]
-        return joined(erased, forks=forks, kept=keep_memory)
+        return join_erasures(erased, forks=forks, kept=keep_memory)
 
     def _scopes_of(self, record: SessionRecord, caller: Caller) -> list[Scope]:
         """Return the scopes that may hold memories of a session, for the owner across all namespaces."""

@@ -91,7 +91,7 @@ async def export_user(memory: MemorySystem, project: str | None = None) -> dict[
     sessions = []
     for record in await memory.choose_sessions(SessionFilter(project=project)):
         with suppress(SessionNotFound, MissingFolder):  # it was deleted meanwhile
-            sessions.append(await _exported(memory, record))
+            sessions.append(await _export_session(memory, record))
     return {
         "namespace": memory.caller.namespace,
         **({"user": user_of(memory.caller.namespace)} if project is None else {"project": project}),
@@ -146,7 +146,7 @@ async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
     return found
 
 
-async def _exported(memory: MemorySystem, record: SessionRecord) -> dict[str, Any]:
+async def _export_session(memory: MemorySystem, record: SessionRecord) -> dict[str, Any]:
     session = await memory.load_session(record.id, any_agent=True)
     entries = await session.transcript_read_all() if session.supports(TranscriptStore) else []
     kept = await session.kv_entries() if session.supports(KeyValueStore) else []

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.memory.inputs import list_of, sets, takes
-from chatbot.memory.profile_lines import forget_with
+from chatbot.memory.profile_lines import forget_derived
 from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_as_strict
@@ -151,7 +151,7 @@ class MemoryWrites(ScopedOperations):
     async def forget(self, *ids: str) -> None:
         """Hide observations; `restore` brings them back. Supersede what has changed instead."""
         rows = await self._change("delete", ids)
-        await forget_with(self.scope, ids)
+        await forget_derived(self.scope, ids)
         await self.scope.drop_quotes(rows)
 
     async def archive(self, *ids: str) -> None:

@@ -192,22 +192,22 @@ _KINDS = (
 
 def estimate_text(text: str) -> int:
     """Estimate the tokens of a text, rather too high than too low."""
-    return _remembered_long(text) if len(text) > _LONGEST_KEPT else _remembered(text)
+    return _estimate_long(text) if len(text) > _LONGEST_KEPT else _estimate_short(text)
 
 
 @lru_cache(maxsize=2048)
-def _remembered(text: str) -> int:
+def _estimate_short(text: str) -> int:
     """Cached estimate for text that the next prompt contains again."""
-    return _estimated(text)
+    return _estimate(text)
 
 
 @lru_cache(maxsize=8)
-def _remembered_long(text: str) -> int:
+def _estimate_long(text: str) -> int:
     """Cached estimate for long text, such as an attached document, which each prompt counts several times."""
-    return _estimated(text)
+    return _estimate(text)
 
 
-def _estimated(text: str) -> int:
+def _estimate(text: str) -> int:
     total = 0.0
     for piece in re.finditer(_KINDS, text):
         kind = piece.lastgroup or "other"
@@ -222,13 +222,13 @@ def estimate(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int
         _MESSAGE_TOKENS + estimate_text(_all_text(message)) + _IMAGE_TOKENS * len(message.images)
         for message in messages
     )
-    return total + sum(map(_estimated_tool, tools))
+    return total + sum(map(_estimate_tool, tools))
 
 
 @lru_cache(maxsize=512)
-def _estimated_tool(tool: ToolSpec) -> int:
+def _estimate_tool(tool: ToolSpec) -> int:
     """Cached estimate for a tool: every prompt of a conversation has the same ones."""
-    return _estimated(json.dumps(tool.as_openai()))
+    return _estimate(json.dumps(tool.as_openai()))
 
 
 def _all_text(message: Message) -> str:

@@ -100,10 +100,10 @@ class StopRequests:
 
     def _write(self, session_id: str, now: datetime) -> None:
         since = format_time(now - _KNOWN_FOR)
-        with self._lines.alone() as pen:
-            pen.append([{"id": str(uuid4()), "session": session_id, "at": format_time(now)}])
+        with self._lines.alone() as writer:
+            writer.append([{"id": str(uuid4()), "session": session_id, "at": format_time(now)}])
             if sum(1 for _ in self._lines.newest_first()) > _MOST:
-                pen.rewrite(lambda record: record if record["at"] >= since else None)
+                writer.rewrite(lambda record: record if record["at"] >= since else None)
 
 
 def is_free(lease: Lease) -> bool:

@@ -480,7 +480,7 @@ def _precedence(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
 
 def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: bool = False) -> int:
     """Add new records, by time; return how many. Of two versions of a receipt, an undone one wins, then the shorter."""
-    with lines.alone() as pen:
+    with lines.alone() as writer:
         ours = lines.all()
 
         def key(record: Mapping[str, Any]) -> str:
@@ -496,7 +496,7 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
         ordered = sorted(found.values(), key=lambda each: str(each.get("at", "")))
         if ordered == ours:
             return 0
-        pen.append([*found.values()][len(ours) :])
+        writer.append([*found.values()][len(ours) :])
         left = iter(ordered)
-        pen.rewrite(lambda record: next(left, record))
+        writer.rewrite(lambda record: next(left, record))
         return added

@@ -21,7 +21,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from chatbot.stores.errors import MISFITS, StoreBusy, StoreError, StoreFailed
-from chatbot.stores.log import Hands, Shelf
+from chatbot.stores.log import Shelf, ShelfWriter
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Arrays(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> Arrays:
-        """Return the arrays of a file as it was `packed`."""
+        """Return the arrays of a file that `pack` made."""
         end = data.index(b"\n") + 1
         header, body = json.loads(data[:end]), memoryview(data)
         begins = accumulate(map(_aligned, header["sizes"].values()), initial=end)
@@ -69,7 +69,7 @@ class Arrays(NamedTuple):
         return cls(header["about"], {name: body[at : at + size] for (name, size), at in found})
 
 
-def packed(arrays: Mapping[str, Buffer], about: Mapping[str, Any]) -> tuple[bytes, str]:
+def pack(arrays: Mapping[str, Buffer], about: Mapping[str, Any]) -> tuple[bytes, str]:
     """Return a file of these arrays, which are little-endian, and its digest; `about` is its header."""
     sizes = {name: memoryview(data).nbytes for name, data in arrays.items()}
     header = json.dumps({"sizes": sizes, "about": about}, ensure_ascii=False, separators=(",", ":")).encode()
@@ -96,14 +96,14 @@ class PieceList(Struct, frozen=True):
     pieces: tuple[Piece, ...] = ()
 
 
-def put(hands: Hands, kind: str, made: tuple[bytes, str], *rows: int, durable: bool = False) -> Piece:
-    """Put a file that was `packed` on a shelf, to be listed; return its entry."""
+def put(writer: ShelfWriter, kind: str, made: tuple[bytes, str], *rows: int, durable: bool = False) -> Piece:
+    """Put a file that `pack` made on a shelf, to be listed; return its entry."""
     piece = Piece(f"{kind}-{secrets.token_hex(8)}", made[1], *rows)
-    hands.put(piece.name, made[0], durable=durable)
+    writer.put(piece.name, made[0], durable=durable)
     return piece
 
 
-def listed(shelf: Shelf, layout: str) -> PieceList:
+def read_list(shelf: Shelf, layout: str) -> PieceList:
     """Return the list of a shelf; an empty one if there is none, or none of this layout."""
     value = shelf.listed()
     try:
@@ -127,24 +127,24 @@ class Pieces(Generic[Opened]):
         self._opened = opened
         self._stamp: Hashable | None = None
 
-    def refresh(self, hands: Hands | None = None) -> bool:
+    def refresh(self, writer: ShelfWriter | None = None) -> bool:
         """Use a list that was published since, and return True; takes one call if there is none.
 
-        A damaged file is left out and removed. Needs `hands` if the shelf is locked already.
+        A damaged file is left out and removed. Needs `writer` if the shelf is locked already.
         """
         if self.shelf.stamp() == self._stamp:
             return False
         for _ in range(_ATTEMPTS):
             stamp = self.shelf.stamp()
-            self.adopt(listed(self.shelf, self.layout), stamp)
+            self.adopt(read_list(self.shelf, self.layout), stamp)
             if len(self.all) == len(self.list.pieces):
                 return True
             if self.shelf.stamp() == stamp:
                 break
         logger.warning("a part of %s is damaged and will be rebuilt", self.shelf.name)
         damaged = {*self.list.pieces} - self.all.keys()
-        with suppress(StoreError), nullcontext(hands) if hands else self.shelf.alone() as held:
-            left = [each for each in listed(self.shelf, self.layout).pieces if each not in damaged]
+        with suppress(StoreError), nullcontext(writer) if writer else self.shelf.alone() as held:
+            left = [each for each in read_list(self.shelf, self.layout).pieces if each not in damaged]
             self.adopt(*self.publish(held, left))
         return True
 
@@ -156,15 +156,15 @@ class Pieces(Generic[Opened]):
         self.list, self._stamp = found, stamp
 
     def publish(
-        self, hands: Hands, pieces: Iterable[Piece], *, durable: bool = True
+        self, writer: ShelfWriter, pieces: Iterable[Piece], *, durable: bool = True
     ) -> tuple[PieceList, Hashable | None]:
         """List exactly these files, in the order of their rows, and remove all others; return list and stamp."""
         after = PieceList(
-            listed(self.shelf, self.layout).generation + 1, tuple(sorted(pieces, key=lambda each: each.start))
+            read_list(self.shelf, self.layout).generation + 1, tuple(sorted(pieces, key=lambda each: each.start))
         )
         value = {"format": self.layout, "generation": after.generation, "pieces": after.pieces}
-        stamp = hands.publish(value, durable=durable)
-        hands.remove({*self.shelf.names()} - {each.name for each in after.pieces})
+        stamp = writer.publish(value, durable=durable)
+        writer.remove({*self.shelf.names()} - {each.name for each in after.pieces})
         return after, stamp
 
     def _open(self, piece: Piece) -> Opened | None:

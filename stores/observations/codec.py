@@ -173,7 +173,7 @@ class _Fields(base.FieldWriter):  # type: ignore[misc]
         self.is_closed = True
 
 
-class _New(base.Segment):  # type: ignore[misc]
+class _NewSegment(base.Segment):  # type: ignore[misc]
     """A segment while Whoosh writes it."""
 
     def set_doc_count(self, count: int) -> None:
@@ -192,9 +192,9 @@ class Codec(base.Codec):  # type: ignore[misc]
     def __init__(self, rows: int) -> None:
         self._documents = _Documents(rows)
 
-    def new_segment(self, storage: object, indexname: str) -> _New:  # noqa: ARG002
+    def new_segment(self, storage: object, indexname: str) -> _NewSegment:  # noqa: ARG002
         """Return a segment for Whoosh."""
-        return _New(indexname)
+        return _NewSegment(indexname)
 
     def per_document_writer(self, storage: object, segment: object) -> _Documents:  # noqa: ARG002
         """Return the writer of lengths."""

@@ -103,7 +103,7 @@ def _checks(table: Table, wanted: Filter) -> Iterator[Callable[[int], bool]]:
         yield lambda number: table.quiet[number] <= last
     if wanted.fading is not None:
         at, per_day = micros(wanted.fading.at), wanted.fading.per_day
-        yield lambda number: table.settled(number, at, per_day) is not None
+        yield lambda number: table.next_strength(number, at, per_day) is not None
 
 
 def in_order(

@@ -20,11 +20,11 @@ import numpy as np
 
 from chatbot.stores.cache import MemoryShelf
 from chatbot.stores.errors import StoreError
-from chatbot.stores.log import Hands, Shelf
+from chatbot.stores.log import Shelf, ShelfWriter
 from chatbot.stores.observations import ranking
-from chatbot.stores.observations.arrays import Piece, PieceList, Pieces, listed
+from chatbot.stores.observations.arrays import Piece, PieceList, Pieces, read_list
 from chatbot.stores.observations.lookups import Visible
-from chatbot.stores.observations.overlay import FLUSH_ROWS, FORMAT, Overlay, Text, counted
+from chatbot.stores.observations.overlay import FLUSH_ROWS, FORMAT, Overlay, Text, count_terms
 from chatbot.stores.observations.ranking import RankedRows, Totals
 from chatbot.stores.observations.segments import MAX_ROWS, Ints, Segment
 from chatbot.stores.query import Corpus
@@ -161,17 +161,17 @@ class TextIndex:
         """
         from chatbot.stores.observations.codec import build
 
-        if listed(self.shelf, FORMAT).generation != plan.generation:
+        if read_list(self.shelf, FORMAT).generation != plan.generation:
             return None
         draft = build(plan.start, plan.end, _texts_of(plan, documents), plan.segments, pause)
         self.shelf.prepare()
-        with self.shelf.alone() as hands:
-            now = listed(self.shelf, FORMAT)
+        with self.shelf.alone() as writer:
+            now = read_list(self.shelf, FORMAT)
             if now.generation != plan.generation or not is_current():
                 return None
-            segment = draft.save(hands)
+            segment = draft.save(writer)
             kept = [each for each in now.pieces if each.end <= plan.start or each.start >= plan.end]
-            return PublishedSegment(segment, *self._pieces.publish(hands, [*kept, segment.piece]))
+            return PublishedSegment(segment, *self._pieces.publish(writer, [*kept, segment.piece]))
 
     def adopt(self, published: PublishedSegment) -> None:
         """Use a published segment here as well, unless others replaced it meanwhile."""
@@ -190,18 +190,18 @@ class TextIndex:
         known = self._pieces.all
         self.shelf.prepare()
         made: dict[Piece, Segment] = {}
-        with self.shelf.alone() as hands:
-            pieces = listed(self.shelf, FORMAT).pieces
+        with self.shelf.alone() as writer:
+            pieces = read_list(self.shelf, FORMAT).pieces
             kept = [each for each in pieces if not _may_hold(each, known.get(each), rows)]
             for each in {*pieces} - {*kept}:
-                if rest := self._without(known.get(each), rows, hands):
+                if rest := self._without(known.get(each), rows, writer):
                     made[rest.piece] = rest
-            after = self._pieces.publish(hands, [*kept, *made])
-            hands.sync()
+            after = self._pieces.publish(writer, [*kept, *made])
+            writer.sync()
         self._pieces.adopt(*after, made)
         self._use_segments()
 
-    def _without(self, segment: Segment | None, rows: Collection[int], hands: Hands) -> Segment | None:
+    def _without(self, segment: Segment | None, rows: Collection[int], writer: ShelfWriter) -> Segment | None:
         """Rewrite the segment without these rows; None if that is not worth it, or fails."""
         from chatbot.stores.observations.codec import build
 
@@ -210,7 +210,7 @@ class TextIndex:
             return None
         try:
             nothing: list[tuple[int, int, dict[str, dict[str, int]]]] = [(row, 0, {}) for row in inside]
-            return build(segment.start, segment.end, nothing, [segment]).save(hands)
+            return build(segment.start, segment.end, nothing, [segment]).save(writer)
         except (OSError, StoreError) as error:
             logger.info("the rest of %s is indexed again: %s", segment.piece.name, error)
             return None
@@ -266,8 +266,9 @@ class TextIndex:
             yield _among(rows, first, last), first, last
 
     def _is_worthwhile(self, pending: int, start: int, end: int) -> bool:
-        stale = any(segment.start == start and segment.end == end for segment in self._segments)
-        return pending >= ((end - start) // _STALE_SHARE or 1 if stale else min(FLUSH_ROWS, end - start))
+        if any(segment.start == start and segment.end == end for segment in self._segments):  # it is rewritten
+            return pending >= max(1, (end - start) // _STALE_SHARE)
+        return pending >= min(FLUSH_ROWS, end - start)
 
 
 def _may_hold(piece: Piece, segment: Segment | None, rows: Iterable[int]) -> bool:
@@ -280,7 +281,7 @@ def _texts_of(
     plan: Plan, documents: Iterable[tuple[int, int, Document]]
 ) -> Iterator[tuple[int, int, Mapping[str, Mapping[str, int]]]]:
     for row, version, document in documents:
-        yield row, version, counted(document)
+        yield row, version, count_terms(document)
     for row, text in plan.texts.items():
         yield row, text.version, text.fields
 

@@ -35,7 +35,7 @@ class Text(NamedTuple):
     def of(cls, version: int, document: Document) -> Text:
         """Return the text of these terms."""
         codes = bytes(map(length_to_byte, [len(document.get(name, ())) for name in FIELDS]))
-        return cls(version, counted(document), codes)
+        return cls(version, count_terms(document), codes)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -43,7 +43,7 @@ class Text(NamedTuple):
         return tuple(map(LENGTHS.__getitem__, self.codes))
 
 
-def counted(document: Document) -> Mapping[str, Mapping[str, int]]:
+def count_terms(document: Document) -> Mapping[str, Mapping[str, int]]:
     """Return how often each term is in each field."""
     return {name: Counter(terms) for name, terms in document.items() if terms}
 

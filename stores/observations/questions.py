@@ -35,7 +35,7 @@ _REACH = 2
 class Questions:
     """Questions of one caller. Needs the lock of the replica, with all lines read.
 
-    `is_fresh` says that no other process has written anything since the last look.
+    `is_fresh` says that no other process has written anything since the last read.
     """
 
     def __init__(self, replica: Replica, view: View, *, is_fresh: bool = False) -> None:
@@ -118,7 +118,7 @@ class Questions:
         """Answer `ObservationStore.candidates`."""
         corpus = self.corpus()
         last, earlier, dates = [
-            self._weighed(words, corpus, question.most_terms)
+            self._weigh(words, corpus, question.most_terms)
             for words in (question.terms, question.earlier, question.dates)
         ]
         found = Candidates({each.id: each for each in self.match(list(last), wanted, question.limit)})
@@ -152,7 +152,7 @@ class Questions:
         numbers, cosines = self._vectors.nearest(unit(vector), self._table.texts, self._mask(wanted), limit)
         return list(zip(numbers.tolist(), cosines.tolist(), strict=True))
 
-    def _weighed(self, words: Sequence[str], corpus: Corpus, most: int) -> Mapping[str, float]:
+    def _weigh(self, words: Sequence[str], corpus: Corpus, most: int) -> Mapping[str, float]:
         """Return the distinct words with their inverse frequencies; of more than `most`, the rarest that rows hold."""
         held = self.frequencies(words) if words else {}
         weighed = {word: inverse_frequency(max(corpus.rows, 1), held.get(word, 0)) for word in words}

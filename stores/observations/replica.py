@@ -25,7 +25,7 @@ from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, 
 from chatbot.stores.log import LinePlace, Log, LogMark, Shelf
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations import search
-from chatbot.stores.observations.arrays import Arrays, Pieces, packed, put
+from chatbot.stores.observations.arrays import Arrays, Pieces, pack, put
 from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, numbers, sees_of, shown
 from chatbot.stores.observations.search import TextSearch
@@ -70,7 +70,7 @@ def dumped(table: Table, mark: LogMark) -> tuple[bytes, str]:
         "triples": _json([fact.as_json() for fact in table.triples.values()]),
         "retracted": _json(sorted(table.retracted)),
     }
-    return packed(parts, about)
+    return pack(parts, about)
 
 
 def _table_of(arrays: Arrays) -> Table:
@@ -186,7 +186,7 @@ class Replica:
     def each_row(self, numbers: Sequence[int]) -> list[Observation]:
         """Return the observations as they are now, without keeping them: reading all would evict those in use."""
         self._fetch(numbers)
-        return [self.table.counted(self._bodies.get(each) or self._read_row(each), each) for each in numbers]
+        return [self.table.with_counts(self._bodies.get(each) or self._read_row(each), each) for each in numbers]
 
     def _fetch(self, numbers: Sequence[int]) -> None:
         self.log.fetch(place for number in numbers if number not in self._bodies for place in self.table.places(number))
@@ -203,7 +203,7 @@ class Replica:
             self._keep_body(number, row)
         else:
             self._bodies.move_to_end(number)
-        now = self.table.counted(row, number)
+        now = self.table.with_counts(row, number)
         if now is not row:
             self._bodies[number] = now
         return now
@@ -255,8 +255,8 @@ class Replica:
             with self.log.locked(), self.lock:
                 if mark.inode == self.log.mark().inode and not self.log.is_replaced():  # nothing was erased since
                     self.snapshots.prepare()
-                    with self.snapshots.alone() as hands:
-                        _snapshots(self.snapshots).publish(hands, [put(hands, NAME, made)], durable=False)
+                    with self.snapshots.alone() as writer:
+                        _snapshots(self.snapshots).publish(writer, [put(writer, NAME, made)], durable=False)
         except ReadOnlyFolder:
             logger.info("no snapshot of %s is kept: it is read-only", self.log.name)
         except (OSError, StoreError) as error:
@@ -321,7 +321,7 @@ class Replica:
             for along in implied(event):
                 self._fold_change(along, place)
         elif event.kind in {"triple", "retract"}:
-            table.fold_triples(event)
+            table.fold_triple(event)
         elif event.kind in {"use", "counts", "consolidate"}:
             self._fold_counts(event)
         else:

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chatbot.stores.errors import InvalidValue, MissingFolder, OtherEmbedder
-from chatbot.stores.log import Hands, Shelf
-from chatbot.stores.observations.arrays import Arrays, DamagedArrays, Piece, Pieces, packed, put
+from chatbot.stores.log import Shelf, ShelfWriter
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, Piece, Pieces, pack, put
 from chatbot.stores.records import Vector
 
 NAME = "meaning"
@@ -82,9 +82,9 @@ class Vectors:
         """The length of each; 0 if there are none."""
         return self._known[0].dimension if self._known else 0
 
-    def catch_up(self, hands: Hands | None = None) -> None:
-        """Read what other processes have added or erased. Needs `hands` if the shelf is locked already."""
-        if self._pieces.refresh(hands):
+    def catch_up(self, writer: ShelfWriter | None = None) -> None:
+        """Read what other processes have added or erased. Needs `writer` if the shelf is locked already."""
+        if self._pieces.refresh(writer):
             self._gather()
 
     def check(self, model: str, dimension: int = 0) -> None:
@@ -110,28 +110,29 @@ class Vectors:
         `digests` are those of all texts, by number of the row. Needs the journal's lock.
         """
         self._shelf.prepare()
-        with self._shelf.alone() as hands:
-            self.catch_up(hands)
+        with self._shelf.alone() as writer:
+            self.catch_up(writer)
             self.check(model, dimension)
             new = _rows_of(given, dimension)
             flags, places = self._used(digests, without=new[0]), zip(self._known, self._starts, strict=True)
             used = {part: flags[start : start + len(part)] for part, start in places}
             kept, taken = self._split(len(new[0]), {part: int(np.count_nonzero(flags)) for part, flags in used.items()})
             left = [part.rows(used[part]) for part in taken if used[part].any()]
-            self._publish(hands, [*(part.piece for part in kept), _put(hands, model, dimension, [*left, new])])
+            self._publish(writer, [*(part.piece for part in kept), _put_part(writer, model, dimension, [*left, new])])
 
     def erase(self, numbers: Collection[int]) -> None:
         """Remove the vectors of these rows from every file before returning. Needs the journal's lock."""
         gone = np.fromiter(numbers, "i8", len(numbers))
-        with suppress(MissingFolder), self._shelf.alone() as hands:
-            self.catch_up(hands)
-            self._publish(hands, [left for part in self._known if (left := _without(part, gone, hands)) is not None])
+        with suppress(MissingFolder), self._shelf.alone() as writer:
+            self.catch_up(writer)
+            left = (_put_without(part, gone, writer) for part in self._known)
+            self._publish(writer, [piece for piece in left if piece is not None])
         self.catch_up()
 
-    def _publish(self, hands: Hands, pieces: Sequence[Piece]) -> None:
+    def _publish(self, writer: ShelfWriter, pieces: Sequence[Piece]) -> None:
         """List exactly these parts; no byte of the others is left on return."""
-        self._pieces.adopt(*self._pieces.publish(hands, pieces))
-        hands.sync()
+        self._pieces.adopt(*self._pieces.publish(writer, pieces))
+        writer.sync()
         self._gather()
 
     def _split(self, added: int, used: Mapping[VectorPart, int]) -> tuple[list[VectorPart], list[VectorPart]]:
@@ -242,7 +243,7 @@ def _rows_of(rows: Iterable[tuple[int, int, Vector]], dimension: int) -> Rows:
     return np.array(numbers, "i8"), np.array(digests, "i8"), values
 
 
-def _put(hands: Hands, model: str, dimension: int, rows: Sequence[Rows]) -> Piece:
+def _put_part(writer: ShelfWriter, model: str, dimension: int, rows: Sequence[Rows]) -> Piece:
     if not 0 < len(model.encode()) <= _LONGEST_NAME or not 0 < dimension <= _MOST_DIMENSIONS:
         raise InvalidValue(f"no vectors of {dimension} dimensions by {model!r} can be kept")
     numbers, digests, values = (np.concatenate(each) for each in zip(*rows, strict=True))
@@ -251,15 +252,15 @@ def _put(hands: Hands, model: str, dimension: int, rows: Sequence[Rows]) -> Piec
     values = np.ascontiguousarray(values[:, begin:end], "<f4")
     arrays = {"numbers": numbers.astype("<u4"), "digests": digests.astype("<i8"), "values": values}
     about = {"model": model, "dimension": dimension, "columns": [begin, end]}
-    made = packed({name: each.tobytes() for name, each in arrays.items()}, about)
-    return put(hands, "part", made, durable=True)
+    made = pack({name: each.tobytes() for name, each in arrays.items()}, about)
+    return put(writer, "part", made, durable=True)
 
 
-def _without(part: VectorPart, numbers: Ints, hands: Hands) -> Piece | None:
+def _put_without(part: VectorPart, numbers: Ints, writer: ShelfWriter) -> Piece | None:
     left = ~np.isin(part.numbers, numbers)
     if left.all():
         return part.piece
-    return _put(hands, part.model, part.dimension, [part.rows(left)]) if left.any() else None
+    return _put_part(writer, part.model, part.dimension, [part.rows(left)]) if left.any() else None
 
 
 _DECIMALS = 6

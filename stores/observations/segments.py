@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chatbot.stores.log import Hands
-from chatbot.stores.observations.arrays import Arrays, DamagedArrays, Piece, packed, put
+from chatbot.stores.log import ShelfWriter
+from chatbot.stores.observations.arrays import Arrays, DamagedArrays, Piece, pack, put
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS
 
 MAX_ROWS = 1 << 14
@@ -56,12 +56,12 @@ class SegmentDraft:
         """The sum of the lengths of each of `FIELDS`."""
         return tuple(_total(self.arrays.get(f"codes{number}")) for number in range(len(FIELDS)))
 
-    def save(self, hands: Hands) -> Segment:
+    def save(self, writer: ShelfWriter) -> Segment:
         """Put the segment on the shelf, not durably: a damaged one is built again."""
         known = int(np.count_nonzero(self.arrays["versions"] != UNKNOWN))
         about = {"start": self.start, "end": self.end, "fields": FIELDS, "known": known, "totals": self.totals}
-        made = packed({name: array.tobytes() for name, array in self.arrays.items()}, about)
-        return Segment(put(hands, "seg", made, self.start, self.end), Arrays.parse(made[0]))
+        made = pack({name: array.tobytes() for name, array in self.arrays.items()}, about)
+        return Segment(put(writer, "seg", made, self.start, self.end), Arrays.parse(made[0]))
 
 
 class TermRun(NamedTuple):

@@ -31,7 +31,7 @@ from chatbot.stores.log import Log, Shelf
 from chatbot.stores.loops import GroupCommit, in_thread
 from chatbot.stores.observation import STATUSES, Observation, RowState, Triple
 from chatbot.stores.observations import filters, log, search
-from chatbot.stores.observations.arrays import listed
+from chatbot.stores.observations.arrays import read_list
 from chatbot.stores.observations.log import FileLog
 from chatbot.stores.observations.lookups import version
 from chatbot.stores.observations.overlay import FORMAT
@@ -134,26 +134,26 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[query.Match]:
-        return self._asking(view).match(terms, wanted, query.check_limit(limit))
+        return self._questions(view).match(terms, wanted, query.check_limit(limit))
 
     @in_thread
     def candidates(self, view: View, question: query.Question, wanted: Filter) -> query.Candidates:
         with self._replica.reading(view.fresh_at) as is_known:
-            return self._asking(view, is_fresh=is_known).gather(question, wanted)
+            return self._questions(view, is_fresh=is_known).gather(question, wanted)
 
     @reading
     def nearest(
         self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
     ) -> list[query.Match]:
-        return self._asking(view).nearest(vector, wanted, model=model, limit=query.check_limit(limit))
+        return self._questions(view).nearest(vector, wanted, model=model, limit=query.check_limit(limit))
 
     @reading
     def later_alike(
         self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
     ) -> dict[str, list[query.Match]]:
-        return self._asking(view).later_alike(ids, wanted, model=model, limit=query.check_limit(limit))
+        return self._questions(view).later_alike(ids, wanted, model=model, limit=query.check_limit(limit))
 
-    def _asking(self, view: View, *, is_fresh: bool = False) -> Questions:
+    def _questions(self, view: View, *, is_fresh: bool = False) -> Questions:
         from chatbot.stores.observations.questions import Questions
 
         self._replica.search.progress = self.progress
@@ -319,7 +319,7 @@ class ObservationFileStore(LoggedObservations):
 
 
 _BEHIND = 4096
-"""Rows missing in the index before it is reported: searches find them anyway."""
+"""Rows that may be missing in the index without a report: searches find them anyway."""
 _REINDEX = "chatbot memory reindex"
 
 
@@ -353,7 +353,7 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
     except UnsafePath as error:
         command = f"rm -r {shell_word(cache.folder)} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if os.path.lexists(cache.folder) else None)
-    known = listed(FolderShelf.of(cache, search.NAME), FORMAT).pieces
+    known = read_list(FolderShelf.of(cache, search.NAME), FORMAT).pieces
     covered = known[-1].end if known else 0
     if rows - covered > _BEHIND:
         what = f"the index in {cache.folder} holds {covered:,} of {how_many(rows, 'row')}" if known else "no index yet"

@@ -28,9 +28,9 @@ from chatbot.stores.observation import (
     Triple,
     Type,
     cap_weight,
-    counted,
+    next_strength,
     parse_triple,
-    settled,
+    with_counts,
 )
 from chatbot.stores.observations import lookups
 from chatbot.stores.query import Order
@@ -39,7 +39,7 @@ from chatbot.stores.row_events import STATUS_AFTER, Event
 
 _LATE = ("later", "expiring", "after", "triples", "sessions")
 """Rarely needed parts of a snapshot, each parsed when first used."""
-_UNCHANGED = -1.0
+_NO_STRENGTH = -1.0
 _KEPT_MASKS = 32
 """Masks kept for different callers and statuses: a new one reads every row."""
 PURGED = "purged"
@@ -74,7 +74,7 @@ class Table:
 
     def __init__(self, parts: Mapping[str, memoryview] | None = None) -> None:
         parts = parts or {}
-        self._left = {name: bytes(parts[name]) for name in _LATE if name in parts}
+        self._unparsed = {name: bytes(parts[name]) for name in _LATE if name in parts}
         self.ids = lookups.Ids()
         self.classes: list[tuple[str, Guard]] = []
         for name, column in lookups.COLUMNS.items():
@@ -99,7 +99,7 @@ class Table:
     @cached_property
     def expiring(self) -> list[tuple[int, int]]:
         """Return when rows expire, with their numbers, soonest first."""
-        rows = lookups.numbers("I", self._left.pop("expiring", b""))
+        rows = lookups.numbers("I", self._unparsed.pop("expiring", b""))
         return [(self.expires_at[number], number) for number in rows]
 
     @cached_property
@@ -120,7 +120,7 @@ class Table:
         return found
 
     def _read(self, name: str, nothing: Any) -> Any:
-        part = self._left.pop(name, None)
+        part = self._unparsed.pop(name, None)
         return nothing if part is None else json.loads(part)
 
     def __len__(self) -> int:
@@ -180,7 +180,7 @@ class Table:
             self.labels.add(label, number)
         self._unlink(before.id)
         self._link(after.id, after.superseded_by)
-        self._show(number)
+        self._refresh_masks(number)
 
     def restate(self, number: int, event: Event) -> None:
         """Set the status of a row, and its successor if it has one; its text is unchanged."""
@@ -191,7 +191,7 @@ class Table:
         if event.kind in {"supersede", "compress"}:
             self._unlink(self.ids[number])
             self._link(self.ids[number], event.by)
-        self._show(number)
+        self._refresh_masks(number)
 
     def use(self, number: int, at: datetime) -> None:
         """Count a use of the row."""
@@ -221,21 +221,25 @@ class Table:
         self.before.pop(row_id, None)
         self.later.pop(number, None)
         self.texts[number] = 0
-        self._show(number)
+        self._refresh_masks(number)
 
     def places(self, number: int) -> list[LinePlace]:
         """Return the places of a row's lines, the one that added it first."""
         return [(self.starts[number], self.lengths[number]), *self.later.get(number, ())]
 
-    def counted(self, row: Observation, number: int) -> Observation:
+    def with_counts(self, row: Observation, number: int) -> Observation:
         """Return the row with its uses and strength, which only the table has."""
         uses, strength = self.use_count[number], self.strength[number]
         is_settled = (row.consolidated_at is None) == (not self.consolidated_at[number])
-        if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength) and is_settled:
+        if (
+            uses == row.use_count
+            and strength == (_NO_STRENGTH if row.strength is None else row.strength)
+            and is_settled
+        ):
             return row  # it has these counts already
         used = (uses, moment(self.last_used_at[number]) if self.last_used_at[number] else None)
         at, touches = self.consolidated_at[number], self.consolidated_touches[number]
-        return counted(row, used, (None if strength < 0 else strength, moment(at), touches) if at else None)
+        return with_counts(row, used, (None if strength < 0 else strength, moment(at), touches) if at else None)
 
     def consolidate(self, number: int, strength: float, at: datetime, touches: int) -> None:
         """Set the strength of a row after consolidation."""
@@ -289,11 +293,11 @@ class Table:
             self._masks.popitem(last=False)
         return mask.visible
 
-    def settled(self, number: int, at: int, per_day: float) -> tuple[float, int] | None:
+    def next_strength(self, number: int, at: int, per_day: float) -> tuple[float, int] | None:
         """Return the row's strength as consolidation changes it, and its touches, without reading the row."""
         elapsed = (at - (self.consolidated_at[number] or self.updated_at[number])) / 1_000_000
         touches = self.use_count[number] + self.mention_count[number] + self.confirmed_count[number]
-        strength = settled(
+        strength = next_strength(
             self.standing(number),
             self.importance[number],
             touches - self.consolidated_touches[number],
@@ -380,7 +384,7 @@ class Table:
         """Return whether the row is active and not expired."""
         return self.guard(number)[0] == "active" and self.expires_at[number] > micros(now)
 
-    def fold_triples(self, event: Event) -> None:
+    def fold_triple(self, event: Event) -> None:
         """Add or retract a fact."""
         fact = event.triple
         known = None if fact is None or fact.id in self.retracted else self.triples.get(fact.id)
@@ -423,7 +427,7 @@ class Table:
         for mask in self._masks.values():
             mask.append(number)
 
-    def _show(self, number: int) -> None:
+    def _refresh_masks(self, number: int) -> None:
         for mask in self._masks.values():
             mask.refresh(number)
 

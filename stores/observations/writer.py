@@ -125,9 +125,9 @@ class Writer:
         number = self._replica.table.numbers.get(observation_id)
         return None if number is None else self._replica.table.state(number)
 
-    def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
+    def next_strength(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
         table = self._replica.table
-        return table.settled(table.numbers[observation_id], micros(at), decay_per_day)
+        return table.next_strength(table.numbers[observation_id], micros(at), decay_per_day)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
         table = self._replica.table

@@ -70,9 +70,9 @@ class FileLines(backend.Lines):
         self._name = name
 
     @contextmanager
-    def alone(self) -> Iterator[backend.Pen]:
+    def alone(self) -> Iterator[backend.RecordWriter]:
         with self._place.alone() as folder:
-            yield _FilePen(folder, self._name)
+            yield _FileRecordWriter(folder, self._name)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Add lines to the file without holding a lock during the sync."""
@@ -123,8 +123,8 @@ class FileLines(backend.Lines):
             yield folder
 
 
-class _FilePen:
-    """A pen that holds the lock of the folder."""
+class _FileRecordWriter:
+    """A writer that holds the lock of the folder."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._folder = folder

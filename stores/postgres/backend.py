@@ -18,7 +18,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import damage_of, record_of
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Database, Look
+from chatbot.stores.postgres.database import Database, TurnRead
 from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import PostgresPlace
 from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_session_id
@@ -55,12 +55,12 @@ class PostgresSessions(Sessions):
     def ref(self, session_id: str) -> SessionRef:
         return SessionRef(_as_id(session_id), Path())
 
-    def turn_reads(self, session_id: str, see: Callable[[SessionRecord], None]) -> Sequence[Look]:
+    def turn_reads(self, session_id: str, see: Callable[[SessionRecord], None]) -> Sequence[TurnRead]:
         def keep(rows: list[Row]) -> None:
             for record in filter(None, (_readable(session_id, *row) for row in rows)):
                 see(record)
 
-        return [Look(self._place.database, self._place.identity, statements.READ_SESSION, {"id": session_id}, keep)]
+        return [TurnRead(self._place.database, self._place.identity, statements.READ_SESSION, {"id": session_id}, keep)]
 
     def get(self, session_id: str) -> SessionRecord:
         rows = self._place.rows(statements.READ_SESSION, id=_as_id(session_id))
@@ -218,7 +218,7 @@ def examine(backend: PostgresBackend, options: Examination) -> Iterator[Flaw]:
         yield _lines(subject, _texts(backend, name), understand, verify=options.verify)
 
 
-def examine_events(pages: Iterable[bytes], *, verify: bool) -> list[Flaw]:
+def examine_events(lines: Iterable[bytes], *, verify: bool) -> list[Flaw]:
     """Examine every line of the log of observations; nothing if it is empty."""
     added = 0
 
@@ -226,7 +226,7 @@ def examine_events(pages: Iterable[bytes], *, verify: bool) -> list[Flaw]:
         nonlocal added
         added += parse_event(record_of(line)).kind == "add"
 
-    flaw = _lines("memory", pages, understand, verify=verify)
+    flaw = _lines("memory", lines, understand, verify=verify)
     if flaw.state == "ok":
         return [Flaw("memory", "ok", f"{how_many(added, 'memory')} added in total, all readable")] if added else []
     return [flaw]

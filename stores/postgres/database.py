@@ -40,7 +40,7 @@ from chatbot.stores.postgres.database_connection import (
     unknown_end,
 )
 from chatbot.stores.postgres.schema import check_version
-from chatbot.stores.postgres.transaction import Asked, Returns, Transaction, answer_of, asked
+from chatbot.stores.postgres.transaction import Returns, Statement, Transaction, answer_of, send
 from chatbot.stores.span import count
 
 MOST_CONNECTIONS = 10
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TurnRead:
     """A read that is made together with taking a turn's lease; `keep` is given its rows."""
 
     database: Database
@@ -70,19 +70,19 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class QueuedWrite:
     """A row to add with the next operation of the thread; see `Database.together`."""
 
-    asked: Asked
-    again: Callable[[], None]
-    failed: Callable[[StoreError], None]
+    statement: Statement
+    write: Callable[[], None]
+    report: Callable[[StoreError], None]
 
-    def try_again(self) -> None:
+    def write_alone(self) -> None:
         """Write it by itself, and report its failure."""
         try:
-            self.again()
+            self.write()
         except StoreError as error:
-            self.failed(error)
+            self.report(error)
 
 
 class Database:
@@ -116,7 +116,7 @@ class Database:
         """Longest wait for a connection, and for a lock."""
         return _PATIENCE_S
 
-    def acting(self, identity: str, *, durable: bool) -> dict[str, str]:
+    def begin_values(self, identity: str, *, durable: bool) -> dict[str, str]:
         """Return the values of the first statement of a transaction."""
         return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_PATIENCE_S:g}s"}
 
@@ -187,10 +187,10 @@ class Database:
         return answer.rows
 
     def rows_along(
-        self, identity: str, statement: str, looks: Sequence[Look], *, durable: bool = True, **values: Any
+        self, identity: str, statement: str, reads: Sequence[TurnRead], *, durable: bool = True, **values: Any
     ) -> tuple[list[Row], list[list[Row]]]:
-        """Return the rows of a statement as `rows` does, and those of `looks` after it, in one round trip."""
-        also = [(look.statement, look.values) for look in looks]
+        """Return the rows of a statement as `rows` does, and those of `reads` after it, in one round trip."""
+        also = [(read.statement, read.values) for read in reads]
         first, *others = self._at_once(identity, [(statement, values), *also], durable=durable, is_safe=True)
         return first.rows, [each.rows for each in others]
 
@@ -203,24 +203,24 @@ class Database:
         return answer.touched
 
     def add(
-        self, identity: str, statement: str, again: Callable[[], None], *, session: str, name: str, **values: Any
+        self, identity: str, statement: str, write: Callable[[], None], *, session: str, name: str, **values: Any
     ) -> bool:
-        """Add a row to lines for which `begun` was called; return False if it was not, or if they are gone.
+        """Add a row to lines for which `note_begun` was called; return False if it was not, or if they are gone.
 
-        Within `together` the row waits for the next operation; if that fails, `again` adds it by itself.
+        Within `together` the row waits for the next operation; if that fails, `write` adds it by itself.
         """
         if (identity, session, name) not in self._begun:
             return False
         values |= {"session": session, "name": name}
-        if self.held.get(identity) is None and (waiting := self._put_off.get(identity)) is not None:
-            waiting.append(Waiting((statement, values), again, self._own.failed))
+        if self.held.get(identity) is None and (queued := self._queued.get(identity)) is not None:
+            queued.append(QueuedWrite((statement, values), write, self._own.failed))
             return True
         return self.run(identity, statement, **values) == 1
 
     def together(self, identity: str, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
         """Make these writes, in one transaction if they only add rows; see `Backend.write_together`."""
         failed: list[StoreError | None] = [None] * len(writes)
-        self._put_off[identity] = []
+        self._queued[identity] = []
         try:
             for number, write in enumerate(writes):
                 self._own.failed = partial(failed.__setitem__, number)
@@ -228,13 +228,13 @@ class Database:
                     write()
                 except StoreError as error:
                     failed[number] = error
-            self.write_waiting(identity)
+            self.write_queued(identity)
         finally:
-            del self._put_off[identity]
+            del self._queued[identity]
         return failed
 
-    def write_waiting(self, identity: str) -> None:
-        """Make the waiting writes of this thread."""
+    def write_queued(self, identity: str) -> None:
+        """Make the queued writes of this thread."""
         self._at_once(identity, [], durable=True, is_safe=True)
 
     @property
@@ -244,12 +244,12 @@ class Database:
         return held
 
     @property
-    def _put_off(self) -> dict[str, list[Waiting]]:
-        """Waiting writes of this thread by identity."""
-        waiting: dict[str, list[Waiting]] = self._own.__dict__.setdefault("waiting", {})
-        return waiting
+    def _queued(self) -> dict[str, list[QueuedWrite]]:
+        """Writes of this thread that wait for the next operation, by identity."""
+        queued: dict[str, list[QueuedWrite]] = self._own.__dict__.setdefault("queued", {})
+        return queued
 
-    def begun(self, identity: str, session: str, name: str) -> None:
+    def note_begun(self, identity: str, session: str, name: str) -> None:
         """Note that the lines have their row in `chatbot.head`, so that `add` works."""
         if len(self._begun) >= _MOST_BEGUN:
             self._begun.clear()
@@ -284,7 +284,7 @@ class Database:
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Row]]:
         """Borrow a connection, outside of a transaction. Raises `StoreBusy` or `StoreFailed`."""
-        pool = self._opened()
+        pool = self._open_pool()
         self._look_again()
         try:
             connection = pool.getconn()
@@ -316,54 +316,54 @@ class Database:
                 pause *= 2
         raise AssertionError("unreachable")
 
-    def _at_once(self, identity: str, wanted: Sequence[Asked], *, durable: bool, is_safe: bool) -> list[Returns]:
+    def _at_once(self, identity: str, wanted: Sequence[Statement], *, durable: bool, is_safe: bool) -> list[Returns]:
         """Run statements in one round trip: as one transaction, or within that of this thread."""
         if (held := self.held.get(identity)) is not None:
             with self._translated():
-                return [answer_of(asked(held.connection, identity, each)) for each in wanted]
+                return [answer_of(send(held.connection, identity, each)) for each in wanted]
 
-        if waiting := self._put_off.get(identity):
-            self._put_off[identity] = []
-            answers = self._along(identity, waiting, wanted, is_safe=is_safe)
+        if queued := self._queued.get(identity):
+            self._queued[identity] = []
+            answers = self._send_with_queued(identity, queued, wanted, is_safe=is_safe)
             if answers is not None:
                 return answers
         if not wanted:
             return []
-        return self.retried(lambda: self._sent(identity, wanted, durable=durable), is_safe=is_safe)
+        return self.retried(lambda: self._send(identity, wanted, durable=durable), is_safe=is_safe)
 
-    def _along(
-        self, identity: str, waiting: Sequence[Waiting], wanted: Sequence[Asked], *, is_safe: bool
+    def _send_with_queued(
+        self, identity: str, queued: Sequence[QueuedWrite], wanted: Sequence[Statement], *, is_safe: bool
     ) -> list[Returns] | None:
-        """Run the waiting writes and then the wanted statements in one transaction; return None if it fails.
+        """Run the queued writes and then the wanted statements in one transaction; return None if it fails.
 
-        Then each waiting write is made by itself, so that only those that fail report a failure.
+        Then each queued write is made by itself, so that only those that fail report a failure.
         """
         try:
-            answers = self._sent(identity, [*(each.asked for each in waiting), *wanted], durable=True)
+            answers = self._send(identity, [*(each.statement for each in queued), *wanted], durable=True)
         except (psycopg.Error, StoreError) as error:
             if not (isinstance(error, psycopg.Error) and is_broken(error)):
-                for each in waiting:
-                    each.try_again()
+                for each in queued:
+                    each.write_alone()
                 return None
-            for each in waiting:
-                each.failed(unknown_end(error, self.shown))
+            for each in queued:
+                each.report(unknown_end(error, self.shown))
             if wanted and not is_safe:
                 raise unknown_end(error, self.shown) from error
             return None
-        for each, answer in zip(waiting, answers, strict=False):
+        for each, answer in zip(queued, answers, strict=False):
             if answer.touched != 1:
-                each.try_again()
-        return answers[len(waiting) :]
+                each.write_alone()
+        return answers[len(queued) :]
 
-    def _sent(self, identity: str, wanted: Sequence[Asked], *, durable: bool) -> list[Returns]:
+    def _send(self, identity: str, wanted: Sequence[Statement], *, durable: bool) -> list[Returns]:
         """Run statements as one transaction in one round trip."""
         with self.connection() as connection:
             with connection.pipeline():
-                connection.execute(prepared(statements.ACT), self.acting(identity, durable=durable))
-                cursors = [asked(connection, identity, each) for each in wanted]
+                connection.execute(prepared(statements.ACT), self.begin_values(identity, durable=durable))
+                cursors = [send(connection, identity, each) for each in wanted]
             return [answer_of(each) for each in cursors]  # before anyone else has the connection
 
-    def _opened(self) -> ConnectionPool[psycopg.Connection[Row]]:
+    def _open_pool(self) -> ConnectionPool[psycopg.Connection[Row]]:
         with self._opening:
             if self._is_closed:
                 raise ClosedResource(f"the connections to {self.shown} are closed")

@@ -20,7 +20,7 @@ from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, WrittenByOthers, rewritten
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Database, Look
+from chatbot.stores.postgres.database import Database, TurnRead
 from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import new_generation
 from chatbot.stores.postgres.transaction import Transaction
@@ -122,14 +122,14 @@ class PostgresLog(Log):
             unsure.wait()
         return self._generation not in {0, _LOST} and self._known_at >= fresh_at
 
-    def turn_read(self, fresh_at: float) -> Look:
+    def turn_read(self, fresh_at: float) -> TurnRead:
         """Return the read that finds whether others have written."""
 
         def keep(rows: list[Row]) -> None:
             if _state_in(rows) == (self._generation, self._position):
                 self._known_at = max(self._known_at, fresh_at)
 
-        return Look(self._database, self._identity, statements.STATE_OF_HEAD, _HEAD, keep)
+        return TurnRead(self._database, self._identity, statements.STATE_OF_HEAD, _HEAD, keep)
 
     def _read_to(self, end: int) -> Iterator[tuple[LinePlace, bytes]]:
         while self._position < end:
@@ -158,7 +158,10 @@ class PostgresLog(Log):
     @contextmanager
     def locked(self) -> Iterator[Writing]:
         values = {**_HEAD, "generation": new_generation(), "count": 0}
-        with self._mine(), self._database.transaction(self._identity, statements.LOCK_LINES, **values) as transaction:
+        with (
+            self._locked_here(),
+            self._database.transaction(self._identity, statements.LOCK_LINES, **values) as transaction,
+        ):
             self._writing, self._writer = transaction.first[0], threading.get_ident()
             writing = PostgresWriting(self, transaction)
             try:
@@ -174,7 +177,7 @@ class PostgresLog(Log):
     @contextmanager
     def optimistic(self) -> Iterator[Writing]:
         """Append in one round trip without a lock if no one else has written for a minute."""
-        with self._mine():
+        with self._locked_here():
             if self._generation in {0, _LOST} or time.monotonic() - self._others_at < _ALONE_S:
                 with self.locked() as writing:
                     yield writing
@@ -193,7 +196,7 @@ class PostgresLog(Log):
                 unlocked.end()
 
     @contextmanager
-    def _mine(self) -> Iterator[None]:
+    def _locked_here(self) -> Iterator[None]:
         """Hold the write lock of this process. Raises `StoreBusy`."""
         longest = self._database.patience_s
         if not self._write_lock.acquire(timeout=longest):

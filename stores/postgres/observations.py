@@ -17,12 +17,12 @@ from chatbot.stores.access import View
 from chatbot.stores.backend import Flaw
 from chatbot.stores.errors import MissingFolder
 from chatbot.stores.home import Address
-from chatbot.stores.log import Hands, Log, Shelf
+from chatbot.stores.log import Log, Shelf, ShelfWriter
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.observations.writer import Request
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.backend import examine_events
-from chatbot.stores.postgres.database import Database, Look
+from chatbot.stores.postgres.database import Database, TurnRead
 from chatbot.stores.postgres.log import PostgresLog
 from chatbot.stores.postgres.place import PostgresPlace, new_generation
 from chatbot.stores.postgres.transaction import Transaction
@@ -41,11 +41,11 @@ class PostgresObservations(LoggedObservations):
         self._shelves: dict[str, PostgresShelf] = {}
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
 
-    def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[Look]:  # noqa: ARG002 - it is the identity's
+    def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[TurnRead]:  # noqa: ARG002 - it is the identity's
         """Return the read that finds whether others have written to the log."""
         return [self._log.turn_read(fresh_at)]
 
-    def committing(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]]:
+    def blocking_commit(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]]:
         return partial(self._commit_now, view, events)
 
     def _commit_now(self, view: View, events: Sequence[Event]) -> list[Outcome]:
@@ -72,14 +72,14 @@ class PostgresObservations(LoggedObservations):
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
 
-        def look() -> list[Flaw]:
+        def examine_log() -> list[Flaw]:
             log = PostgresLog(self._address)
             try:
                 return examine_events((line for _, line in log.read_new()), verify=verify)
             finally:
                 log.close()
 
-        return await asyncio.to_thread(look)
+        return await asyncio.to_thread(examine_log)
 
 
 class PostgresShelf(Shelf):
@@ -113,12 +113,12 @@ class PostgresShelf(Shelf):
         return bytes(rows[0][0])
 
     @contextmanager
-    def alone(self) -> Iterator[Hands]:
+    def alone(self) -> Iterator[ShelfWriter]:
         place = self._place
         with place.database.transaction(place.identity, statements.LOCK_SHELF, name=self._document) as transaction:
             if not transaction.first:
                 raise MissingFolder(f"{self.name} is not there")
-            yield _PostgresHands(transaction, self._shelf, self._document)
+            yield _PostgresShelfWriter(transaction, self._shelf, self._document)
 
     def clear(self) -> None:
         place, name = self._place, self._document
@@ -129,8 +129,8 @@ class PostgresShelf(Shelf):
         return self._place.rows(statement, name=self._document, shelf=self._shelf, **values)
 
 
-class _PostgresHands:
-    """The transaction. See `Hands`."""
+class _PostgresShelfWriter:
+    """The transaction. See `ShelfWriter`."""
 
     def __init__(self, transaction: Transaction, shelf: str, document: str) -> None:
         self._transaction = transaction

@@ -20,7 +20,7 @@ from chatbot.stores.errors import ClosedResource, InvalidValue, MissingFolder, S
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, readable, record_of
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Database, Look
+from chatbot.stores.postgres.database import Database, TurnRead
 from chatbot.stores.postgres.transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -162,10 +162,10 @@ class PostgresLines(backend.Lines):
         self._name = name
 
     @contextmanager
-    def alone(self) -> Iterator[backend.Pen]:
+    def alone(self) -> Iterator[backend.RecordWriter]:
         head: dict[str, Any] = {"name": self._name, "generation": new_generation(), "count": 0}
         with self._place.transaction(statements.LOCK_LINES, **head) as transaction:
-            yield _PostgresPen(self._place, self._name, transaction)
+            yield _PostgresRecordWriter(self._place, self._name, transaction)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         place = self._place
@@ -181,9 +181,9 @@ class PostgresLines(backend.Lines):
     def _append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append, also if there are no lines yet."""
         place = self._place
-        if not place.run(statements.APPEND, **appending(self._name, records)):
+        if not place.run(statements.APPEND, **append_values(self._name, records)):
             raise place.missing()
-        place.database.begun(place.identity, place.session, self._name)
+        place.database.note_begun(place.identity, place.session, self._name)
 
     def newest_first(self) -> Iterator[backend.Record]:
         before, limit = _END, _FIRST_PAGE
@@ -210,8 +210,8 @@ class PostgresLines(backend.Lines):
         return readable((text.encode() for text in texts), f"{self._place.name} {self._name}")
 
 
-class _PostgresPen:
-    """The lock of the row in `chatbot.head`. See `Pen`."""
+class _PostgresRecordWriter:
+    """The lock of the row in `chatbot.head`. See `RecordWriter`."""
 
     def __init__(self, place: PostgresPlace, name: str, transaction: Transaction) -> None:
         self._place = place
@@ -220,7 +220,7 @@ class _PostgresPen:
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         if records:
-            self._place.run(statements.APPEND, **appending(self._name, records))
+            self._place.run(statements.APPEND, **append_values(self._name, records))
 
     def rewrite(self, change: backend.RecordChange, *, holding: Collection[str] = ()) -> None:
         rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=_END, limit=_END)
@@ -293,34 +293,34 @@ class PostgresLease(backend.Lease):
 
     def take_with(self, reads: Sequence[object]) -> bool:
         leases = Leases.of(self._place.database)
-        looks = self._looks(reads)
+        joined = self._joinable_reads(reads)
         values = {"session": self._place.session, "name": self._name, "holder": self._holder}
         [(is_there, is_taken)], seen = self._place.database.rows_along(
-            self._place.identity, statements.TAKE_LEASE, looks, durable=False, **values, ttl=leases.lapses_after_s
+            self._place.identity, statements.TAKE_LEASE, joined, durable=False, **values, ttl=leases.lapses_after_s
         )
         if not is_there:
             raise self._place.missing()
         if is_taken:
             leases.add(self._place.identity, self._holder)
-            for look, rows in zip(looks, seen, strict=True):
-                look.keep(rows)
+            for read, rows in zip(joined, seen, strict=True):
+                read.keep(rows)
         return bool(is_taken)
 
     def release(self) -> None:
         if Leases.of(self._place.database).drop(self._place.identity, self._holder):
             self._place.rows(statements.RELEASE_LEASE, durable=False, holder=self._holder)
 
-    def _looks(self, reads: Sequence[object]) -> list[Look]:
+    def _joinable_reads(self, reads: Sequence[object]) -> list[TurnRead]:
         """Return the reads that can share the round trip of taking the lease."""
         place = self._place
         return [
             each
             for each in reads
-            if isinstance(each, Look) and each.database is place.database and each.identity == place.identity
+            if isinstance(each, TurnRead) and each.database is place.database and each.identity == place.identity
         ]
 
 
-def appending(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def append_values(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the values of a statement that appends records."""
     return {
         "name": name,

@@ -14,7 +14,7 @@ from typing import Any
 from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database import Database, Look
+from chatbot.stores.postgres.database import Database, TurnRead
 from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import PostgresPlace, new_generation
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
@@ -55,7 +55,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self._most_read = _READ_AHEAD
         self._turns: dict[str, _TurnReads] = {}
 
-    def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[Look]:
+    def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[TurnRead]:
         """Return the reads of as many entries as turns have used so far, and of the key-values."""
         reads, limit = _TurnReads(fresh_at), self._most_read
 
@@ -68,10 +68,10 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         def keep_values(rows: list[Row]) -> None:
             reads.values = {each.key: each.value for each in map(_key_value, rows)}
 
-        look, where = partial(Look, self._database, self._home.identity), {"session": session.id}
+        read, where = partial(TurnRead, self._database, self._home.identity), {"session": session.id}
         return [
-            look(statements.LAST_MESSAGES, {**where, "limit": limit}, keep_entries),
-            look(statements.ALL_VALUES, where, keep_values),
+            read(statements.LAST_MESSAGES, {**where, "limit": limit}, keep_entries),
+            read(statements.ALL_VALUES, where, keep_values),
         ]
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
@@ -96,7 +96,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         if entries:
             await asyncio.to_thread(self._append, session, entries)
 
-    def appending(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], None]:
+    def blocking_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> Callable[[], None]:
         return partial(self._append, session, entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
@@ -152,7 +152,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             times=[entry.at for entry in entries],
         ):
             raise place.missing()
-        self._database.begun(place.identity, session.id, _MESSAGES)
+        self._database.note_begun(place.identity, session.id, _MESSAGES)
 
     def _append_one(self, session: SessionRef, entry: TranscriptEntry, again: Callable[[], None]) -> bool:
         """Append to a transcript with entries, which is cheaper."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Asked = tuple[str, dict[str, Any]]
+Statement = tuple[str, dict[str, Any]]
 """A statement and its values."""
 
 
@@ -48,7 +48,7 @@ class Transaction:
             self.first = self.rows(first, **values)
             return
         database = self._database
-        database.write_waiting(self._identity)
+        database.write_queued(self._identity)
         if not database.holding.acquire(timeout=database.patience_s):
             raise StoreBusy(f"{database.shown}: too many changes at once for {database.patience_s:g} s")
         try:
@@ -58,7 +58,7 @@ class Transaction:
             raise
         database.held[self._identity] = self
 
-    def commit(self, *last: Asked) -> None:
+    def commit(self, *last: Statement) -> None:
         """Run the `last` statements and commit, in one round trip.
 
         Raises `StoreFailed` if the connection broke and the result is unknown.
@@ -70,7 +70,7 @@ class Transaction:
             try:
                 with self.connection.pipeline():
                     for each in last:
-                        asked(self.connection, self._identity, each)
+                        send(self.connection, self._identity, each)
                     self.connection.execute("COMMIT")
             except psycopg.Error as error:
                 if is_broken(error):
@@ -98,7 +98,7 @@ class Transaction:
 
     def _ask(self, statement: str, values: dict[str, Any]) -> Returns:
         try:
-            return answer_of(asked(self.connection, self._identity, (statement, values)))
+            return answer_of(send(self.connection, self._identity, (statement, values)))
         except psycopg.Error as error:
             raise explained(error, self._database.shown) from error
 
@@ -115,9 +115,9 @@ class Transaction:
             with connection.pipeline():
                 connection.execute("BEGIN")
                 connection.execute(
-                    prepared(statements.ACT), self._database.acting(self._identity, durable=self._durable)
+                    prepared(statements.ACT), self._database.begin_values(self._identity, durable=self._durable)
                 )
-                cursor = asked(connection, self._identity, (first, values))
+                cursor = send(connection, self._identity, (first, values))
             self.first = fetched(cursor)
         except BaseException:
             if not connection.closed:
@@ -133,7 +133,7 @@ class Transaction:
         self._database.holding.release()
 
 
-def asked(connection: psycopg.Connection[Row], identity: str, wanted: Asked) -> psycopg.Cursor[Row]:
+def send(connection: psycopg.Connection[Row], identity: str, wanted: Statement) -> psycopg.Cursor[Row]:
     """Send a statement in the name of an identity."""
     statement, values = wanted
     return connection.execute(prepared(statement), values | {"identity": identity})

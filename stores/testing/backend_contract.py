@@ -21,7 +21,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from chatbot.stores.backend import Backend, Blobs, Document, Lease, Lines, Pen, Place, Sessions, blob_name
+from chatbot.stores.backend import Backend, Blobs, Document, Lease, Lines, Place, RecordWriter, Sessions, blob_name
 from chatbot.stores.errors import MissingFolder, StoreError, UnsafePath
 from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing import Contract
@@ -45,7 +45,7 @@ def record(number: int, **fields: Any) -> SessionRecord:
 class PlaceContract(Contract):
     """Tests of the contract of a `Place`."""
 
-    promised_by = (Place, Lines, Pen, Document, Lease, Blobs, Backend, Sessions)
+    promised_by = (Place, Lines, RecordWriter, Document, Lease, Blobs, Backend, Sessions)
     opener: ClassVar[str]
     processes: ClassVar[bool] = True
     """True if another process sees what this one has written."""
@@ -134,8 +134,8 @@ class PlaceContract(Contract):
 
         def add(_: int) -> None:
             lines = place.lines("numbers")
-            with lines.alone() as pen:
-                pen.append([{"n": len(lines.all())}])
+            with lines.alone() as writer:
+                writer.append([{"n": len(lines.all())}])
 
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(add, range(20)))

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from chatbot.stores.log import Hands, Shelf
+from chatbot.stores.log import Shelf, ShelfWriter
 from chatbot.stores.testing import Contract
 from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 
@@ -28,18 +28,18 @@ def contents(shelf: Shelf) -> dict[str, bytes]:
 
 def publish(shelf: Shelf, **pieces: bytes) -> None:
     """Put pieces on the shelf and list only these."""
-    with shelf.alone() as hands:
+    with shelf.alone() as writer:
         for name, data in pieces.items():
-            hands.put(name, data)
-        hands.publish([*pieces])
-        hands.remove({*shelf.names()} - {*pieces})
-        hands.sync()
+            writer.put(name, data)
+        writer.publish([*pieces])
+        writer.remove({*shelf.names()} - {*pieces})
+        writer.sync()
 
 
 class ShelfContract(Contract):
     """Tests of the contract of a `Shelf`."""
 
-    promised_by = (Shelf, Hands)
+    promised_by = (Shelf, ShelfWriter)
     opener: ClassVar[str]
     erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
 
@@ -79,27 +79,27 @@ class ShelfContract(Contract):
         other = self.open(folder)
         seen = {other.stamp()}
         for number in range(20):
-            with shelf.alone() as hands:
-                returned = hands.publish({"n": number % 2})
+            with shelf.alone() as writer:
+                returned = writer.publish({"n": number % 2})
             assert other.stamp() == returned == shelf.stamp()
             seen.add(returned)
-            with shelf.alone() as hands:
-                hands.put(f"piece-{number}", b"x")
+            with shelf.alone() as writer:
+                writer.put(f"piece-{number}", b"x")
             assert other.stamp() == returned
         assert len(seen) == 21
         assert other.listed() == {"n": 1}
 
     def test_an_unlisted_piece_is_ignored_and_can_be_removed(self, shelf: Shelf, folder: Path) -> None:
         publish(shelf, one=b"1")
-        with shelf.alone() as hands:
-            hands.put("two", b"2", durable=True)
+        with shelf.alone() as writer:
+            writer.put("two", b"2", durable=True)
             assert shelf.read("two") == b"2"
             assert {*shelf.names()} == {"one", "two"}
         other = self.open(folder)
         assert contents(other) == {"one": b"1"}
         assert {*other.names()} == {"one", "two"}
-        with other.alone() as hands:
-            hands.remove(["two", "three"])
+        with other.alone() as writer:
+            writer.remove(["two", "three"])
         assert {*shelf.names()} == {"one"}
 
     def test_what_was_removed_cannot_be_read(self, shelf: Shelf, folder: Path) -> None:
@@ -145,9 +145,9 @@ class ShelfContract(Contract):
 def add_many(shelf: Shelf, which: str, count: str) -> None:
     """Add pieces to the list, one at a time."""
     for number in range(int(count)):
-        with shelf.alone() as hands:
-            hands.put(f"{which}-{number}", f"{number}".encode())
-            hands.publish([*shelf.listed(), f"{which}-{number}"])
+        with shelf.alone() as writer:
+            writer.put(f"{which}-{number}", f"{number}".encode())
+            writer.publish([*shelf.listed(), f"{which}-{number}"])
     print("ended", flush=True)
 
 

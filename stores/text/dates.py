@@ -32,7 +32,7 @@ def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
 
     `exact` leaves out the week, month and year that a day lies in, and the year of a month: that is for questions.
     """
-    found = _named(_plain(text[:_LONGEST]), at.date())
+    found = _find_dates(_plain(text[:_LONGEST]), at.date())
     return list(dict.fromkeys(each for dates in found for each in (_finest(dates) if exact else dates)))
 
 
@@ -48,7 +48,7 @@ def _plain(text: str) -> str:
     return _ACCENT.sub("", unicodedata.normalize("NFD", text.lower()))
 
 
-def _named(text: str, today: date) -> Iterator[list[str]]:
+def _find_dates(text: str, today: date) -> Iterator[list[str]]:
     """Yield the terms of each date in the text. Text that one form matched is not read by later forms."""
     words = set(_WORD.findall(text))
     if _DIGIT.search(text):
@@ -169,12 +169,12 @@ def _year(part: Part, _: date) -> Sequence[str]:
     return [f"year:{part['year']}"]
 
 
-def _away(part: Part, today: date) -> Sequence[str]:
+def _counted(part: Part, today: date) -> Sequence[str]:
     count = _COUNTS.get(part["count"]) or int(part["count"])
     return _shifted(part["unit"], count if part.get("ahead") else -count, today)
 
 
-def _near(part: Part, today: date) -> Sequence[str]:
+def _last_or_next(part: Part, today: date) -> Sequence[str]:
     return _shifted(part["unit"], _WHICH[part["which"]], today)
 
 
@@ -185,7 +185,7 @@ def _weekday(part: Part, today: date) -> Sequence[str]:
     return _day_terms(today + timedelta(days=days))
 
 
-def _word(part: Part, today: date) -> Sequence[str]:
+def _relative_day(part: Part, today: date) -> Sequence[str]:
     return _day_terms(today + timedelta(days=_DAYS[part["word"]]))
 
 
@@ -247,10 +247,10 @@ _FORMS: list[tuple[Collection[str], str, Callable[[Part, date], Sequence[str]]]]
     (_MONTHS, rf"\b{_MONTH},?\s+(?:(?:of|de)\s+)?{_YEAR}\b", _month),
     (_MONTHS, rf"\b(?:{_IN}|{_ONE})\s+{_MONTH}\b", _month),
     (_SEASONS, rf"\b(?:{_IN}|of|{_ONE})\s+(?:the\s+)?{_SEASON}(?:\s+(?:of\s+)?{_YEAR})?\b", _season),
-    (["ago"], rf"\b{_COUNT}\s+ago\b", _away),
-    (["in"], rf"\b(?P<ahead>in)\s+{_COUNT}\b", _away),
-    (["yesterday", "today", "tonight", "tomorrow", "last", "this"], rf"\b(?P<word>{_either(_DAYS)})\b", _word),
-    (_WHICH, rf"\b{_ONE}\s+{_UNIT}\b", _near),
+    (["ago"], rf"\b{_COUNT}\s+ago\b", _counted),
+    (["in"], rf"\b(?P<ahead>in)\s+{_COUNT}\b", _counted),
+    (["yesterday", "today", "tonight", "tomorrow", "last", "this"], rf"\b(?P<word>{_either(_DAYS)})\b", _relative_day),
+    (_WHICH, rf"\b{_ONE}\s+{_UNIT}\b", _last_or_next),
     (_WEEKDAYS, rf"\b(?:{_ONE}\s+)?(?P<weekday>{_either(_WEEKDAYS)})\b", _weekday),
     ("0", rf"\b(?:{_IN}|of|year|im\s+jahr)\s+{_YEAR}\b", _year),
 ]

@@ -77,7 +77,7 @@ async def test_no_byte_of_a_deleted_conversation_is_left_in_any_file(memory: Mem
     before = await left(memory)
     await memory.memory().reindex()
     assert files_with(tmp_path, CANARY)
-    going = await memory.deleting(session.id)
+    going = await memory.preview_delete(session.id)
     assert (len(going.observations), len(going.derived), len(going.facts)) == (4, 1, 2)
     assert await left(memory) == before
     gone = await memory.delete_session(session.id)
@@ -147,11 +147,11 @@ async def test_what_is_purged_can_be_named_by_person_and_source(memory: MemorySy
     origin = {"imported_from": "markdown", "imported_key": "/notes/a.md/k"}
     await memories.remember("a file", source="import:markdown", metadata=origin)
     await memories.remember("kept")
-    going = await memories.purging(person="Anna")
+    going = await memories.preview_purge(person="Anna")
     assert (len(going.observations), len(going.facts)) == (2, 2)
     assert sorted(await memories.purge(person="Anna")) == sorted(going.ids)
     assert await memories.purge(person="Anna") == []
-    assert len((await memories.purging(source="import:markdown")).ids) == 1
+    assert len((await memories.preview_purge(source="import:markdown")).ids) == 1
     assert len(await memories.purge(source="/notes/a.md")) == 1
     assert [row.title for row in await memories.every()] == ["kept"]
     wrongs: list[dict[str, Any]] = [{}, {"person": " "}, {"person": "a", "source": "b"}]
@@ -175,7 +175,7 @@ async def test_a_source_is_a_key_a_file_or_an_absolute_folder_and_no_other_begin
         origin = {"imported_from": "markdown", "imported_key": key}
         await memory.memory("chat").remember(key, source="import:markdown", metadata=origin)
     await memory.memory("chat").remember("of no import")
-    going = await memory.memory("chat").purging(source=named)
+    going = await memory.memory("chat").preview_purge(source=named)
     assert [row.title for row in going.observations] == found
 
 
@@ -258,7 +258,7 @@ async def test_a_caller_erases_no_more_than_they_see(memory: MemorySystem) -> No
     session = await familiar.create_session(STORES, "chat")
     await session.memory.remember("seen")
     await memory.memory("chat", session_id=session.id).remember("the owner's")
-    assert len((await familiar.deleting(session.id)).ids) == 1
+    assert len((await familiar.preview_delete(session.id)).ids) == 1
     await familiar.delete_session(session.id)
     assert [row.title for row in await memory.memory().every()] == ["the owner's"]
 
@@ -375,7 +375,7 @@ async def test_every_kind_of_event_is_erased_and_counted(
         if way == "user":
             assert (await erase_user(alice)).memories == len(ids) + 1
         elif way == "session":
-            going, gone = await alice.deleting(session.id), await alice.delete_session(session.id)
+            going, gone = await alice.preview_delete(session.id), await alice.delete_session(session.id)
             assert (set(gone.erased), gone.ids) == (ids, going.ids)
             assert len(gone.ids) == len(ids) - 1  # but one without a class, which is never shown
         else:

@@ -76,7 +76,7 @@ async def test_lists_are_whole_or_as_long_as_they_are_asked_to_be(session: Sessi
     assert len(await session.memory.query_facts(limit=5_000)) == MOST_AT_ONCE + 5
     [person] = await session.memory.people("person 0")
     assert len(person.facts) == MOST_AT_ONCE + 5
-    assert len((await session.memory.purging(session=session.id)).observations) == len(rows)
+    assert len((await session.memory.preview_purge(session=session.id)).observations) == len(rows)
     page = await session.memory.list_observations(limit=5_000)
     assert (len(page.rows), page.after is not None) == (MOST_AT_ONCE, True)  # the type says where the rest is
 

@@ -11,7 +11,7 @@ import pytest
 from chatbot.config import StandingSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.profile_lines import ProfileLine, past_asked
+from chatbot.memory.profile_lines import ProfileLine, past_time
 from chatbot.memory.scope import SystemOptions
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import Draft
@@ -341,7 +341,7 @@ async def test_lines_of_the_profile_are_not_recalled_beside_what_was_said(sessio
     ],
 )
 def test_a_question_names_the_time_that_it_is_about(asked: str, expected: datetime | None) -> None:
-    assert past_asked(asked, BEGIN) == expected
+    assert past_time(asked, BEGIN) == expected
 
 
 async def test_a_value_whose_successor_holds_since_before_it_never_held(session: SessionHandle, clock: Clock) -> None:

@@ -89,7 +89,7 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "archive": ("write", "curate", lambda p: p.memories.archive(p.row)),
     "restore": ("write", "curate", lambda p: p.memories.restore(p.row)),
     "purge": ("erase", "erase", lambda p: p.memories.purge(p.row)),
-    "purging": ("erase", "erase", lambda p: p.memories.purging(p.row)),
+    "preview_purge": ("erase", "erase", lambda p: p.memories.preview_purge(p.row)),
     "purge_expired": ("erase", "erase", lambda p: p.memories.purge_expired()),
     "profile": ("read", "read", lambda p: p.memories.profile()),
     "standing": ("read", "read", lambda p: p.memories.standing()),
@@ -185,7 +185,7 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
     "adopt_session": ("write", "write", lambda p: p.memory.adopt_session(_new(p), [])),
     "reorder_sessions": ("", "", lambda p: p.memory.reorder_sessions()),
     "delete_session": ("erase", "erase", lambda p: p.memory.delete_session(p.session.id)),
-    "deleting": ("erase", "erase", lambda p: p.memory.deleting(p.session.id)),
+    "preview_delete": ("erase", "erase", lambda p: p.memory.preview_delete(p.session.id)),
     "erase_session": ("erase", "erase", lambda p: p.memory.erase_session(p.record)),
     "expired_sessions": ("", "", lambda p: p.memory.expired_sessions()),
     "expire_sessions": ("", "", lambda p: p.memory.expire_sessions()),
@@ -199,10 +199,10 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
 """The same for the memory system. What needs nothing tells nothing that was said, or only does what time would."""
 
 BESIDE: dict[str, set[Right]] = {
-    "summarize_session": {"read"}, "mark": {"read"}, "users_in": {"read"}, "maintain": {"read"}, "purging": {"read"},
+    "summarize_session": {"read"}, "mark": {"read"}, "users_in": {"read"}, "maintain": {"read"},
     "profile_set": {"read"}, "profile_accept": {"read", "write"}, "profile_reject": {"read"},
     "profile_pin": {"read", "chat"}, "profile_forget": {"read", "chat"}, "profile_learn": {"read"}, "sum_up": {"read"},
-    "upsert": {"read"}, "deleting": {"read"},
+    "upsert": {"read"}, "preview_purge": {"read"}, "preview_delete": {"read"},
 }  # fmt: skip
 EVERY = MEMORIES | SESSIONS | SYSTEM
 

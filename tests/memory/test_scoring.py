@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from chatbot.memory.recall import judged
+from chatbot.memory.recall import verdicts_of
 from chatbot.memory.scoring import PROFILES, ROOM, WORDS, RowScore, ScoringProfile, outstanding, scored, windowed
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Candidates, Match
@@ -82,7 +82,7 @@ def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
     similar = dict.fromkeys(rows, rest) | {"07": best}
     rows["07"] = replace(rows["07"], score=lexical)
     weighed = PROFILES[profile]
-    verdicts = judged(scored(Candidates(rows, similar=similar), weighed, NOW), weighed, 5, frozenset())
+    verdicts = verdicts_of(scored(Candidates(rows, similar=similar), weighed, NOW), weighed, 5, frozenset())
     assert {row.match.id: each for row, each in verdicts}["07"] == verdict
 
 
@@ -106,17 +106,21 @@ def test_a_summary_takes_no_place_where_anything_that_was_said_is_recalled() -> 
         "else": candidate("else", lexical=9.0, type="session_summary", session_id="two"),
         "seen": candidate("seen", lexical=9.5, session_id="two"),
     }
-    verdicts = {row.match.id: verdict for row, verdict in judged(ranked(rows, INJECT), INJECT, 2, frozenset({"seen"}))}
+    verdicts = {
+        row.match.id: verdict for row, verdict in verdicts_of(ranked(rows, INJECT), INJECT, 2, frozenset({"seen"}))
+    }
     expected = {"summary": "recalled in full", "seen": "seen already", "else": "recalled in full", "said": "recalled"}
     assert verdicts == expected
-    alone = judged(ranked(rows, INJECT), INJECT, 2, frozenset({"seen", "said"}))
+    alone = verdicts_of(ranked(rows, INJECT), INJECT, 2, frozenset({"seen", "said"}))
     assert [verdict for _, verdict in alone].count("recalled") == 2
 
 
 def test_what_the_prompt_shows_anyway_does_not_decide_how_good_the_others_must_be() -> None:
     rows = {"shown": candidate("shown", lexical=90.0), "good": candidate("good", lexical=9.0)}
     profile = replace(INJECT, relative_floor=0.6)
-    verdicts = {row.match.id: each for row, each in judged(ranked(rows, profile), profile, 5, frozenset({"shown"}))}
+    verdicts = {
+        row.match.id: each for row, each in verdicts_of(ranked(rows, profile), profile, 5, frozenset({"shown"}))
+    }
     assert verdicts == {"shown": "seen already", "good": "recalled"}
 
 
@@ -172,7 +176,7 @@ def test_the_less_a_message_needs_memory_the_more_evidence_its_best_row_needs(
 ) -> None:
     rows = {name: candidate(name, lexical=0.0) for name in "ab"}
     found = ranked(rows, INJECT, similar={"a": cosine, "b": 0.8 * cosine})
-    verdicts = [verdict for _, verdict in judged(found, INJECT, 5, frozenset(), need=need)]
+    verdicts = [verdict for _, verdict in verdicts_of(found, INJECT, 5, frozenset(), need=need)]
     assert verdicts.count("recalled") == recalled
     assert verdicts.count("no better than chance") == (2 if not recalled and cosine else 0)
 
@@ -220,4 +224,4 @@ def test_what_spills_over_is_less_than_what_was_matched(lexical: float) -> None:
 def test_a_session_alone_is_no_evidence() -> None:
     [found] = ranked({"a": candidate(lexical=0.0, session_id="s")}, INJECT, sessions={"s": 1000})
     assert found.evidence == 0
-    assert [verdict for _, verdict in judged([found], INJECT, 5, frozenset())] == ["below relative floor"]
+    assert [verdict for _, verdict in verdicts_of([found], INJECT, 5, frozenset())] == ["below relative floor"]

@@ -28,7 +28,7 @@ from chatbot.stores.observation import (
     RowState,
     Triple,
     check_rate,
-    settled,
+    next_strength,
 )
 from chatbot.stores.observations.lookups import sees_of, shown, version
 from chatbot.stores.observations.questions import Questions
@@ -220,7 +220,7 @@ class ReferenceStore(ObservationStore):
         row = self._rows.get(observation_id)
         return None if row is None else RowState.of(row)
 
-    def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
+    def next_strength(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
         row = self._rows[observation_id]
         strength = consolidated(row, at, decay_per_day)
         return None if strength is None else (strength, touches(row))
@@ -368,7 +368,7 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
     quiet = min(elapsed, max(0.0, (at - row.touched_at).total_seconds()))
     rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
     new = touches(row) - row.consolidated_touches
-    return settled(row.standing, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)
+    return next_strength(row.standing, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)
 
 
 def touches(row: Observation) -> int:

@@ -163,7 +163,7 @@ def reads(wanted: Sequence[Sensitivity]) -> dict[str, Operation]:
         "profile_for": lambda memories, each: memories.profile_for("Where did I live in 2025?", [each]),
         "profile_proposals": lambda memories, _: memories.profile_proposals(),
         "profile_history": lambda memories, each: memories.profile_history(("home", "speaks")[int(each[-1], 16) % 2]),
-        "purging": lambda memories, each: memories.purging(each),
+        "preview_purge": lambda memories, each: memories.preview_purge(each),
         "reindex": lambda memories, _: memories.reindex(),
         "embed_memories": lambda memories, _: memories.embed_memories(),
         "note_use": lambda memories, each: memories.note_use([each]),

@@ -305,7 +305,15 @@ def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
         if not name.startswith("_") and name not in taking_views
     }
     # None of these says anything about a row: what they are told comes from who was shown it.
-    telling_nothing = {"turn_reads", "committing", "check_open", "reindex", "aclose", "put_vectors", "forget_vectors"}
+    telling_nothing = {
+        "turn_reads",
+        "blocking_commit",
+        "check_open",
+        "reindex",
+        "aclose",
+        "put_vectors",
+        "forget_vectors",
+    }
     assert without == telling_nothing | {"examine"}  # which tells of files; see the test below
 
 
@@ -352,7 +360,7 @@ class AllAlike(Embedder):
         return [Judgement(False, True, 0, {})] * len(texts)  # noqa: FBT003 - it is declared without defaults
 
 
-SILENT = {"reindex", "embed_memories", "note_use", "purging"}
+SILENT = {"reindex", "embed_memories", "note_use", "preview_purge"}
 """Operations that show no row, and one that previews an erasure, which is of every sensitivity."""
 ASKING: dict[str, Collection[Sensitivity]] = {
     "profile_for": OWN,

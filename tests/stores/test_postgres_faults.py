@@ -176,8 +176,8 @@ def test_a_process_that_is_killed_in_a_transaction_leaves_nothing_of_it(tmp_path
 
 def write_and_wait(backend: PostgresBackend) -> None:
     """Write in a transaction that is never committed."""
-    with backend.lines("usage").alone() as pen:
-        pen.append([{"n": 1}])
+    with backend.lines("usage").alone() as writer:
+        writer.append([{"n": 1}])
         print("written", flush=True)  # noqa: T201 - to the test
         threading.Event().wait()
 

@@ -80,7 +80,7 @@ async def delete(run: VerbRun) -> None:
     records = await chosen_sessions(memory, args)
     keep_memory = bool(records) and _keeps_memory(args)
     is_asked = not (args.yes or args.dry_run)
-    going = [await memory.deleting(record.id) for record in records if is_asked or args.dry_run]
+    going = [await memory.preview_delete(record.id) for record in records if is_asked or args.dry_run]
     if records:
         if is_asked and sys.stdin.isatty():
             _warn_of(going, keep_memory=keep_memory)
