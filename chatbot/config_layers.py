@@ -13,7 +13,7 @@ from copy import copy
 from functools import cached_property, reduce
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from msgspec import ValidationError, convert
 from msgspec.structs import fields, replace
@@ -295,6 +295,8 @@ def _mistake(kind: Any, value: Any, place: tuple[str, ...], layers: _Layers) -> 
             return found
     shown = "" if isinstance(value, dict | list) or _may_hold_key(place) else f" = {value!r}"
     what = f"{what[:1].lower()}{what[1:].replace('`object`', 'a table')}"
+    if get_origin(kind) is Literal:
+        what = f"it must be one of {', '.join(map(repr, get_args(kind)))}"
     return _error(layers, place, f"{_dotted(place)}{without_password(shown)}: {what}")
 
 

@@ -80,6 +80,7 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': expected `float`"),
         ("[budget]\nday_usd = -1", r"expected `float` >= 0"),
         ("[model]\nretries = 99", "expected `int` <= 10"),
+        ("[server]\nmemory = true", r"'memory' in \[server\] = True: it must be one of 'on', 'off'"),
         ("model = 'x'", "'model' = 'x'"),
         ("[maintenance]\nmax_per_session = 2000", "raise rows_per_run"),
         ("[maintenance]\nrules = [{ max_rows = 9 }]\nrows_per_run = 9", "raise rows_per_run"),
