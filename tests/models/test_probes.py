@@ -40,7 +40,9 @@ async def test_a_text_is_judged_in_any_language() -> None:
     texts = [
         "Ich wohne seit März in Gent.", "哈哈，谢谢！", "What did I tell you about my sister?", "¿Cuánto es 12 por 7?",
     ]  # fmt: skip
+    short = ["I like figs", "ich mag Feigen", "me gustan los higos", "j'aime les figues", "я люблю инжир"]
     async with LocalEmbedder() as embedder:
+        assert all(each.states_something for each in await embedder.judge(short)), "without a full stop"
         home, thanks, question, time = await embedder.judge(texts)
     assert home.states_something
     assert not thanks.states_something
