@@ -13,7 +13,7 @@ from copy import copy
 from functools import cached_property, reduce
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from msgspec import ValidationError, convert
 from msgspec.structs import fields, replace
@@ -23,7 +23,7 @@ from chatbot import allowed
 from chatbot.config import SECRET, Config, ProviderSettings, Section, Table
 from chatbot.errors import ConfigError
 from chatbot.stores.errors import did_you_mean
-from chatbot.stores.fields import check_depth, texts_in
+from chatbot.stores.fields import check_depth, choices_of, texts_in
 from chatbot.stores.home import without_password
 
 FILE_NAME = "config.toml"
@@ -294,9 +294,7 @@ def _mistake(kind: Any, value: Any, place: tuple[str, ...], layers: _Layers) -> 
         if found := _mistake(kind_of_inner, inner, here, layers):
             return found
     shown = "" if isinstance(value, dict | list) or _may_hold_key(place) else f" = {value!r}"
-    what = f"{what[:1].lower()}{what[1:].replace('`object`', 'a table')}"
-    if get_origin(kind) is Literal:
-        what = f"it must be one of {', '.join(map(repr, get_args(kind)))}"
+    what = choices_of(kind) or f"{what[:1].lower()}{what[1:].replace('`object`', 'a table')}"
     return _error(layers, place, f"{_dotted(place)}{without_password(shown)}: {what}")
 
 

@@ -222,6 +222,11 @@ def how_many(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several}"
 
 
+def choices_of(kind: Any) -> str:
+    """Return the choices of a `Literal`, for an error; empty for another type."""
+    return f"it must be one of {', '.join(map(repr, get_args(kind)))}" if get_origin(kind) is Literal else ""
+
+
 def is_observation_id(text: str) -> bool:
     """Return whether `text` has the form of an id."""
     return ID.fullmatch(text) is not None

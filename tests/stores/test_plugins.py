@@ -15,10 +15,11 @@ from chatbot.stores.plugins import STORES, load, open_store
 from chatbot.stores.postgres.database_connection import explained
 
 OWN = """
+from typing import Literal
 from chatbot.stores import KeyValueStore
 
 class Own(KeyValueStore):
-    def __init__(self, home, *, greeting: str = "hi", size: int = 3):
+    def __init__(self, home, *, greeting: Literal["hi", "hello"] = "hi", size: int = 3):
         super().__init__(home)
         self.greeting, self.size = greeting, size
     async def kv_get(self, session, key): ...
@@ -53,6 +54,8 @@ def test_our_stores_are_known_without_a_search_just_as_they_are_registered() -> 
 def test_a_class_beside_the_configuration_is_found_and_gets_its_settings(beside: Path) -> None:
     store = open_store(f"own_{beside.name}:Own", beside, {"size": "7"}, beside=beside)
     assert (store.home, store.greeting, store.size) == (beside, "hi", 7)  # type: ignore[attr-defined]
+    with pytest.raises(InvalidSettings, match="greeting = 5: it must be one of 'hi', 'hello'"):
+        open_store(f"own_{beside.name}:Own", beside, {"greeting": 5}, beside=beside)
 
 
 @pytest.mark.parametrize(
