@@ -312,7 +312,7 @@ class Turn:
         for cut in prompt.cut:  # each is reported once a turn
             says = f"{'this message' if cut.what == 'message' else cut.what} is too long for the model's window"
             if not any(each.startswith(says) for each in self.receipt.notices):
-                self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens")
+                self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens are sent")
         return prompt
 
     async def _build(self) -> PromptBundle:
