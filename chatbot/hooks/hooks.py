@@ -315,15 +315,12 @@ class Hooks(Bus, AsyncResource):
         self.forget(session_id)
 
     async def aclose(self) -> None:
-        """End all sessions, wait for running hooks, and close all. May be called twice.
-
-        If it is cancelled, so are the running hooks: memory closes next, and each would fail.
-        """
+        """End all sessions, wait for running hooks, and close all. May be called twice."""
         try:
             for session_id in list(self._sessions):
                 await self.end(session_id)
             await self.settle()
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # memory closes next, and each would fail
             for task in self._last_tasks.values():
                 task.cancel()
             raise

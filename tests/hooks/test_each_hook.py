@@ -190,22 +190,8 @@ async def test_a_hook_that_does_not_close_keeps_nobody_from_leaving(monkeypatch:
     sys.modules.pop("stale_hooks", None)
 
 
-BUSY = """
-from chatbot.hooks import Hook
-
-class Busy(Hook):
-    topics = ("session:end",)
-    background = True
-    async def handle(self, event):
-        while True:
-            await event.session.memory.people()
-"""
-
-
-async def test_a_hook_at_the_end_of_a_session_is_stopped_with_the_closing(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("busy_hooks.py").write_text(BUSY, encoding="utf-8")
-    monkeypatch.syspath_prepend(Path.cwd())
-    configure('[hooks."busy_hooks:Busy"]')
+async def test_hooks_at_the_end_of_a_session_are_stopped_if_the_closing_is() -> None:
+    configure()
     async with talking(REPLY) as (runtime, _, chat):
         await chat.turn(QUESTIONS[0])
         await runtime.hooks.settle()
@@ -217,7 +203,6 @@ async def test_a_hook_at_the_end_of_a_session_is_stopped_with_the_closing(monkey
             await closing
         await runtime.hooks.settle()
         assert runtime.hooks.failures.read() == []
-    sys.modules.pop("busy_hooks", None)
 
 
 @pytest.mark.parametrize("how", ["forget", "purge", "update", "hide"])
