@@ -23,7 +23,7 @@ from chatbot import allowed
 from chatbot.config import SECRET, Config, ProviderSettings, Section, Table
 from chatbot.errors import ConfigError
 from chatbot.stores.errors import did_you_mean
-from chatbot.stores.fields import check_depth, choices_of, texts_in
+from chatbot.stores.fields import check_depth, in_words, texts_in
 from chatbot.stores.home import without_password
 
 FILE_NAME = "config.toml"
@@ -284,7 +284,7 @@ def _mistake(kind: Any, value: Any, place: tuple[str, ...], layers: _Layers) -> 
     try:
         convert(value, kind, strict=False)
     except ValidationError as error:
-        what = str(error).partition(" - at `")[0]
+        what = in_words(error, kind)
     else:
         return None
     for key, inner, kind_of_inner in _parts(kind, value):
@@ -294,7 +294,6 @@ def _mistake(kind: Any, value: Any, place: tuple[str, ...], layers: _Layers) -> 
         if found := _mistake(kind_of_inner, inner, here, layers):
             return found
     shown = "" if isinstance(value, dict | list) or _may_hold_key(place) else f" = {value!r}"
-    what = choices_of(kind) or f"{what[:1].lower()}{what[1:].replace('`object`', 'a table')}"
     return _error(layers, place, f"{_dotted(place)}{without_password(shown)}: {what}")
 
 

@@ -222,11 +222,6 @@ def how_many(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several}"
 
 
-def choices_of(kind: Any) -> str:
-    """Return the choices of a `Literal`, for an error; empty for another type."""
-    return f"it must be one of {', '.join(map(repr, get_args(kind)))}" if get_origin(kind) is Literal else ""
-
-
 def is_observation_id(text: str) -> bool:
     """Return whether `text` has the form of an id."""
     return ID.fullmatch(text) is not None
@@ -409,3 +404,26 @@ Table: TypeAlias = Annotated[Mapping[str, Any], Form(_check_table, write=dict)]
 
 SAID = FieldProperty()
 MERGED = FieldProperty()
+
+
+_PLAIN = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "null": "nothing",
+}
+
+
+def in_words(error: Exception, kind: Any) -> str:
+    """Return in plain words what a setting of type `kind` should be."""
+    choices = [each for part in (kind, *get_args(kind)) if get_origin(part) is Literal for each in get_args(part)]
+    if choices and (get_origin(kind) is Literal or str(error).startswith("Invalid enum")):
+        return f"it must be one of {', '.join(map(repr, choices))}"
+    what = str(error).partition(" - at `")[0]
+    what = re.sub(
+        "`([^`]*)`", lambda named: " or ".join(_PLAIN.get(each, each) for each in named[1].split(" | ")), what
+    )
+    return f"{what[:1].lower()}{what[1:]}"

@@ -26,7 +26,7 @@ from chatbot.stores.errors import (
     UnsupportedOperation,
     did_you_mean,
 )
-from chatbot.stores.fields import choices_of
+from chatbot.stores.fields import in_words
 from chatbot.stores.home import Address, Home
 from chatbot.stores.on_disk.place import FileBackend, FilePlace
 
@@ -131,7 +131,7 @@ def convert_settings(
             if not all(abs(number) <= GREATEST for number in _numbers_in(checked[key])):
                 raise ValidationError("the number is out of range")
         except ValidationError as error:
-            raise invalid(f"{table} {key} = {value!r}: {choices_of(hints.get(key)) or error}") from error
+            raise invalid(f"{table} {key} = {value!r}: {in_words(error, hints.get(key))}") from error
         except TypeError as error:
             raise broken(f"the setting {key} in {table} has an annotation that cannot be checked: {error}") from error
     return checked

@@ -242,7 +242,7 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
         ToolUse("look", "{}", one)
     for hook in ("exchange", "capture"):
         (tmp_path / "config.toml").write_text(f'[hooks.{hook}]\nenabled = "no"\n', encoding="utf-8")
-        with pytest.raises(ConfigError, match="Expected `bool`"):
+        with pytest.raises(ConfigError, match="expected true or false, got text"):
             open_memory(tmp_path)
     for messages in (one, "Where does Anna live?"):
         with pytest.raises(InvalidValue, match="messages is not a list"):
