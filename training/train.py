@@ -151,9 +151,16 @@ class Trainer:
             kept[name] = {
                 "thresholds": [round(float(np.quantile(others, 1 - wrong)), 2) for wrong in plan.wrong],
                 "bias": round(float(trained[-1, 0]), 4),
-                "weights": b64encode(trained[:-1, 0].astype("<f2").tobytes()).decode(),
+                "weights": packed(trained[:-1, 0]),
             }
-        return {"encoder": ENCODER, "lines": digest(), "heads": kept}
+        asks = said_by(PLANS["needs_memory"], self.lines["needs_memory"])[:, 0]
+        asking = self._vectors["needs_memory"][asks].mean(axis=0)
+        return {
+            "encoder": ENCODER,
+            "lines": digest(),
+            "heads": kept,
+            "asking": packed(asking / np.linalg.norm(asking)),
+        }
 
     def report(self) -> None:
         """Print how heads judge the lines when they were not trained on them."""
@@ -173,6 +180,11 @@ class Trainer:
     def _embedded(self, lines: Sequence[Line]) -> Numbers:
         """Return the vectors of the lines' texts, as the product makes them."""
         return np.array(self._encoder.encode([line.text for line in lines]), "f8")
+
+
+def packed(numbers: Numbers) -> str:
+    """Return numbers as text: half floats in base64."""
+    return b64encode(numbers.astype("<f2").tobytes()).decode()
 
 
 def show(name: str, thresholds: Sequence[float], lines: Sequence[Line], truth: Flags, scores: Numbers) -> None:

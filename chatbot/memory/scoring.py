@@ -49,7 +49,7 @@ HALF_MATCH = 0.5
 CONFIRMATION = 5.0
 _LEAST_NEAR, _AHEAD = 0.35, 0.05
 """Minimum cosine of an outstanding row, and its minimum lead over the next."""
-_NEEDED, _DOUBT = 0.46, 0.45
+_NEEDED, _DOUBT = 0.43, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: near
 a logistic regression over the rows that answer questions about lives."""
 _CHANCE, _A_NEED = 0.3, 0.16

