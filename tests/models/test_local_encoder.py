@@ -68,7 +68,8 @@ async def test_a_question_is_compared_without_what_questions_have_in_common() ->
         rows = (await embedder.embed(texts)).vectors
         asked, _ = await embedder.embed_questions(texts)
     same, another = (embedder.scale * product(asked[0][1], row) for row in rows[1:])
-    assert same > 0.5 and another < 0.1  # with it, another question looks twice as near
+    assert same > 0.5  # with the direction, 0.76 and 0.22
+    assert another < 0.1
     assert [embedder.scale * product(asked[1][0], rows[1])] == pytest.approx([0.903], abs=1e-3)
 
 
