@@ -76,9 +76,9 @@ NAME = "local/auto"
 ANY = 512
 """Numbers of a vector of the multilingual encoder."""
 PARTS = (MINILM, MULTILINGUAL)
-_ENGLISH, _BESIDE, _ALONE = 0.83, 0.42, 1.0
-"""Weights of the two parts of an English question, and of the multilingual part alone: MiniLM ranks English rows
-better, and both together better still. Chosen on eight lives and five sets, on a plateau."""
+_ENGLISH, _BESIDE = 0.83, 0.42
+"""Weights of the parts of a question for English rows, MiniLM's and the multilingual one: MiniLM ranks them better, and
+both together better still. The other rows are compared by the multilingual part alone."""
 
 
 class LocalEmbedder(Embedder):
@@ -153,7 +153,7 @@ def _row(english: Vector | None, part: Vector) -> Vector:
 
 def _questions(english: Vector | None, part: Vector) -> list[Vector]:
     """Return the vectors of a question: for an English one, that for English rows and that for all others."""
+    alone = vector([*bytes(ENGLISH), *part, 0.0])
     if english is None:
-        return [vector([*bytes(ENGLISH), *part, 0.0])]
-    both = [*(_ENGLISH * each for each in english), *(_BESIDE * each for each in part), 0.0]
-    return [vector(both), vector([*bytes(ENGLISH), *(_ALONE * each for each in part), 0.0])]
+        return [alone]
+    return [vector([*(_ENGLISH * each for each in english), *(_BESIDE * each for each in part), 0.0]), alone]
