@@ -50,9 +50,10 @@ def _plain_id(value: object) -> object:
 
 
 def _id(value: object) -> object:
-    if isinstance(value, str) and not is_observation_id(str(_plain_id(value))):
-        raise ValueError(f"{value!r:.80} is not an id: use one exactly as another tool returned it")
-    return _plain_id(value)
+    plain = _plain_id(value)
+    if isinstance(plain, str) and not is_observation_id(plain):
+        raise ValueError(f"{plain!r:.80} is not an id: use one exactly as another tool returned it")
+    return plain
 
 
 def _writable(kind: str) -> str:
