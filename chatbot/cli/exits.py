@@ -169,5 +169,6 @@ class TerminalFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Override `Formatter`."""
         if isinstance(record.args, tuple):
-            record.args = tuple(error_text(each) if isinstance(each, OSError) else each for each in record.args)
+            args = tuple(error_text(each) if isinstance(each, OSError) else each for each in record.args)
+            record = logging.makeLogRecord(vars(record) | {"args": args})  # other handlers get the error itself
         return printable(super().format(record))
