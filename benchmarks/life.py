@@ -78,7 +78,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the memory block says about a fact."""
+    """Reading of the memory block about a fact: are its words there, and outdated ones?"""
 
     fact: Fact
     is_right: bool

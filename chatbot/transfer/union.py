@@ -425,7 +425,7 @@ class SessionState(Struct):
     dead: dict[str, str] = {}
     """When values were removed, by key."""
     stamp: str = ""
-    """See `SessionUnion`."""
+    """Changes with the session, so that an unchanged one is not read; empty if there is none."""
     digest: str = ""
 
 
