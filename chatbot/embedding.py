@@ -58,7 +58,7 @@ class Embedder(AsyncResource):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name in {"embed", "embed_questions", "judge", "ready", "check", "aclose"} & vars(cls).keys():
-            setattr(cls, name, _guarded(vars(cls)[name]))
+            setattr(cls, name, _guard(vars(cls)[name]))
 
     name: str
     """The model's stable id, such as `local/minilm` or `openai/text-embedding-3-small`."""
@@ -117,7 +117,7 @@ class Embedder(AsyncResource):
         return EmbeddingResult.joined([await embed(some) for some in chunks(texts, self.batch)])
 
 
-def _guarded(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _guard(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     @wraps(method)
     async def guarded(self: Embedder, *args: Any, **named: Any) -> Any:
         try:
