@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from living import Line, Voice, begin, leave, runtime_in
 
-from chatbot.chat.turn_memory import ConversationMemory
+from chatbot.chat.conversation_memory import ConversationMemory
 from chatbot.config import AgentSettings
 from chatbot.messages import without_blocks
 from chatbot.runtime import Runtime

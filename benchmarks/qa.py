@@ -53,8 +53,8 @@ from forms import Case, Doc, Query, cases
 from quality import AGENT, bm25s, remembered
 
 from chatbot.chat.calls import Calls
+from chatbot.chat.conversation_memory import ConversationMemory
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.turn_memory import ConversationMemory
 from chatbot.config import AgentSettings, BudgetSettings, ModelSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.messages import Message

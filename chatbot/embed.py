@@ -23,9 +23,9 @@ from typing import Any, Self, TypeVar, cast
 
 from msgspec.structs import replace
 
+from chatbot.chat.conversation_memory import RECENT_QUESTIONS, ConversationMemory, PromptMemory
 from chatbot.chat.dialogue import ASSISTANT, USER, json_in, tool_call_line, tool_result_line
 from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
-from chatbot.chat.turn_memory import RECENT_QUESTIONS, ConversationMemory, PromptMemory
 from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.errors import ConfigError
 from chatbot.hooks.capture import ToolRun, exchange_gate, keep_run

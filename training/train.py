@@ -99,7 +99,7 @@ def weights_of(lines: Sequence[Line], truth: Flags) -> Numbers:
     return weights
 
 
-def fitted(vectors: Numbers, truth: Flags, weights: Numbers) -> Numbers:
+def fit(vectors: Numbers, truth: Flags, weights: Numbers) -> Numbers:
     """Return the weights of logistic regressions, a column each, the bias last: Nesterov's steps from zero."""
     rows = np.hstack([vectors, np.ones((len(vectors), 1))])  # of length √2, so no curvature is above a half
     penalty = np.full((rows.shape[1], 1), PENALTY)
@@ -119,12 +119,12 @@ def unseen_scores(lines: Sequence[Line], vectors: Numbers, truth: Flags) -> Numb
     scores = np.zeros(truth.shape)
     for fold in range(FOLDS):
         rest = folds != fold
-        heads = fitted(vectors[rest], truth[rest], weights_of([lines[at] for at in np.flatnonzero(rest)], truth[rest]))
+        heads = fit(vectors[rest], truth[rest], weights_of([lines[at] for at in np.flatnonzero(rest)], truth[rest]))
         scores[~rest] = vectors[~rest] @ heads[:-1] + heads[-1]
     return scores
 
 
-def said_by(plan: HeadPlan, lines: Sequence[Line]) -> Flags:
+def truth_of(plan: HeadPlan, lines: Sequence[Line]) -> Flags:
     """Return which lines a head should say yes to, as a column."""
     return np.array([[line.label == plan.label] for line in lines])
 
@@ -145,15 +145,15 @@ class Trainer:
         kept = {}
         for name, plan in PLANS.items():
             lines, vectors = self.lines[name], self._vectors[name]
-            truth = said_by(plan, lines)
-            trained = fitted(vectors, truth, weights_of(lines, truth))
+            truth = truth_of(plan, lines)
+            trained = fit(vectors, truth, weights_of(lines, truth))
             others = unseen_scores(lines, vectors, truth)[~truth]
             kept[name] = {
                 "thresholds": [round(float(np.quantile(others, 1 - wrong)), 2) for wrong in plan.wrong],
                 "bias": round(float(trained[-1, 0]), 4),
                 "weights": packed(trained[:-1, 0]),
             }
-        asks = said_by(PLANS["needs_memory"], self.lines["needs_memory"])[:, 0]
+        asks = truth_of(PLANS["needs_memory"], self.lines["needs_memory"])[:, 0]
         asking = self._vectors["needs_memory"][asks].mean(axis=0)
         return {
             "encoder": ENCODER,
@@ -166,7 +166,7 @@ class Trainer:
         """Print how heads judge the lines when they were not trained on them."""
         kept = self.train()["heads"]
         for name, plan in PLANS.items():
-            truth = said_by(plan, self.lines[name])
+            truth = truth_of(plan, self.lines[name])
             scores = unseen_scores(self.lines[name], self._vectors[name], truth)
             show(name, kept[name]["thresholds"], self.lines[name], truth[:, 0], scores[:, 0])
 
@@ -175,7 +175,7 @@ class Trainer:
         for path in sorted((HERE / "held_out").glob("*.tsv")):
             lines, name = read(path), path.stem
             found = np.array([heads().scores(vector(part))[name] for part in self._embedded(lines)])
-            show(name, heads().thresholds[name], lines, said_by(PLANS[name], lines)[:, 0], found)
+            show(name, heads().thresholds[name], lines, truth_of(PLANS[name], lines)[:, 0], found)
 
     def _embedded(self, lines: Sequence[Line]) -> Numbers:
         """Return the vectors of the lines' texts, as the product makes them."""

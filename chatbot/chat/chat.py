@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from chatbot.attachments import is_image, readable
 from chatbot.attachments.read import Attachment, Upload, read_all
+from chatbot.chat.conversation_memory import ConversationMemory, PromptMemory
 from chatbot.chat.dialogue import (
     ASSISTANT,
     NO_CLIENT,
@@ -27,7 +28,6 @@ from chatbot.chat.ledger import Bill, Call, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.turn import Turn
-from chatbot.chat.turn_memory import ConversationMemory, PromptMemory
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode
@@ -89,6 +89,8 @@ class Chat:
         self.window = Window(rules.settings.window_entries)
         self.memory = ConversationMemory.of(session, rules.settings, clock)
         """None if nothing is remembered."""
+        self.greeting = ""
+        """The title that this conversation made from a greeting, until a better one can be made."""
         self._order = LoopsLock() if session is None else session.turn_order
         self._calls: list[Call] = []
         """The calls so far, if there is no session whose receipts have them."""
@@ -127,7 +129,8 @@ class Chat:
         """Return the prompt that a turn with `text` would send, and how it was made. Writes nothing."""
         _check_message(text)
         with observed(self._observer):
-            async with self._order if self.session is None else self.session.turn_order.here:  # a lease is a write
+            held = self._order if self.session is None else self.session.turn_order.in_process  # a lease is a write
+            async with held:
                 await self._begin_window()
                 turn, since = Turn(text, self, lambda _: None), self.window.since
                 try:
@@ -155,7 +158,7 @@ class Chat:
         if not files:
             _check_message(text)
         # Read nothing before our turn in the order, or we could miss what the last turn has written.
-        held = self._order if self.session is None else self.session.taking_turn()
+        held = self._order if self.session is None else self.session.hold_turn()
         async with self._settled() if client.again else held:
             await self._begin_window()
             if client.again:

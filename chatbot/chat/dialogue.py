@@ -167,8 +167,6 @@ class Window:
         self.limit = limit
         self.since: datetime | None = None
         """Time of the first entry shown; older ones were left out."""
-        self.greeting = ""
-        """The title that this conversation made from a greeting, until a better one can be made."""
 
     def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
         """Move the window; return which of the last `limit + own` entries it holds; the last `own` are of this turn."""

@@ -21,7 +21,7 @@ from chatbot.messages import ReasoningDelta, TextDelta, ToolCall
 from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
-    from chatbot.chat.turn_memory import ConversationMemory, PromptMemory
+    from chatbot.chat.conversation_memory import ConversationMemory, PromptMemory
 
 SESSION_START = "session:start"
 PROMPT_SUBMIT = "prompt:submit"

@@ -18,8 +18,8 @@ from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
+    from chatbot.chat.conversation_memory import PromptMemory
     from chatbot.chat.prompt import PromptBundle
-    from chatbot.chat.turn_memory import PromptMemory
 
 VERSION = 1
 _LONGEST_ARGUMENTS = 500

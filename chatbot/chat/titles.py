@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from chatbot.chat.calls import Calls
-from chatbot.chat.dialogue import Window
 from chatbot.chat.receipts import Receipt
 from chatbot.errors import BudgetExceeded, ModelError
-from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import content
 from chatbot.messages import Message, is_question, sentences_of
 from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
+
+if TYPE_CHECKING:
+    from chatbot.chat.chat import Chat
 
 LONGEST = 60
 REPLY_TOKENS = 32
@@ -73,11 +75,9 @@ class SessionTitle:
     `notice` gets the reason if it cannot be set.
     """
 
-    def __init__(
-        self, session: SessionHandle | None, window: Window, receipt: Receipt, notice: Callable[[str], None]
-    ) -> None:
-        self._session = session
-        self._window = window
+    def __init__(self, chat: Chat, receipt: Receipt, notice: Callable[[str], None]) -> None:
+        self._chat = chat
+        self._session = chat.session
         self._receipt = receipt
         self._notice = notice
 
@@ -89,7 +89,7 @@ class SessionTitle:
         if self._session is None or (by_model and says_little(message)):
             return False
         title = self._session.record.title
-        return title in {"", self._receipt.title} or (title == self._window.greeting and not says_little(message))
+        return title in {"", self._receipt.title} or (title == self._chat.greeting and not says_little(message))
 
     async def set_by_rule(self, message: str) -> None:
         """Title the session with the message."""
@@ -118,6 +118,6 @@ class SessionTitle:
         except StoreError as error:
             self._notice(f"this session could not be given a title: {error}")
             return
-        self._window.greeting = title if says_little(message) else ""
+        self._chat.greeting = title if says_little(message) else ""
         if self._session.record.title == title:  # nobody else renamed it meanwhile
             self._receipt.title = title

@@ -19,6 +19,7 @@ from chatbot.attachments import readable, split
 from chatbot.attachments.read import Attachment
 from chatbot.chat.attached import Attachments, inlined
 from chatbot.chat.calls import Calls, Reply
+from chatbot.chat.conversation_memory import RECENT_QUESTIONS, PromptMemory, disclosed
 from chatbot.chat.dialogue import (
     ASSISTANT,
     ERROR,
@@ -56,7 +57,6 @@ from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, build_prompt, fitting_tools, withheld_tools
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import SessionTitle
-from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, disclosed
 from chatbot.errors import ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
@@ -124,7 +124,7 @@ class Turn:
             at=self._transcript.asked_at,
             calls=self._calls.made,  # which grows
         )
-        self._title = SessionTitle(self._session, chat.window, self.receipt, self._notice)
+        self._title = SessionTitle(chat, self.receipt, self._notice)
         self._started = time.monotonic()
         self._last_reply: list[DialogueLine] = []
         """Lines of the last reply, written at the end of the turn."""

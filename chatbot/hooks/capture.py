@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
+from chatbot.chat.conversation_memory import AUTO
 from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_POST, SessionEnd, SessionStart, ToolPost
 from chatbot.chat.prompt import is_memory_tool
-from chatbot.chat.turn_memory import AUTO
 from chatbot.config import Config
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan_hook
 from chatbot.memory import Memory, SessionHandle
@@ -97,8 +97,8 @@ async def _is_memorable(memory: Memory, run: ToolRun, gate: Memorability, before
 
 async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
     """Remember the milestone that a run reaches, derived from `sources`."""
-    if run.milestone is not None:
-        kind, what = run.milestone
+    if (milestone := run.milestone) is not None:
+        kind, what = milestone
         await memory.remember(
             type="event",
             title=f"Checkpoint: {kind}: {what}"[:200],
@@ -122,7 +122,7 @@ def can_write(session: SessionHandle) -> bool:
     return session.caller.clearance != "public"
 
 
-class Memorable(PassiveHook):
+class MemorabilityHook(PassiveHook):
     """Decides what is worth remembering: `memory.memorability`. Without it, everything is."""
 
     def __init__(self, context: HookContext, *, threshold: Annotated[float, Meta(ge=0, le=1)] = GATE) -> None:

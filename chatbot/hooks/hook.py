@@ -178,7 +178,7 @@ HOOKS = PluginPoint(
         "exchange": "chatbot.hooks.hook:ExchangeHook",
         "extraction": "chatbot.hooks.extraction.structured:Extraction",
         "inject": "chatbot.hooks.hook:InjectHook",
-        "memorability": "chatbot.hooks.capture:Memorable",
+        "memorability": "chatbot.hooks.capture:MemorabilityHook",
         "summarize": "chatbot.hooks.summarize:Summarize",
         "temporal": "chatbot.hooks.temporal:Temporal",
     },

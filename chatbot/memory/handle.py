@@ -154,7 +154,7 @@ class SessionHandle:
         return memory.cleared_for(own.clearance, rights=own.rights, principal=own.principal, **where)
 
     @asynccontextmanager
-    async def taking_turn(self) -> AsyncIterator[None]:
+    async def hold_turn(self) -> AsyncIterator[None]:
         """Hold the session for a turn. Costly reads within its first second are answered as of its start.
 
         Raises `SessionNotFound` if it was moved to where the caller may not go.

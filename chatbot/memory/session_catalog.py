@@ -312,7 +312,7 @@ class TurnOrder:
     """Lock held during each turn of a session; in a read-only folder, within this process only."""
 
     def __init__(self, lease: Lease, *, patience_s: float = _PATIENCE_S) -> None:
-        self.here = LoopsLock()
+        self.in_process = LoopsLock()
         """The order within this process only, for dry runs: a lease would be a write."""
         self.answering = ""
         """Id of the row of the message that is being answered, which searches leave out: see `Scope.answering`."""
@@ -321,14 +321,14 @@ class TurnOrder:
 
     def locked(self) -> bool:
         """Return whether this process holds the order or waits for it."""
-        return self.here.locked()
+        return self.in_process.locked()
 
     async def __aenter__(self) -> None:
         await self.take()
 
     async def take(self, reads: Callable[[], Sequence[object]] = tuple) -> None:
         """Take the order, and make the reads of `Store.turn_reads` along with it."""
-        await self.here.acquire()
+        await self.in_process.acquire()
         pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
         try:
             while not await self._attempt(reads):
@@ -340,7 +340,7 @@ class TurnOrder:
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _LONGEST_PAUSE_S)
         except BaseException:
-            self.here.release()
+            self.in_process.release()
             raise
 
     async def __aexit__(
@@ -350,7 +350,7 @@ class TurnOrder:
         try:
             await to_its_end(asyncio.to_thread(self.release_lease))
         finally:
-            self.here.release()
+            self.in_process.release()
 
     async def _attempt(self, reads: Callable[[], Sequence[object]]) -> bool:
         attempt = asyncio.ensure_future(asyncio.to_thread(self._try, reads()))

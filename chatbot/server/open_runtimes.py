@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -50,7 +50,6 @@ class OpenRuntimes(AsyncResource):
         self._open_one = open_one
         self._is_busy = is_busy
         self._leave = leave
-        self._clock = time.monotonic
         self._all: OrderedDict[str, OpenRuntime] = OrderedDict()
         self._opening: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()
@@ -76,7 +75,7 @@ class OpenRuntimes(AsyncResource):
 
     async def close_unused(self) -> int:
         """Close runtimes unused for `IDLE_S`, and the longest unused above `MOST`; return how many."""
-        now, surplus, closed = self._clock(), len(self._all) - MOST, 0
+        now, surplus, closed = monotonic(), len(self._all) - MOST, 0
         for at, (identity, opened) in enumerate(list(self._all.items())):
             unused_s = now - opened.used_at
             if unused_s >= SPARED_S and (unused_s >= IDLE_S or at < surplus):
@@ -104,7 +103,7 @@ class OpenRuntimes(AsyncResource):
     async def _open(self, identity: str) -> None:
         # The runtime outlives this request: it must not join its trace.
         runtime = await asyncio.create_task(self._open_one(identity), context=Context())
-        self._all[identity] = OpenRuntime(runtime, self._clock())
+        self._all[identity] = OpenRuntime(runtime, monotonic())
 
     async def _close(self, identity: str, opened: OpenRuntime) -> bool:
         if self._all.get(identity) is not opened or self._opening[identity].locked():
@@ -132,7 +131,7 @@ class OpenRuntimes(AsyncResource):
 
     def _note_time(self, identity: str) -> None:
         if (opened := self._all.get(identity)) is not None:
-            opened.used_at = self._clock()
+            opened.used_at = monotonic()
             self._all.move_to_end(identity)
 
 

@@ -8,11 +8,11 @@ from typing import Any, get_args
 
 import pytest
 
+from chatbot.chat.conversation_memory import PromptMemory
 from chatbot.chat.events import PromptSubmit, Publisher, Step
 from chatbot.chat.memory_block import build_block
 from chatbot.chat.memory_tools import agent_context, agent_tools
 from chatbot.chat.receipts import memory_line
-from chatbot.chat.turn_memory import PromptMemory
 from chatbot.errors import ToolError
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, ToolCall, ToolCallDelta, ToolSpec, Usage

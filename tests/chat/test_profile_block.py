@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from chatbot.chat.conversation_memory import ConversationMemory, PromptMemory
 from chatbot.chat.memory_block import PROFILE_TOKENS, build_block
-from chatbot.chat.turn_memory import ConversationMemory, PromptMemory
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.writing import Draft

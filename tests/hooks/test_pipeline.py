@@ -82,7 +82,7 @@ class Answers(Hook):
         if self.words:
             return self.words
         from chatbot.chat.events import KeptExchange
-        from chatbot.chat.turn_memory import PromptMemory
+        from chatbot.chat.conversation_memory import PromptMemory
         if event.topic == "turn:end":
             return KeptExchange("by a plug-in")
         return PromptMemory(record={"injected": ["by a plug-in"]})

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from chatbot.chat.conversation_memory import ConversationMemory
 from chatbot.chat.memory_tools import agent_context, offered_to_models
-from chatbot.chat.turn_memory import ConversationMemory
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory

@@ -150,15 +150,15 @@ async def test_what_another_process_moves_or_marks_is_so_in_the_next_turn(memory
         other = await elsewhere.load_session(bound.id, "chat")
         await other.move("boat")
         await other.mark("private")
-    async with own.taking_turn():
+    async with own.hold_turn():
         await own.memory.remember("The mast is high")
         await tools.run([ToolCall("c", "memory_write", '{"title": "The mast is of spruce"}')])
     kept = await memory.memory().every(sensitivities=SENSITIVITIES)
     assert [(row.project, row.sensitivity) for row in kept] == [("boat", "private")] * 2
     with pytest.raises(SessionNotFound):
-        async with bound.taking_turn():
+        async with bound.hold_turn():
             pass
-    async with own.taking_turn():  # which was let go of
+    async with own.hold_turn():  # which was let go of
         assert own.record.project == "boat"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.chat.turn_memory import ConversationMemory
+from chatbot.chat.conversation_memory import ConversationMemory
 from chatbot.config import AgentSettings
 from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem, SessionHandle

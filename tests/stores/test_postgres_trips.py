@@ -176,7 +176,7 @@ async def test_within_a_turn_or_a_search_others_are_looked_at_once_and_own_write
         mine = await one.create_session(("basic_session", "observations"), "chat")
         theirs = other.memory("chat")
         await mine.memory.remember("a hive in the garden")
-        async with mine.taking_turn():
+        async with mine.hold_turn():
             assert len(await mine.memory.search("hive")) == 1
             await theirs.remember("a hive in the yard")
             assert len(await mine.memory.search("hive")) == 1

@@ -45,7 +45,7 @@ async def identities(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identitie
 @pytest.fixture
 def clock(identities: Identities, monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(identities.runtimes, "_clock", clock)
+    monkeypatch.setattr(open_runtimes, "monotonic", clock)
     return clock
 
 
@@ -83,7 +83,7 @@ async def test_what_was_closed_goes_on_with_all_that_was_said(identities: Identi
 def test_a_stream_keeps_its_identity_open_to_its_end(http: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     served = http(["word " * 2000], delay_s=0.005)
     runtimes, clock = served.identities.runtimes, Clock()
-    monkeypatch.setattr(runtimes, "_clock", clock)
+    monkeypatch.setattr(open_runtimes, "monotonic", clock)
     with served.client() as client:
         asked = {"model": "ada", "messages": [{"role": "user", "content": "Tell me."}], "stream": True}
         with client.stream("POST", "/v1/chat/completions", json=asked) as stream:
