@@ -68,6 +68,8 @@ class Embedder(AsyncResource):
     """Maximum texts of one call."""
     scale: float = 1.0
     """Factor that corrects the cosine of a question and a row, if the form of the vectors makes it smaller."""
+    is_calibrated: bool = False
+    """True if the thresholds of evidence in recall were chosen for its cosines."""
     sends_away: bool = True
     """True if texts may leave this machine: then sensitive rows are not sent to it."""
 
@@ -96,7 +98,7 @@ class Embedder(AsyncResource):
         return [[unit(vector)] for vector in found.vectors], found.usage
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:  # noqa: ARG002 - for those that can
-        """Return the judgement of each text; an empty list if no heads were trained for this encoder."""
+        """Return the judgement of each text; an empty list if nothing here can judge."""
         return []
 
     async def ready(self) -> None:

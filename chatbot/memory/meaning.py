@@ -182,6 +182,11 @@ class Meaning(AsyncResource):
         """Factor of the cosines of questions and rows."""
         return self._embedder.scale
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Return whether evidence by these cosines can be compared with the thresholds of recall."""
+        return self._embedder.is_calibrated
+
     async def nearest_to(
         self, view: View, vectors: Sequence[Vector], wanted: Filter, *, limit: int
     ) -> dict[str, float]:

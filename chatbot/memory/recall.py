@@ -106,7 +106,8 @@ async def recollected(
     Lines of the profile, which a prompt shows elsewhere, and rows that do not fit do not count towards the limit.
     """
     view, profile = scope.view(asked.sensitivities), scope.environment.options.profiles[asked.profile]
-    if asked.statements and asked.need is None:
+    need = asked.need if scope.meaning is not None and scope.meaning.is_calibrated else None
+    if asked.statements and need is None:
         profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
     texts = [asked.texts] if isinstance(asked.texts, str) else list_of(asked.texts, "texts")
@@ -127,7 +128,7 @@ async def recollected(
         ranked = [row for row in ranked if row.match.id not in gone]
         read |= found
         left_out |= {each: why for why, holds in left_out_if.items() for each, row in found.items() if holds(row)}
-        verdicts = verdicts_of(ranked, profile, limit, exclude.union(left_out), need=asked.need)
+        verdicts = verdicts_of(ranked, profile, limit, exclude.union(left_out), need=need)
         best = [row for row, verdict in verdicts if verdict == RECALLED]
         if all(row.match.id in read for row in best):
             break

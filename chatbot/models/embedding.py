@@ -16,7 +16,7 @@ from chatbot.models.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S, paus
 from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.local_encoder import MINILM_NAME as MINILM
 from chatbot.models.local_encoder import NAME as LOCAL
-from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
+from chatbot.models.local_encoder import JudgingEmbedder, LocalEmbedder, MiniLMEmbedder
 from chatbot.models.model import estimate_text
 from chatbot.models.provider import Provider
 from chatbot.stores.records import Vector, vector
@@ -60,7 +60,7 @@ def open_embedder(
     return LiteLLMEmbedder(settings, providers)
 
 
-class LiteLLMEmbedder(LiteLLMClient, Embedder):
+class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
     """An embedding model by its LiteLLM name. `first_pause_s` is the approximate wait before the second try."""
 
     dimension = 0

@@ -11,6 +11,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,17 @@ ENGLISH = 384
 """Numbers of a vector of MiniLM."""
 
 
-class MiniLMEmbedder(Embedder):
+class JudgingEmbedder(Embedder):
+    """Judges texts by the heads over the multilingual encoder, if that is installed, whatever embeds them."""
+
+    async def judge(self, texts: Sequence[str]) -> list[Judgement]:
+        """Return the judgement of each text, made on this machine; an empty list without that encoder."""
+        if MULTILINGUAL.folder() is None:
+            return []
+        return [_multilingual().judge(part) for part in await _encoded(texts)]
+
+
+class MiniLMEmbedder(JudgingEmbedder):
     """`local/minilm`: English; offline, on the processor, at no cost. Needs the package of its weights, see `check`."""
 
     name = MINILM_NAME
@@ -81,7 +92,7 @@ _ENGLISH, _BESIDE = 0.83, 0.42
 both together better still. The other rows are compared by the multilingual part alone."""
 
 
-class LocalEmbedder(Embedder):
+class LocalEmbedder(JudgingEmbedder):
     """Offline, on the processor, at no cost; each encoder is loaded with the first text that needs it."""
 
     name = NAME
@@ -89,11 +100,10 @@ class LocalEmbedder(Embedder):
     batch = MiniLMEmbedder.batch
     sends_away = False
     scale = math.sqrt(2)
+    is_calibrated = True
 
     def __init__(self) -> None:
         self._english = MiniLMEmbedder()
-        self._any: MultilingualEncoder | None = None
-        self._lock = threading.Lock()
 
     @staticmethod
     def is_installed() -> bool:
@@ -107,20 +117,16 @@ class LocalEmbedder(Embedder):
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return each text's vector: both parts of an English one, and the multilingual part of any other."""
-        parts = await self._encoded(texts)
+        parts = await _encoded(texts)
         english, usage = await self._english_parts(texts, parts)
         return EmbeddingResult([_row(english.get(text), part) for text, part in zip(texts, parts, strict=True)], usage)
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
         """Return a vector that finds rows of all languages, and for an English text one that finds English rows."""
-        parts = await self._encoded(texts)
+        parts = await _encoded(texts)
         english, usage = await self._english_parts(texts, parts)
-        asked = map(self._multilingual().question, parts)
+        asked = map(_multilingual().question, parts)
         return [_questions(english.get(text), part) for text, part in zip(texts, asked, strict=True)], usage
-
-    async def judge(self, texts: Sequence[str]) -> list[Judgement]:
-        """Return the judgement of each text, by the heads over its multilingual part."""
-        return [self._multilingual().judge(part) for part in await self._encoded(texts)]
 
     async def aclose(self) -> None:
         """Free the memory of the English encoder."""
@@ -128,21 +134,22 @@ class LocalEmbedder(Embedder):
 
     async def _english_parts(self, texts: Sequence[str], parts: Sequence[Vector]) -> tuple[dict[str, Vector], Usage]:
         known = dict(zip(texts, parts, strict=True))
-        english = [text for text, part in known.items() if self._multilingual().is_english(text, part)]
+        english = [text for text, part in known.items() if _multilingual().is_english(text, part)]
         found = await self._english.embed(english)
         return dict(zip(english, found.vectors, strict=True)), Usage(found.usage.input_tokens, cost_usd=0.0)
 
-    async def _encoded(self, texts: Sequence[str]) -> list[Vector]:
-        return await asyncio.to_thread(lambda: self._multilingual().encode(texts)) if texts else []
 
-    def _multilingual(self) -> MultilingualEncoder:
-        with self._lock:
-            if self._any is None:
-                MULTILINGUAL.importable()
-                from chatbot.models.multilingual import MultilingualEncoder
+async def _encoded(texts: Sequence[str]) -> list[Vector]:
+    return await asyncio.to_thread(lambda: _multilingual().encode(texts)) if texts else []
 
-                self._any = MultilingualEncoder()
-            return self._any
+
+@cache
+def _multilingual() -> MultilingualEncoder:
+    """Return the encoder, which all embedders of the process share."""
+    MULTILINGUAL.importable()
+    from chatbot.models.multilingual import MultilingualEncoder
+
+    return MultilingualEncoder()
 
 
 def _row(english: Vector | None, part: Vector) -> Vector:
