@@ -87,7 +87,7 @@ class Closable(AsyncResource):
             if not iscoroutinefunction(operation) or getattr(operation, "__isabstractmethod__", False):
                 continue
             if not name.startswith("_"):
-                setattr(cls, name, cls._guard(operation))
+                setattr(cls, name, cls._guard_operation(operation))
 
     def check_open(self) -> None:
         """Raise `ClosedResource` after `aclose`."""
@@ -95,7 +95,7 @@ class Closable(AsyncResource):
             raise ClosedResource(f"{type(self).__name__} is closed: open it again to continue")
 
     @classmethod
-    def _guard(cls, operation: Method) -> Method:
+    def _guard_operation(cls, operation: Method) -> Method:
         @wraps(operation)
         async def guarded(self: Closable, *args: Any, **named: Any) -> Any:
             if closes:
@@ -127,7 +127,7 @@ class Store(Closable):
     """Receives a span for each operation; set by the opener of the store."""
 
     @classmethod
-    def _guard(cls, operation: Method) -> Method:
+    def _guard_operation(cls, operation: Method) -> Method:
         @wraps(operation)
         async def translated(self: Store, *args: Any, **named: Any) -> Any:
             observer = None if operation.__name__ == "aclose" else self.observer
@@ -144,7 +144,7 @@ class Store(Closable):
                     what = f"the store {type(self).__name__} failed in {operation.__name__}"
                     raise failure(f"{what}: {type(error).__name__}: {error}") from error
 
-        return super()._guard(translated)
+        return super()._guard_operation(translated)
 
     def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[object]:
         """Return the reads of every turn, which the engine makes with the turn's lease; none if reads are cheap.
