@@ -195,18 +195,6 @@ def estimate_text(text: str) -> int:
     return _estimate_long(text) if len(text) > _LONGEST_KEPT else _estimate_short(text)
 
 
-@lru_cache(maxsize=2048)
-def _estimate_short(text: str) -> int:
-    """Cached estimate for text that the next prompt contains again."""
-    return _estimate(text)
-
-
-@lru_cache(maxsize=8)
-def _estimate_long(text: str) -> int:
-    """Cached estimate for long text, such as an attached document, which each prompt counts several times."""
-    return _estimate(text)
-
-
 def _estimate(text: str) -> int:
     total = 0.0
     for piece in re.finditer(_KINDS, text):
@@ -214,6 +202,12 @@ def _estimate(text: str) -> int:
         tokens = _WEIGHTS[kind] * (piece.end() - piece.start())
         total += max(1.0, tokens) if kind == "word" else tokens
     return math.ceil(total)
+
+
+_estimate_short = lru_cache(maxsize=2048)(_estimate)
+"""For a text that the next prompt contains again."""
+_estimate_long = lru_cache(maxsize=8)(_estimate)
+"""For a long text, such as an attached document, which each prompt counts several times."""
 
 
 def estimate(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:

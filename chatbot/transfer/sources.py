@@ -92,7 +92,10 @@ def _open(path: Path) -> Source:
         if is_bundle(text):
             return Source(path, BUNDLE, lambda: read_bundle(text, str(path)))
         members = [(path.name, lambda: text)]
-    kind = _recognised(members[0][1](), path)
+    first = members[0][1]()
+    kind = formats.kind_of(next(elements(first, str(path)), None)) if first.lstrip().startswith(("[", "{")) else None
+    if kind is None:
+        raise InvalidValue(f"{path} is neither a bundle, an export of ChatGPT or Claude, nor Markdown")
     return Source(path, kind, lambda: _elements(kind, members))
 
 
@@ -122,8 +125,12 @@ def _notes(path: Path) -> Items:
     """Yield the notes of a file, or of all files in a folder, where links and hidden folders are not followed."""
     is_folder = path.is_dir()
     unread: list[OSError] = []
-    others: list[Path] = []
-    for file in _markdown_files(path, unread, others) if is_folder else [path]:
+    notes, others = list[Path](), list[Path]()
+    for file in _files_below(path, unread.append) if is_folder else [path]:
+        (notes if file.name.lower().endswith(MARKDOWN_SUFFIXES) else others).append(file)
+        if len(notes) > MOST_FILES:
+            raise InvalidValue(f"{path} has more than {MOST_FILES:,} Markdown files: check that it is the right folder")
+    for file in notes:
         name = _as_text(file.relative_to(path if is_folder else path.parent))
         try:
             if is_folder and file.is_symlink():
@@ -139,7 +146,9 @@ def _notes(path: Path) -> Items:
         yield Skip(_as_text(Path(failed.filename).relative_to(path)), f"cannot be read: {failed.strerror}")
     if others:
         more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
-        yield Skip(f"{_as_text(others[0])}{more}", f"only {' and '.join(MARKDOWN_SUFFIXES)} files are read")
+        yield Skip(
+            f"{_as_text(others[0].relative_to(path))}{more}", f"only {' and '.join(MARKDOWN_SUFFIXES)} files are read"
+        )
 
 
 def _as_text(path: Path) -> str:
@@ -154,33 +163,13 @@ def _elements(kind: str, members: Iterable[_Member]) -> Items:
         yield from formats.read(kind, value, number)
 
 
-def _recognised(text: str, path: Path) -> str:
-    """Return the kind of the file, by the shape of its first element."""
-    if text.lstrip().startswith(("[", "{")) and (kind := formats.kind_of(next(elements(text, str(path)), None))):
-        return kind
-    raise InvalidValue(f"{path} is neither a bundle, an export of ChatGPT or Claude, nor Markdown")
-
-
-def _markdown_files(root: Path, unread: list[OSError], others: list[Path]) -> Iterator[Path]:
-    """Yield the Markdown files below a folder.
-
-    `unread` gets the error of each folder that cannot be read, `others` the paths of the other files below `root`.
-    """
-    found = 0
-    for folder, folders, names in os.walk(root, onerror=unread.append):
+def _files_below(root: Path, unread: Callable[[OSError], None]) -> Iterator[Path]:
+    """Yield the files below a folder, except hidden ones; `unread` gets the error of a folder that cannot be read."""
+    for folder, folders, names in os.walk(root, onerror=unread):
         if len(Path(folder).relative_to(root).parts) > MOST_LEVELS:
             raise InvalidValue(f"{root} has over {MOST_LEVELS} levels of folders: check that it is the right folder")
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(name for name in names if not name.startswith(".")):
-            if not name.lower().endswith(MARKDOWN_SUFFIXES):
-                others.append(Path(folder, name).relative_to(root))
-            else:
-                found += 1
-                if found > MOST_FILES:
-                    raise InvalidValue(
-                        f"{root} has more than {MOST_FILES:,} Markdown files: check that it is the right folder"
-                    )
-                yield Path(folder, name)
+        yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
 
 
 def _read_text(path: Path) -> str:

@@ -254,7 +254,8 @@ def changes_to_unite(
         ours = journal.history(row_id)
         known = {*map(identity, ours.parts)}
         new = {identity(part): part for part in parts.get(row_id, ())}
-        fresh = [part for each, part in new.items() if each not in known and not _is_of_erased(part, journal.erased)]
+        fresh = [part for each, part in new.items() if each not in known]
+        fresh = [part for part in fresh if part.triple is None or part.triple.source not in journal.erased]
         whole = sorted([*ours.parts, *fresh], key=_key)
         if not whole or whole[0].kind not in _BEGINNINGS:
             made.is_waiting |= bool(fresh) or row_id in counts
@@ -271,10 +272,6 @@ def changes_to_unite(
             counted.append(joined.event(row_id))
     made.events += counted
     return made
-
-
-def _is_of_erased(part: Event, erased: Collection[str]) -> bool:
-    return part.triple is not None and part.triple.source in erased
 
 
 def _removal_of(rows: Collection[str]) -> LineChange:
