@@ -57,10 +57,11 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     goodbye = first.leave()
     session_id = re.search(r"continue with: chatbot -r (\S+)", goodbye)
     assert session_id is not None
-    second = start(replies=["welcome back"])
+    rows = [f"row{number}" for number in range(60)]  # more than the screen shows
+    second = start(replies=["\n".join(["```", *rows, "```", "welcome back"])])
     second.see("continued · I am Sam.*user: I am Sam")
     second.say("me again", "welcome back")
-    second.leave()
+    assert re.findall(r"row\d+", second.leave()) == rows
     assert [role for role, _ in _said()] == ["user", "assistant"] * 2
 
 

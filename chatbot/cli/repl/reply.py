@@ -136,9 +136,10 @@ class LiveReply:
 
 
 class _LiveBlock(LiveRender):
-    """The block that is redrawn. Its height is measured again when a narrower terminal has wrapped its lines.
+    """The block that is redrawn: its end, at most half a screen, as lines that scroll out cannot be erased.
 
-    Nearly all terminals wrap; xterm and a few others cut lines instead, and are recognised by environment variables.
+    Its height is measured again when a narrower terminal has wrapped its lines. Nearly all terminals wrap; xterm and a
+    few others cut lines instead, and are recognised by environment variables.
     """
 
     def __init__(self, console: Console) -> None:
@@ -148,9 +149,12 @@ class _LiveBlock(LiveRender):
         self._wraps = "XTERM_VERSION" not in os.environ and not _CUTS_LINES.match(os.environ.get("TERM", ""))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        segments = [each for each in super().__rich_console__(console, options) if isinstance(each, Segment)]
-        self._lengths = [Segment.get_line_length(line) for line in Segment.split_lines(segments)]
-        yield from segments
+        lines, most = console.render_lines(self.renderable, options, pad=False), max(options.size.height // 2, 2)
+        if len(lines) > most:
+            lines = [[Segment("…")], *lines[1 - most :]]
+        self._shape, self._lengths = Segment.get_shape(lines), [*map(Segment.get_line_length, lines)]
+        for number, line in enumerate(lines):
+            yield from [*([Segment.line()] if number else []), *line]
 
     def position_cursor(self) -> Control:
         self._measure()
