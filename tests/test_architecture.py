@@ -177,7 +177,6 @@ MAY_TOUCH_FILES = {
     "models/minilm.py": "weights of models",
     "models/local_encoder.py": "weights of models",
     "models/multilingual.py": "heads that ship",
-    "cli/output.py": "the size of the terminal",
 }
 """Modules above the backends that touch files, and why. None of them touches what is kept of an identity."""
 

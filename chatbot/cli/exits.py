@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from chatbot.cli.arguments import COMMANDS, named
-from chatbot.cli.output import error_text, on_interrupt, printable, say_error
+from chatbot.cli.output import error_text, on_interrupt, printable, say_error, wrapped
 from chatbot.errors import (
     BudgetExceeded,
     ChatbotError,
@@ -171,4 +171,4 @@ class TerminalFormatter(logging.Formatter):
         if isinstance(record.args, tuple):
             args = tuple(error_text(each) if isinstance(each, OSError) else each for each in record.args)
             record = logging.makeLogRecord(vars(record) | {"args": args})  # other handlers get the error itself
-        return printable(super().format(record))
+        return wrapped(printable(super().format(record)), to=sys.stderr)

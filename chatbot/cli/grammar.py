@@ -132,11 +132,12 @@ class Parser(argparse.ArgumentParser):
         message = _CHOICE.sub(self._nearest, message)
         if message.endswith("are required: ACTION"):
             message = f"name an action: {', '.join(self.actions)}"
-        if "--json" not in sys.argv:
-            super().error(message)
-        from chatbot.cli.output import say_error
+        from chatbot.cli.output import say_error, wrapped
         from chatbot.stores.errors import InvalidValue
 
+        if "--json" not in sys.argv:
+            self.print_usage(sys.stderr)
+            self.exit(2, wrapped(f"{self.prog}: error: {message}\n", to=sys.stderr))
         say_error(InvalidValue(f"{message}: see {self.prog} --help"), as_json=True)
         self.exit(2)
 

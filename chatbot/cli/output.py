@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 import termios
@@ -35,6 +36,8 @@ TINY = "this model is tiny and knows little: {} finds keys and model servers, an
 """The first line about the embedded model, with the command that helps."""
 _UNSEEN_S = 1.0
 """Seconds of work without a bar."""
+_BELOW_NAME = " " * len("chatbot: ")
+_QUOTED = re.compile(r"`[^`\n]+`")
 SHORTEST_ID = 13
 """Length of an id's millisecond part, twelve digits and a dash, which is nearly always unique."""
 _SHORTEST_SESSION_ID = 18
@@ -96,8 +99,8 @@ def say_columns(items: Sequence[T], columns: Columns[T]) -> None:
 
 def warn(text: str) -> None:
     """Print a warning on standard error. Further lines are indented: no file name can look like another warning."""
-    text = printable(text).replace("\n", "\n         ")
-    print(f"chatbot: {text}", file=sys.stderr)  # noqa: T201 - the one place that prints
+    text = printable(text).replace("\n", f"\n{_BELOW_NAME}")
+    print(wrapped(f"chatbot: {text}", _BELOW_NAME, to=sys.stderr), file=sys.stderr)  # noqa: T201 - the one place that prints
 
 
 def say_error(error: Exception, *, as_json: bool = False) -> None:
@@ -126,16 +129,21 @@ def printable(text: str) -> str:
     return text.translate(dict.fromkeys(map(ord, odd), "�")) if odd else text
 
 
-def wrapped(text: str, indent: str = "") -> str:
-    """Return the text with its lines broken between words to fit the terminal; new lines begin with `indent`."""
-    from shutil import get_terminal_size
+def wrapped(text: str, indent: str = "", *, to: TextIO | None = None) -> str:
+    """Return the text with its lines broken between words to fit the terminal `to`, by default standard output.
+
+    New lines begin with `indent`. Commands in backticks stay whole, to be copied. Elsewhere the text is unchanged.
+    """
     from textwrap import fill
 
-    columns = get_terminal_size().columns
-    return "\n".join(
+    if (columns := _columns(to or sys.stdout)) is None:
+        return text
+    text = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), text)
+    lines = (
         fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         for line in text.split("\n")
     )
+    return "\n".join(lines).replace("\0", " ")
 
 
 def _as_json(value: Any, indent: int | None = None) -> str:
@@ -190,7 +198,7 @@ def ask_yes_or_no(question: str) -> bool:
 
 def ask_line(question: str) -> str:
     """Ask for a line on standard error; empty at the end of the input. Ctrl-C interrupts."""
-    question = f"{wrapped(question)} " if sys.stderr.isatty() else question
+    question = f"{wrapped(question, to=sys.stderr)} " if sys.stderr.isatty() else question
     print(question, end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
     return read_input(sys.stdin.readline).strip()
 
