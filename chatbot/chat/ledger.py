@@ -99,7 +99,7 @@ def _sums(bill: Bill) -> dict[str, Any]:
 
 
 def merged(bills: Iterable[Bill]) -> Bill:
-    """Return the sum of these bills."""
+    """Return the sum of these bills; of one bill a copy."""
     total = Bill()
     for bill in bills:
         total.add(bill)
@@ -316,7 +316,7 @@ class Ledger:
         return await asyncio.to_thread(self._reserve, session, purpose, decide, at or utc_now())
 
     async def settle(self, reservation: Reservation | None, call: Call | None = None) -> None:
-        """Write the cost of a reserved call, and end its reservation; None for a call that was not made."""
+        """Write the cost of a call, and end its reservation if it has one; `call` is None if it was not made."""
         if call is not None:
             await self.add(call)
         if reservation is not None:

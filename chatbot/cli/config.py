@@ -20,6 +20,7 @@ from msgspec import to_builtins
 from platformdirs import user_config_path, user_data_path
 
 from chatbot.allowed import SettingPath, is_trusted, needing_trust, trust
+from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_for_yes, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.config import SECRET, Config
@@ -193,7 +194,7 @@ async def run(args: argparse.Namespace) -> None:
     if args.action in _CHANGES:
         await _CHANGES[args.action](args)
         return
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     paths = {
         "file": str(setup.settings.path.resolve()) if setup.settings.path else None,
         "identity": str(setup.identity.file) if setup.identity.file.exists() else None,

@@ -1,12 +1,15 @@
-"""Conversion of parsed arguments to runtime options."""
+"""The options, the setup and the session that parsed arguments name."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
-from chatbot.memory import SessionHandle
-from chatbot.options import Options
-from chatbot.runtime import Runtime
+from chatbot.options import Options, Setup
+
+if TYPE_CHECKING:
+    from chatbot.memory import SessionHandle
+    from chatbot.runtime import Runtime
 
 
 def options_of(args: argparse.Namespace) -> Options:
@@ -21,6 +24,11 @@ def options_of(args: argparse.Namespace) -> Options:
         budget_usd=args.budget_usd,
         project=args.project,
     )
+
+
+def setup_of(args: argparse.Namespace, **more: Any) -> Setup:
+    """Resolve the settings and the identity that the flags name; `more` are further options."""
+    return Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, **more))
 
 
 async def chosen_session(

@@ -7,6 +7,7 @@ import inspect
 from dataclasses import asdict
 from typing import Any
 
+from chatbot.cli.options import setup_of
 from chatbot.cli.output import say, say_json, say_marked, say_table, warn
 from chatbot.hooks.hook import HOOKS, Failure, Failures, HookPlan, planned_hooks
 from chatbot.options import Options, Setup
@@ -18,7 +19,7 @@ from chatbot.stores.plugins import STORES, load, settings_of
 
 async def list_stores(args: argparse.Namespace) -> None:
     """Print the installed store plug-ins, and those that the configuration names."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     used = setup.agent_settings.memory
     described = [_describe_store(name, setup, is_used=name in used) for name in sorted({*STORES.installed(), *used})]
     if args.json:
@@ -74,7 +75,7 @@ def _why_none(runtime: Runtime) -> str:
 
 async def list_hooks(args: argparse.Namespace) -> None:
     """Print the hooks by topic, in the order in which they are called."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     plans = planned_hooks(setup.config.hooks, beside=setup.settings.plugins_beside)
     failures = {failure.hook: failure for failure in Failures(setup.home).read()}
     described = [_describe_hook(plan, failures.get(plan.name)) for plan in plans]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from chatbot.cli.exits import TerminalFormatter, end_in_order
+from chatbot.cli.options import setup_of
 from chatbot.cli.output import say, warn
 from chatbot.errors import ConfigError
 from chatbot.options import Options, Setup
@@ -65,7 +66,7 @@ async def run_mcp(args: argparse.Namespace) -> None:
     given = [f"--{name}" for name in ("host", "port") if getattr(args, name) is not None]
     if given and not args.http:
         raise InvalidValue(f"{' and '.join(given)} can only be used with --http")
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, project=args.project))
+    setup = setup_of(args, project=args.project)
     setup.check()
     end_in_order()
     with suppress(asyncio.CancelledError):  # a signal ended it, and everything is closed

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from chatbot.cli.exits import Exit
+from chatbot.cli.options import setup_of
 from chatbot.cli.output import (
     ask_unseen,
     progress,
@@ -86,7 +87,7 @@ def _home(text: str, identity: str | None) -> Home:
 def _address(args: argparse.Namespace) -> Address:
     if args.url:
         return parse_address(from_variable(args.url, "--url"))
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     if not isinstance(setup.home, Address):
         raise ConfigError("memory is stored in files, which need no tables: set url in [storage], or pass --url")
     return setup.home
@@ -104,7 +105,7 @@ _PAST = {
 
 async def run_maintain(args: argparse.Namespace) -> None:
     """Maintain the identity's memory, or report what would change. Needs no model."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     policy = setup.config.maintenance
     if args.summarize_old is not None:
         policy = structs.replace(policy, summarize_after_days=args.summarize_old)
@@ -133,7 +134,7 @@ def _show(report: MaintenanceReport) -> None:
 
 async def run_backup(args: argparse.Namespace) -> Exit:
     """Back up an identity to a file."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     path = args.file or Path(f"{setup.identity.name}-{utc_now():%Y-%m-%d}.chatbot")
     with progress("backing up") as advance, new_file(path.expanduser(), force=args.force) as file:
         done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=advance)
@@ -187,7 +188,7 @@ def _new_setup(config: Path | None, name: str, text: str) -> Iterator[Setup]:
 
 async def run_sync(args: argparse.Namespace) -> Exit:
     """Sync with the given place, or with all places in `[sync]`."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     places = [args.place] if args.place else _configured_places(setup)
     if not places:
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from chatbot.chat.ledger import NO_QUOTA, Quota, cost_text
+from chatbot.cli.options import setup_of
 from chatbot.cli.output import Columns, age, say, say_columns, say_json, say_result, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
@@ -19,7 +20,7 @@ from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import check_namespace, user_namespace, utc_now
 from chatbot.memory.users import User, erase_user, export_user, users_in
-from chatbot.options import Options, Setup
+from chatbot.options import Setup
 from chatbot.server.access_tokens import Token, Tokens
 from chatbot.server.callers import Account, Accounts, Grant
 from chatbot.server.earlier_requests import Requests
@@ -30,7 +31,7 @@ from chatbot.stores.fields import how_many
 
 async def run_token(args: argparse.Namespace) -> None:
     """Run one action. Needs neither a model nor a running server."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     await _TOKEN_ACTIONS[args.action](setup, Tokens(setup.server_home), args)
 
 
@@ -156,7 +157,7 @@ _TOKEN_ACTIONS: dict[str, Callable[[Setup, Tokens, argparse.Namespace], Awaitabl
 
 async def run(args: argparse.Namespace) -> None:
     """Run one action. Needs neither a model nor a running server."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     async with setup.open_memory(observations=setup.observations) as memory:
         await _ACTIONS[args.action](setup, memory, args)
 

@@ -10,12 +10,12 @@ from typing import Any
 from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text, merged
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import ending, memory_line, nothing_considered, outcomes, with_calls
-from chatbot.cli.options import chosen_session, options_of
+from chatbot.cli.options import chosen_session, options_of, setup_of
 from chatbot.cli.output import SHORTEST_ID, say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
-from chatbot.options import Options, Setup
+from chatbot.options import Setup
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
@@ -29,7 +29,7 @@ _PARTS = {"lexical": "lexical", "spill": "neighbours", "session": "session"}
 
 async def run(args: argparse.Namespace) -> None:
     """Explain the last turn of a session, or the given one."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     async with setup.open_memory() as memory:
         if args.session is None:
             session = await memory.latest_session(setup.agent)
@@ -178,7 +178,7 @@ _HEAD = ("purpose", "calls", "tokens in", "cached", "tokens out", "cost")
 
 async def run_usage(args: argparse.Namespace) -> None:
     """Print the bill of one session, or of the identity."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup = setup_of(args)
     if args.session is None:
         await _over_time(setup, args)
         return

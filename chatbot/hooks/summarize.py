@@ -18,7 +18,7 @@ from chatbot.attachments import readable
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
 from chatbot.chat.titles import says_little
 from chatbot.hooks.capture import can_write
-from chatbot.hooks.extraction.structured import ExtractionModel, noted
+from chatbot.hooks.extraction.structured import ExtractionModel, note_work
 from chatbot.hooks.hook import Hook, HookContext, per_session
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE, exchanges_in, without_forgotten
@@ -71,7 +71,7 @@ class Episodes(Hook):
             return  # a failure is tried again when the window has moved, not at each turn
         self._tried(session.id)[:] = [evicted.until]
         calls = self._model.calls(session)
-        async with noted(calls, "episode", after=event.turn, failed="the summary made by rule is kept") as record:
+        async with note_work(calls, "episode", after=event.turn, failed="the summary made by rule is kept") as record:
             record["notices"] += await summarize_evicted(session, calls, evicted)
 
     async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:

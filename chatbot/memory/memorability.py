@@ -2,8 +2,8 @@
 
     score = substance x distinctiveness x (1.5 + weight of the type) / 3
 
-Substance is the number of content words, which saturates; distinctiveness is the share of new ones. The product
-excludes both long texts without news and very short ones.
+Substance is the number of content words, which saturates; distinctiveness is the square root of the share of new ones.
+The product excludes both long texts without news and very short ones.
 """
 
 from __future__ import annotations

@@ -81,9 +81,9 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Embed the texts in calls of at most `batch`, each tried up to three times."""
-        return await self._in_batches(texts, self._patiently)
+        return await self._in_batches(texts, self._with_retries)
 
-    async def _patiently(self, texts: Sequence[str]) -> EmbeddingResult:
+    async def _with_retries(self, texts: Sequence[str]) -> EmbeddingResult:
         tried = 0
         while True:
             try:
@@ -119,7 +119,7 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
             **self.provider.arguments(),
             "input": [text or " " for text in texts],  # providers refuse an empty text
             "encoding_format": "float",
-            "num_retries": 0,  # `_patiently` retries
+            "num_retries": 0,  # `_with_retries` retries
             "max_retries": _NO_RETRIES,
             "drop_params": True,
             **{name: value for name, value in optional.items() if value is not None},

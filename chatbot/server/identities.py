@@ -189,7 +189,7 @@ class Identities(AsyncResource):
         self._chats.drop(identity)
         await self.turns.leave(identity)
 
-    async def _is_listed(self, call: ToolCall) -> bool:
+    async def _confirm(self, call: ToolCall) -> bool:
         """Allow only listed tools: HTTP cannot ask a user, as the caller may be a program, or gone."""
         if call.name in self.settings.unasked_tools:
             return True
@@ -211,7 +211,7 @@ class Identities(AsyncResource):
         if self._tidying is None:
             self._tidying = asyncio.create_task(self._tidy(), name="tidying")
         runtime = await asyncio.to_thread(self._open_runtime, replace(self._options, identity=identity))
-        runtime.confirm = runtime.confirm or self._is_listed
+        runtime.confirm = runtime.confirm or self._confirm
         await self._check_apart(runtime.memory.backend)
         await runtime.__aenter__()
         runtime.warm()

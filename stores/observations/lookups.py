@@ -169,9 +169,9 @@ class Visible:
 
     __slots__ = ("__weakref__", "flags", "version")
 
-    def __init__(self, flags: bytearray, version: int = 0) -> None:
+    def __init__(self, flags: bytearray) -> None:
         self.flags = flags
-        self.version = version
+        self.version = 0
 
     def sees(self, row: int) -> bool:
         """Return whether the row may be seen."""
@@ -267,7 +267,7 @@ COLUMNS: Mapping[str, Column] = {
     **{name: _column_of(each, mark) for name, each in FIELDS.items() if (mark := each.mark(InTable))},
 }
 """All columns."""
-OF_A_ROW = {name: column.of for name, column in COLUMNS.items() if column.of is not None}
+FROM_ROW = {name: column.of for name, column in COLUMNS.items() if column.of is not None}
 
 
 def twin_key(row: Observation) -> bytes:

@@ -33,7 +33,7 @@ class Text(NamedTuple):
 
     @classmethod
     def of(cls, version: int, document: Document) -> Text:
-        """Return the text of these terms."""
+        """Return the content of a document."""
         codes = bytes(map(length_to_byte, [len(document.get(name, ())) for name in FIELDS]))
         return cls(version, count_terms(document), codes)
 

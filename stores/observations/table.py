@@ -145,7 +145,7 @@ class Table:
         fixed = (self._class(row.status, Guard.of(row)), *place, self._session_numbers[row.session_id])
         for name, value in zip(lookups.COLUMNS, fixed, strict=False):
             getattr(self, name).append(value)
-        for name, of in lookups.OF_A_ROW.items():
+        for name, of in lookups.FROM_ROW.items():
             getattr(self, name).append(of(row))
         self.twin_keys += lookups.twin_key(row)
         for label in lookups.labels_of(row):
@@ -170,7 +170,7 @@ class Table:
         self._set_updated(number, micros(after.updated_at))
         self._set_expiry(number, NEVER if after.expires_at is None else micros(after.expires_at))
         self._set_class(number, after.status, Guard.of(after))
-        for name, of in lookups.OF_A_ROW.items():
+        for name, of in lookups.FROM_ROW.items():
             getattr(self, name)[number] = of(after)
         self._set_twin_key(number, lookups.twin_key(after))
         old, new = set(lookups.labels_of(before)), set(lookups.labels_of(after))

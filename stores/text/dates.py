@@ -71,7 +71,7 @@ def _find_dates(text: str, today: date) -> Iterator[list[str]]:
 
 
 def _finest(dates: list[str]) -> list[str]:
-    """Return the terms of the first term's kind: both days of a weekend."""
+    """Return the terms as precise as the first one, such as both days of a weekend."""
     kind = dates[0].partition(":")[0]
     return [each for each in dates if each.partition(":")[0] == kind]
 
@@ -174,7 +174,7 @@ def _counted(part: Part, today: date) -> Sequence[str]:
     return _shifted(part["unit"], count if part.get("ahead") else -count, today)
 
 
-def _last_or_next(part: Part, today: date) -> Sequence[str]:
+def _relative_unit(part: Part, today: date) -> Sequence[str]:
     return _shifted(part["unit"], _WHICH[part["which"]], today)
 
 
@@ -250,7 +250,7 @@ _FORMS: list[tuple[Collection[str], str, Callable[[Part, date], Sequence[str]]]]
     (["ago"], rf"\b{_COUNT}\s+ago\b", _counted),
     (["in"], rf"\b(?P<ahead>in)\s+{_COUNT}\b", _counted),
     (["yesterday", "today", "tonight", "tomorrow", "last", "this"], rf"\b(?P<word>{_either(_DAYS)})\b", _relative_day),
-    (_WHICH, rf"\b{_ONE}\s+{_UNIT}\b", _last_or_next),
+    (_WHICH, rf"\b{_ONE}\s+{_UNIT}\b", _relative_unit),
     (_WEEKDAYS, rf"\b(?:{_ONE}\s+)?(?P<weekday>{_either(_WEEKDAYS)})\b", _weekday),
     ("0", rf"\b(?:{_IN}|of|year|im\s+jahr)\s+{_YEAR}\b", _year),
 ]

@@ -13,12 +13,13 @@ from typing import Any, get_args
 from chatbot import operation as kinds
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
 from chatbot.cli.memory.tables import say_numbered
+from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_line, progress, say_result, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.messages import TaskStatus
 from chatbot.operations import OPERATIONS, Context, MemoryFilter
-from chatbot.options import Options, Setup
+from chatbot.options import Setup
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnknownObservation
@@ -132,7 +133,7 @@ _TEXTS = (kinds.Line, kinds.Name)
 
 async def run(args: argparse.Namespace) -> None:
     """Run a verb of memories, sessions or projects. Only `extract` needs a model."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model))
+    setup = setup_of(args, model=args.model)
     name = getattr(args, "operation", "")
     own = OF_OPERATIONS.get(name) if name else (OF_MEMORY if args.command == "memory" else OF_SESSIONS)[args.action]
     observations = setup.observation_store() if args.command == "memory" else setup.observations

@@ -62,9 +62,9 @@ def _unless(usual: str, values: list[str]) -> list[str]:
     return values if any(each != usual for each in values) else []
 
 
-def say_history(line: Sequence[Version]) -> None:
+def say_history(versions: Sequence[Version]) -> None:
     """Print the versions of a memory with their events, times and authors."""
-    for version in line:
+    for version in versions:
         row = version.observation
         say_marked(f"{row.id}  {row.headline} ({status_now(row, datetime.now(UTC))})")
         for event, changed in version.readable_steps():

@@ -74,7 +74,7 @@ def without_wrapping(text: str) -> str:
     return fenced[1].strip() if fenced else text
 
 
-PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize", "standing")
+_PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize", "standing")
 
 
 def own_model_settings(chat: ModelSettings, settings: ExtractionSettings) -> ModelSettings | None:
@@ -101,7 +101,7 @@ def calls_for_extraction(
 ) -> Calls:
     """Return the calls of one piece of work, within the limits of `[extraction]` and of `[budget]`."""
     settings = config.extraction
-    own = OwnBudget(settings.budget_usd, PURPOSES, "budget_usd", "raise it in [extraction], or wait for the next day")
+    own = OwnBudget(settings.budget_usd, _PURPOSES, "budget_usd", "raise it in [extraction], or wait for the next day")
     return Calls(
         model,
         ledger,
@@ -140,7 +140,9 @@ class ExtractionModel(AsyncResource):
 
 
 @asynccontextmanager
-async def noted(calls: Calls, kind: str, *, after: str, failed: str, **record: Any) -> AsyncIterator[dict[str, Any]]:
+async def note_work(
+    calls: Calls, kind: str, *, after: str, failed: str, **record: Any
+) -> AsyncIterator[dict[str, Any]]:
     """Record a piece of work in the session's receipts, with its notices; a failure is also recorded, and raised."""
     record["notices"] = []
     try:
@@ -188,7 +190,7 @@ class Extraction(Hook):
                 continue
             self._tried.add(asked)
             calls = self._standing[answer.model].calls(session)
-            async with noted(calls, "standing", after=event.turn, failed="no summary was made") as record:
+            async with note_work(calls, "standing", after=event.turn, failed="no summary was made") as record:
                 record["notices"] += await sum_up(answer, session.memory, calls)
 
     async def _extract(self, event: TurnEnd) -> None:
@@ -198,7 +200,7 @@ class Extraction(Hook):
         calls = self._model.calls(event.session)
         settings = self.context.config.extraction
         turn = TurnText(event.at, event.text, event.reply, event.recalled.rows)
-        async with noted(calls, "extraction", after=event.turn, failed="nothing was extracted", facts=[]) as record:
+        async with note_work(calls, "extraction", after=event.turn, failed="nothing was extracted", facts=[]) as record:
             record["facts"] = _outcomes(*await learn_from(turn, event.session, calls, settings))
 
     async def aclose(self) -> None:

@@ -138,7 +138,7 @@ _MOST_PAGES = 200
 
 
 class Server(AsyncResource):
-    """A server that is started when its tools are asked for. One that died is started again once, by the next call."""
+    """A server that is started when its tools are asked for, and again, once in a row, if it died."""
 
     def __init__(self, name: str, settings: McpServerSettings, folder: Path, judge: Judge, clean: Clean) -> None:
         self.name = name
