@@ -211,17 +211,17 @@ class Bus(Publisher):
             await self.note_failure(subscription.name, event, failure)
         elif (took := time.monotonic() - began) > subscription.timeout_s:  # a time-out cannot end what never awaits
             slow = f"slow: it blocked everything for {took:.1f} s; its limit is {subscription.timeout_s:g} s"
-            await self.note_failure(subscription.name, event, slow, was="is")
+            await self.note_failure(subscription.name, event, slow, verb="is")
         return answer
 
-    async def note_failure(self, hook: str, event: Any, message: str, *, was: str = "failed and was skipped:") -> None:
+    async def note_failure(self, hook: str, event: Any, message: str, *, verb: str = "failed and was skipped:") -> None:
         """Log a failure, keep it for `doctor`, and report it to the user once a session."""
         message, _ = redact(message)
         session = _session_of(event)
         logger.warning("the hook %s failed at %s: %s", hook, event.topic, message)
         if (session, hook) not in self._reported:
             self._reported.add((session, hook))
-            self._unreported.setdefault(session, []).append(f"the hook {hook!r} {was} {message}")
+            self._unreported.setdefault(session, []).append(f"the hook {hook!r} {verb} {message}")
         try:
             await self.failures.add(Failure(format_time(self._clock()), hook, event.topic, session, message))
         except StoreError as error:

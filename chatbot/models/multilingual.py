@@ -44,9 +44,9 @@ class Heads(Struct, frozen=True):
     asking: NDArray[np.float32]
     """The direction, of length 1, that questions have in common."""
 
-    def scores(self, part: Vector) -> dict[str, float]:
+    def scores(self, vector: Vector) -> dict[str, float]:
         """Return the score of each head for a vector of the encoder."""
-        return dict(zip(self.names, (self.weights @ part + self.biases).tolist(), strict=True))
+        return dict(zip(self.names, (self.weights @ vector + self.biases).tolist(), strict=True))
 
     def level(self, name: str, score: float) -> int:
         """Return how many thresholds of a head a score has reached."""
@@ -97,10 +97,10 @@ class MultilingualEncoder:
             rows = self._model.encode([text[:_LONGEST] or " " for text in texts])
         return [array("f", row.tobytes()) for row in rows]
 
-    def judge(self, part: Vector) -> Judgement:
+    def judge(self, vector: Vector) -> Judgement:
         """Return the judgement of a text, from its vector."""
         known = heads()
-        scores = known.scores(part)
+        scores = known.scores(vector)
         reached = {name: known.level(name, score) for name, score in scores.items()}
         return Judgement(
             needs_memory=reached["needs_memory"] > 0,
@@ -110,12 +110,12 @@ class MultilingualEncoder:
             scores={name: round(score, 2) for name, score in scores.items()},
         )
 
-    def question(self, part: Vector) -> Vector:
+    def question(self, vector: Vector) -> Vector:
         """Return the vector to search with: without the direction of questions, in which statements do not lie."""
-        asked, asking = np.asarray(part, "f4"), heads().asking
+        asked, asking = np.asarray(vector, "f4"), heads().asking
         return unit((asked - (asked @ asking) * asking).tolist())
 
-    def is_english(self, text: str, part: Vector) -> bool:
+    def is_english(self, text: str, vector: Vector) -> bool:
         """Return whether an English encoder understands a text, by its letters and by the head `english`.
 
         A text without letters counts as English.
@@ -125,7 +125,7 @@ class MultilingualEncoder:
         if not letters or foreign >= _FOREIGN_SHARE * len(letters):
             return not letters
         known = heads()
-        return known.level("english", known.scores(part)["english"]) > 0
+        return known.level("english", known.scores(vector)["english"]) > 0
 
 
 def _backend(folder: Path) -> NumpyBackend:

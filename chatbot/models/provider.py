@@ -103,22 +103,22 @@ def remove_key(provider: str) -> bool:
 def loaded_keys() -> list[str]:
     """Return the keys in the file and those read from the keyring so far, to remove them from messages."""
     try:
-        return [*(str(entry["key"]) for entry in _read().values() if "key" in entry), *_read_from_keyring.values()]
+        return [*(str(entry["key"]) for entry in _read().values() if "key" in entry), *_keyring_keys.values()]
     except (KeyRefused, ConfigError):
         return []
 
 
-_read_from_keyring: dict[str, str] = {}
+_keyring_keys: dict[str, str] = {}
 
 
 def _from_keyring(provider: str) -> str:
-    if provider not in _read_from_keyring:
+    if provider not in _keyring_keys:
         with _keyring() as keyring:
             found = keyring.get_password(SERVICE, provider) if keyring is not None else None
         if not found:
             raise KeyRefused(f"the key of {provider} is not in the keyring: run `chatbot keys set {provider}`")
-        _read_from_keyring[provider] = found
-    return _read_from_keyring[provider]
+        _keyring_keys[provider] = found
+    return _keyring_keys[provider]
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def _change(change: Callable[[Entries], Entries]) -> None:
     """Change the current content of the file: another process may have written to it meanwhile."""
     folder = _file().parent
     make_folder(folder)
-    _read_from_keyring.clear()
+    _keyring_keys.clear()
     with locked(folder) as place:
         place.replace(NAME, (json.dumps(change(_read()), indent=2) + "\n").encode())
 
@@ -270,7 +270,7 @@ class Provider:
     def check_before_call(self) -> None:
         """Raise `KeyRefused` if the call is sure to fail without a key. Loads and sends nothing."""
         if self.kind in WITH_KEY and not self._may_log_in and self.lacks_key():
-            raise KeyRefused(f"{self.model} needs a key: {self.missing(variables_of(self.kind))}")
+            raise KeyRefused(f"{self.model} needs a key: {self.advice_on_missing(variables_of(self.kind))}")
 
     def _check_key(self, litellm: Any) -> None:
         if not self.lacks_key():
@@ -281,7 +281,7 @@ class Provider:
             if not name.endswith("_API_BASE")  # which has a default where no address is required
         ]
         if missing:
-            raise KeyRefused(f"{self.model} needs a key: {self.missing(missing)}")
+            raise KeyRefused(f"{self.model} needs a key: {self.advice_on_missing(missing)}")
 
     @property
     def _may_log_in(self) -> bool:
@@ -295,8 +295,8 @@ class Provider:
         source = self._source
         return self.key() in {None, NO_KEY} and not (source.api_key or source.api_base or source.headers)
 
-    def missing(self, variables: Sequence[str]) -> str:
-        """Return the advice for a missing key; `variables` are those that LiteLLM needs."""
+    def advice_on_missing(self, variables: Sequence[str]) -> str:
+        """Return how to set a missing key; `variables` are those that LiteLLM needs."""
         own = variables_of(self.kind)
         usual = " or ".join(own) if set(own) & set(variables) else " and ".join(variables)
         return f"run `chatbot keys set {self.name or self.kind}`, or set {usual}, or api_key in {self._place}"

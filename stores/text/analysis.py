@@ -76,12 +76,12 @@ _known: dict[str, tuple[str, ...]] = {}
 
 
 def terms(text: str) -> list[str]:
-    """Return the terms of `text`, in its order and with repetitions; none if it has only words without a topic."""
+    """Return the terms of `text`, in its order and with repetitions; none if it has only stop words."""
     found: list[str] = []
     known = _known.get
     text = text[:MAX_TEXT]
     for token in _tokens(text):
-        found.extend(_learned(token) if (those := known(token)) is None else those)
+        found.extend(_terms_of(token) if (kept := known(token)) is None else kept)
     return found
 
 
@@ -92,14 +92,14 @@ def _tokens(text: str) -> Iterator[str] | list[str]:
     return (token for piece in _any_token().findall(folded) for token in re.split(_CJK_RUN, piece) if token)
 
 
-def _learned(token: str) -> tuple[str, ...]:
+def _terms_of(token: str) -> tuple[str, ...]:
     is_plain = token.isascii() and token.isalpha() and token.islower()
     if len(token) > MAX_TERM or (not token.isascii() and re.match(_CJK_RUN, token)):
         return tuple(_pieces(token))
     if len(_known) >= _CACHED_TOKENS:
         _known.clear()
-    those = _known[token] = tuple(_word(token) if is_plain else _pieces(token))
-    return those
+    kept = _known[token] = tuple(_word(token) if is_plain else _pieces(token))
+    return kept
 
 
 def _pieces(token: str) -> Iterator[str]:

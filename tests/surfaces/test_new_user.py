@@ -95,7 +95,7 @@ def test_a_locked_keyring_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("keyring.get_keyring", _Keyring)
     ok("keys", "set", "openai", stdin=f"{KEY}\n")
     monkeypatch.setattr("keyring.get_keyring", _LockedKeyring)
-    monkeypatch.setattr("chatbot.models.provider._read_from_keyring", {})
+    monkeypatch.setattr("chatbot.models.provider._keyring_keys", {})
     with pytest.raises(KeyRefused, match="nobody unlocked it"):
         Provider("openai/gpt-5-mini").key()
     for command in (("set", "mistral"), ("remove", "openai")):

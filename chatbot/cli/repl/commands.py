@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from chatbot.cli.output import SESSION_HEAD, say_hit, say_table, session_rows
 from chatbot.cli.repl.actions import MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edit_text, named_editor
-from chatbot.cli.repl.input import CommandLineSlash, Next, needed, numbered
+from chatbot.cli.repl.input import CommandLineSlash, NextStep, needed, numbered
 from chatbot.cli.repl.screen import Screen
 from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle
@@ -52,7 +52,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         name = text.split(maxsplit=1)[0]
         return bool(cls.named(name)) or not ("/" in name[1:] or "\n" in text.strip())
 
-    async def run(self, line: str) -> Next:
+    async def run(self, line: str) -> NextStep:
         """Run the command in `line`, which begins with a slash; the beginning of its name is enough.
 
         Ctrl-C at a question that the command asks cancels the command.
@@ -62,17 +62,17 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         except KeyboardInterrupt:  # it would end the loop
             raise asyncio.CancelledError from None
 
-    async def _run_line(self, line: str) -> Next:
+    async def _run_line(self, line: str) -> NextStep:
         name = line.split(maxsplit=1)[0]
         found = self._command_named(name)
         if found is None:
-            return Next()
+            return NextStep()
         said = line[len(name) :].strip()
         if found[1:] in self.SHELL:
             await self._command(found[1:], said)
-            return Next()
-        command: Callable[[str], Awaitable[Next | None]] = getattr(self, f"do_{found[1:]}")
-        return await command(said) or Next()
+            return NextStep()
+        command: Callable[[str], Awaitable[NextStep | None]] = getattr(self, f"do_{found[1:]}")
+        return await command(said) or NextStep()
 
     async def do_help(self, name: str) -> None:
         """List commands and keys, or explain a command: /help [NAME]."""
@@ -162,7 +162,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         first_line = taken[0].content.partition("\n")[0]
         self._screen.say(f"removed {first_line[:60]!r}", "dim")
 
-    async def do_retry(self, _: str) -> Next:
+    async def do_retry(self, _: str) -> NextStep:
         """Ask the last question again.
 
         The transcript keeps the earlier reply, which no model is shown.
@@ -170,10 +170,10 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         asked = await self.chat.last_message()
         if asked is None:
             self._screen.say("no question to ask again", "dim")
-            return Next()
-        return Next(say=asked, again=True)
+            return NextStep()
+        return NextStep(say=asked, again=True)
 
-    async def do_edit(self, _: str) -> Next:
+    async def do_edit(self, _: str) -> NextStep:
         """Change the last question and ask it again, in your editor.
 
         The text from $VISUAL or $EDITOR replaces the last exchange; an unchanged text changes nothing.
@@ -182,15 +182,15 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         asked = await self.chat.last_message()
         if asked is None:
             self._screen.say("no question to edit yet", "dim")
-            return Next()
+            return NextStep()
         if not named_editor():
-            return Next(draft=asked, replaces=True)
+            return NextStep(draft=asked, replaces=True)
         text = await edit_text(asked)
         if not text.strip() or text == asked:
             self._screen.say("nothing was changed", "dim")
-            return Next()
+            return NextStep()
         self._screen.say(f"❯ {text}")
-        return Next(say=text, replaces=True)
+        return NextStep(say=text, replaces=True)
 
     async def do_model(self, name: str) -> None:
         """Show or switch the model: /model [NAME].
@@ -206,7 +206,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         window = "" if name else f" · a window of {await model.context_window():,} tokens"
         self._screen.say(f"{model.name} answers{' from now on' if name else ''}{window}", "dim")
 
-    async def do_identity(self, name: str) -> Next:
+    async def do_identity(self, name: str) -> NextStep:
         """Show or switch the identity: /identity [NAME].
 
         Opens the last session of that identity. Nothing is shared between identities.
@@ -217,12 +217,12 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             self._screen.say(
                 f"{setup.identity.name} answers" + (f"; others: {', '.join(others)}" if others else ""), "dim"
             )
-            return Next()
+            return NextStep()
         if name == setup.identity.name:
             self._screen.say(f"{name} is already the identity", "dim")
-            return Next()
+            return NextStep()
         Setup.resolve(replace(self._options, identity=name))  # reports an unknown name before anything is closed
-        return Next(identity=name)
+        return NextStep(identity=name)
 
     async def do_usage(self, _: str) -> None:
         """Show the cost of this session."""
@@ -262,9 +262,9 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         if compacted.summary:
             self._screen.say(compacted.summary, "dim")
 
-    async def do_exit(self, _: str) -> Next:
+    async def do_exit(self, _: str) -> NextStep:
         """Quit; the session is kept."""
-        return Next(leave=True)
+        return NextStep(leave=True)
 
     async def begin(self, session: SessionHandle | None) -> None:
         """Begin a conversation in that session."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from chatbot.chat.chat import Chat
 
 
-class Next(Struct):
+class NextStep(Struct):
     """Next step of the chat after a command: take a turn, offer a draft for editing, change the identity, or leave."""
 
     say: str | None = None
@@ -122,19 +122,19 @@ class CommandLineSlash(Slash):
         output = shlex.quote(needed(name, "/export FILE.md or FILE.jsonl"))
         await self._command("sessions", f"export {self._session().id} --no-memories --output {output}")
 
-    async def do_personas(self, text: str) -> Next:
+    async def do_personas(self, text: str) -> NextStep:
         """List or choose personas: /personas [use NAME]."""
         return await self._begin_again("personas", text or "list")
 
-    async def do_setup(self, text: str) -> Next:
+    async def do_setup(self, text: str) -> NextStep:
         """Find keys and local model servers, and choose a model: /setup."""
         return await self._begin_again("setup", text)
 
-    async def _begin_again(self, name: str, text: str) -> Next:
+    async def _begin_again(self, name: str, text: str) -> NextStep:
         """Run a command; if it changed settings, open the identity again with them."""
         before = self._written()
         await self._command(name, text)
-        return Next() if self._written() == before else Next(identity=self._runtime.setup.identity.name)
+        return NextStep() if self._written() == before else NextStep(identity=self._runtime.setup.identity.name)
 
     def _written(self) -> list[object]:
         setup = Setup.resolve(self._options)

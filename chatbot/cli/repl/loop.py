@@ -23,7 +23,7 @@ from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import TINY, on_interrupt
 from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
 from chatbot.cli.repl.commands import Commands, show_session
-from chatbot.cli.repl.input import CommandValues, Next, SlashCompleter, Typeahead
+from chatbot.cli.repl.input import CommandValues, NextStep, SlashCompleter, Typeahead
 from chatbot.cli.repl.screen import Screen
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
@@ -104,13 +104,13 @@ class Repl:
 
     async def loop(self) -> str | None:
         """Read and answer until the user leaves; return the identity to switch to, if any."""
-        following = Next()
+        following = NextStep()
         with on_interrupt(lambda *_: None):  # between a prompt and what answers it, Ctrl-C has nothing to stop
             while not (following.leave or following.identity):
                 try:
                     following = await self._step(following)
                 except KeyboardInterrupt:
-                    following = Next()
+                    following = NextStep()
                 except EOFError:
                     return None
                 except asyncio.CancelledError:  # by a signal
@@ -118,7 +118,7 @@ class Repl:
                     raise
                 except (ChatbotError, StoreError) as error:
                     self._screen.say(str(error), "ansired")
-                    following = Next()
+                    following = NextStep()
         return following.identity
 
     async def say_goodbye(self) -> None:
@@ -130,16 +130,16 @@ class Repl:
             who = "" if self._asked_identity is None else f" -i {self._asked_identity}"
             self._screen.say(f"continue with: chatbot{who} -r {session.id}", "dim")
 
-    async def _step(self, following: Next) -> Next:
+    async def _step(self, following: NextStep) -> NextStep:
         text = await self._read(following.draft) if following.say is None else following.say
         if not text.strip():
-            return Next()
+            return NextStep()
         if text.startswith("/") and following.say is None:
             if self._commands.is_command(text):
                 done = await until_interrupted(self._commands.run(text.strip()))
                 if done is None:
                     self._screen.say("\nstopped", "ansiyellow")  # below the ^C
-                return done or Next()
+                return done or NextStep()
             text = text[1:] if _ESCAPED.match(text) else text
         files: Sequence[Upload] = ()
         if following.say is None:
@@ -147,7 +147,7 @@ class Repl:
         if following.replaces:
             await self._commands.chat.take_back(to_ask_again=True)
         await self._answer(text, files, again=following.again)
-        return Next()
+        return NextStep()
 
     async def _read(self, draft: str) -> str:
         def start_model() -> None:

@@ -271,7 +271,7 @@ async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tu
 async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None:
     """Store digests of the conversation in the session, by which later requests find it."""
     messages = (*ask.said, reply)
-    entries, run, known = await session.transcript_count(), _exchanges_in(messages), _noted(session.record)[1]
+    entries, run, known = await session.transcript_count(), _exchanges_in(messages), _history_in(session.record)[1]
     shown = len(_exchanges_in(ask.history))
     before = [_Exchange(each.user) for each in run[:shown]]  # without replies, which the client may have changed
     if shown and known and _end_of(before, known) == len(known):
@@ -294,10 +294,10 @@ async def _session_of(history: Sequence[Message], access: IdentityAccess) -> Ses
             wanted=lambda record: (
                 run[-1].user in record.history  # a quick check that excludes most sessions
                 and record.principal == own
-                and _end_of(run, _noted(record)[1]) > 0
+                and _end_of(run, _history_in(record)[1]) > 0
             ),
         )
-        alike = [record for record in found if _may_have_replies(run, _noted(record)[1])] or found
+        alike = [record for record in found if _may_have_replies(run, _history_in(record)[1])] or found
         answered = None if len(alike) == 1 else list(_sent(history))[-1][1]
         for record in alike[:_MOST_COMPARED]:
             if (session := await _session_or_fork(record, run, answered, access)) is not None:
@@ -316,12 +316,12 @@ async def _session_or_fork(
     then a fork is returned, and only of a session with that reply.
     """
     session = await access.session(record.id)
-    noted, known = _noted(record)
+    count, known = _history_in(record)
     entries, end = await session.transcript_read_all(), _end_of(run, known)
-    is_whole = end == len(known) and noted == len(entries) and not access.is_answering(session.id)
+    is_whole = end == len(known) and count == len(entries) and not access.is_answering(session.id)
     if answered is None and is_whole:
         return session
-    kept = list(_kept(entries[:noted]))  # it may have continued elsewhere
+    kept = list(_kept(entries[:count]))  # it may have continued elsewhere
     kept = kept[: max(0, end - len(known) + len(kept))]  # the session lacks those from before it began
     if not kept or _digest_of(kept[-1][1]) != run[-1].user:
         return None
@@ -387,7 +387,7 @@ def _may_have_replies(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> b
     return all(other.reply in {"", one.reply} for one, other in zip(run, known[end - len(run) : end], strict=True))
 
 
-def _noted(record: SessionRecord) -> tuple[int, list[_Exchange]]:
+def _history_in(record: SessionRecord) -> tuple[int, list[_Exchange]]:
     """Return the conversation that `note_history` stored: the number of entries, and the exchanges."""
     entries, _, run = record.history.partition(":")
     if not entries.isdecimal():  # none, or edited by hand: the next reply rewrites it
