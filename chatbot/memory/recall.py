@@ -106,8 +106,8 @@ async def recollected(
     Lines of the profile, which a prompt shows elsewhere, and rows that do not fit do not count towards the limit.
     """
     view, profile = scope.view(asked.sensitivities), scope.environment.options.profiles[asked.profile]
-    need = asked.need if scope.meaning is not None and scope.meaning.is_calibrated else None
-    if asked.statements and need is None:
+    is_calibrated = scope.meaning is not None and scope.meaning.is_calibrated
+    if asked.statements and (asked.need is None or not is_calibrated):
         profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
     limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
     texts = [asked.texts] if isinstance(asked.texts, str) else list_of(asked.texts, "texts")
@@ -128,7 +128,8 @@ async def recollected(
         ranked = [row for row in ranked if row.match.id not in gone]
         read |= found
         left_out |= {each: why for why, holds in left_out_if.items() for each, row in found.items() if holds(row)}
-        verdicts = verdicts_of(ranked, profile, limit, exclude.union(left_out), need=need)
+        without = exclude.union(left_out)
+        verdicts = verdicts_of(ranked, profile, limit, without, need=asked.need, is_calibrated=is_calibrated)
         best = [row for row, verdict in verdicts if verdict == RECALLED]
         if all(row.match.id in read for row in best):
             break
@@ -238,20 +239,28 @@ async def _candidates(
 
 
 def verdicts_of(
-    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str], *, need: float | None = None
+    rows: Sequence[RowScore],
+    profile: ScoringProfile,
+    limit: int,
+    exclude: frozenset[str],
+    *,
+    need: float | None = None,
+    is_calibrated: bool = True,
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
     Summaries are left out if other rows have evidence. With `need`, the score of `needs_memory`, it and the best
-    evidence decide whether any row is recalled, and the best evidence how much evidence a row needs. Without it, no row
-    is recalled if all were found only by meaning and none stands out.
+    evidence decide whether any row is recalled, and the best evidence how much evidence a row needs. Without it, or
+    with cosines to which the thresholds do not apply, no row is recalled if all were found only by meaning and none
+    stands out; if `need` says that the message hardly needs memory, one always has to.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
     said = [row for row in eligible if row.evidence and not _is_summary(row)]
     best = max((row.evidence for row in said or eligible), default=0.0)
     share = profile.relative_floor
-    if need is None:
-        is_chance = share > 0 and not (any(row.holds_words for row in rows) or _stands_out(rows))
+    if need is None or not is_calibrated:
+        holds_words = (need is None or need > 0) and any(row.holds_words for row in rows)
+        is_chance = share > 0 and not (holds_words or _stands_out(rows))
     else:
         is_chance, share = 0 < best < least_best(need), max(share, least_share(best))
     verdicts = []

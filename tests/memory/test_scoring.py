@@ -66,23 +66,28 @@ def test_an_exchange_neither_fades_nor_grows_when_it_is_looked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("best", "rest", "lexical", "profile", "verdict"),
+    ("cosines", "lexical", "profile", "need", "verdict"),
     [
-        (0.25, 0.15, 0.0, "inject", "no better than chance"),
-        (0.30, 0.15, 0.0, "inject", "recalled"),
-        (0.40, 0.35, 0.0, "inject", "recalled"),
-        (0.25, 0.15, 9.0, "inject", "recalled"),
-        (0.25, 0.15, 0.0, "search", "recalled"),
+        ((0.25, 0.15), 0.0, "inject", None, "no better than chance"),
+        ((0.30, 0.15), 0.0, "inject", None, "recalled"),
+        ((0.40, 0.35), 0.0, "inject", None, "recalled"),
+        ((0.25, 0.15), 9.0, "inject", None, "recalled"),
+        ((0.25, 0.15), 9.0, "inject", 1.0, "recalled"),
+        ((0.25, 0.15), 9.0, "inject", -1.0, "no better than chance"),
+        ((0.30, 0.15), 9.0, "inject", -1.0, "recalled"),
+        ((0.25, 0.15), 0.0, "search", None, "recalled"),
     ],
 )
 def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
-    best: float, rest: float, lexical: float, profile: str, verdict: str
+    cosines: tuple[float, float], lexical: float, profile: str, need: float | None, verdict: str
 ) -> None:
+    best, rest = cosines
     rows = {f"{number:02}": candidate(f"{number:02}", lexical=0.0) for number in range(60)}
     similar = dict.fromkeys(rows, rest) | {"07": best}
     rows["07"] = replace(rows["07"], score=lexical)
     weighed = PROFILES[profile]
-    verdicts = verdicts_of(scored(Candidates(rows, similar=similar), weighed, NOW), weighed, 5, frozenset())
+    found = scored(Candidates(rows, similar=similar), weighed, NOW)
+    verdicts = verdicts_of(found, weighed, 5, frozenset(), need=need, is_calibrated=False)
     assert {row.match.id: each for row, each in verdicts}["07"] == verdict
 
 

@@ -11,6 +11,7 @@ from chatbot.embedding import EmbeddingResult
 from chatbot.errors import KeyRefused, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
+from chatbot.models.weights import Weights
 from tests.servers.providers import KEY, providers_at, requests_at
 
 pytest_plugins = ["tests.servers.openai_server"]
@@ -102,3 +103,14 @@ def test_the_settings_name_the_embedder() -> None:
     assert isinstance(open_embedder(EmbeddingSettings(model="voyage/voyage-3-large")), LiteLLMEmbedder)
     with pytest.raises(UnknownModel, match="choose local/auto or local/minilm"):
         open_embedder(EmbeddingSettings(model="local/other"))
+
+
+async def test_a_message_is_judged_on_this_machine_whatever_model_embeds_it(
+    openai_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["good morning!", "my sister lives in Porto"]
+    async with embedder_at(openai_url, "embed") as away, LocalEmbedder() as here:
+        assert await away.judge(texts) == await here.judge(texts)
+        monkeypatch.setattr(Weights, "folder", lambda _: None)
+        assert await away.judge(texts) == []
+    assert not await requests_at(openai_url)
