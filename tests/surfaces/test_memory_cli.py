@@ -98,6 +98,7 @@ def test_the_narrative_can_come_from_standard_input() -> None:
         assert from_json("get", found)[0]["narrative"] == "piped\nin " + arguments[0]
     fails(2, "are both given", "add", "three", "-", "--narrative", "x")
     command.fails(2, "not valid UTF-8 (character 2)", "memory", "add", "four", "-", stdin=b"a\xff")
+    command.fails(2, "the rest in the narrative", "memory", "add", "x" * 1_001)
 
 
 def test_a_secret_is_taken_out_and_that_is_told() -> None:
