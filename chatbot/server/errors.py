@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
 
 from chatbot import errors
+from chatbot.models.call import pause_before
 from chatbot.operation import NoSuchPage
 from chatbot.server.callers import ServerCaller
 from chatbot.stores import errors as stores
@@ -150,6 +151,8 @@ _HARMLESS = (
     stores.AccessDenied,
 )
 _RETRY_S = {stores.StoreBusy: 1, stores.StoreAway: 5}
+_LONGEST_WAIT_S = 60
+"""Longest wait of OpenAI's clients."""
 
 
 def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Problem:
@@ -188,8 +191,10 @@ def _retry(error: Exception, status: int) -> dict[str, str]:
         (_RETRY_S[kind] for kind in type(error).__mro__ if kind in _RETRY_S), None
     )
     later = {"retry-after": str(math.ceil(wait))} if wait is not None and status in {429, 503} else {}
-    # OpenAI's clients wait a minute at most, so they would retry too early, and would repeat a write that may be done.
-    unasked = isinstance(error, errors.QuotaExceeded | stores.UnknownOutcome)
+    # OpenAI's clients would retry too early, ask a provider in vain, or repeat a write that may be done.
+    unasked = isinstance(error, errors.QuotaExceeded | stores.UnknownOutcome) or (
+        isinstance(error, errors.ModelError) and pause_before(0, error) > _LONGEST_WAIT_S
+    )
     return later | ({"x-should-retry": "false"} if unasked else {})
 
 

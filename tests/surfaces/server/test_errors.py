@@ -9,7 +9,7 @@ import pytest
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 
 from chatbot.cli.exits import Exit, exit_code
-from chatbot.errors import ChatbotError, ModelError, ProviderFailed, SessionError
+from chatbot.errors import ChatbotError, KeyRefused, ModelError, ProviderFailed, SessionError
 from chatbot.errors import RateLimited as ProviderLimit
 from chatbot.mcp.surface import UNAVAILABLE, code_of, public_message
 from chatbot.server.callers import OWNER, ServerCaller
@@ -109,6 +109,12 @@ def test_a_provider_that_asks_to_wait_is_quoted() -> None:
     error.retry_after_s = 2.5
     assert problem_of(error).headers == {"retry-after": "3"}
     assert problem_of(ProviderFailed("down")).headers == {}
+    error.retry_after_s = 3600
+    assert problem_of(error).headers == {"retry-after": "3600", "x-should-retry": "false"}
+    no_credit = ProviderLimit("no credit")
+    no_credit.code = "insufficient_quota"
+    for useless in (no_credit, KeyRefused("refused")):
+        assert problem_of(useless).headers == {"x-should-retry": "false"}
 
 
 @pytest.mark.parametrize("kind", [StoreBusy, StoreAway, UnknownOutcome])
