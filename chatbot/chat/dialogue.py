@@ -260,8 +260,9 @@ class TurnTranscript:
     def begin_window(self, exchanges: int) -> bool:
         """Begin the window with the last `exchanges` messages of the user; return whether that moved it."""
         entries = self._read or []
-        asked = [each.at for each in entries if each.role == USER][-exchanges:]
-        if not self._shows_window or not asked or asked[0] <= entries[0].at:
+        unsaved = [self.asked_at for role, _ in self._unsaved if role == USER]
+        asked = [*(each.at for each in entries if each.role == USER), *unsaved][-exchanges:]
+        if not self._shows_window or not (entries and asked) or asked[0] <= entries[0].at:
             return False
         self._window.since = asked[0]
         self._read = [each for each in entries if each.at >= asked[0]]

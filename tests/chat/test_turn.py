@@ -448,7 +448,9 @@ async def test_the_oldest_exchanges_leave_first_for_several_turns_and_are_summar
     model = ScriptedModel(["reply " * 20], window=1_200)
     chat = chat_of(model, session, memory_home, most=50, settings=AgentSettings(window_entries=100))
     for number in range(34):
+        planned, _ = await chat.dry_run(f"message {number}")
         await chat.turn(f"message {number}")
+        assert planned.messages == model.prompts[-1]
         said = "\n".join(message.content for message in model.prompts[-1])
         assert [f"message {at}" for at in range(number + 1) if f"message {at}" not in said] == []
         await chat.dry_run("a message that would leave no room " * 60)
