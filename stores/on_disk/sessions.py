@@ -208,8 +208,9 @@ class FolderSessions(Sessions):
     def _check_links(self) -> None:
         for folder in (self._home, self._sessions, self._drafts, self._trash):
             try:
-                mode = os.lstat(folder).st_mode
-            except FileNotFoundError:
+                with files.translated(folder):
+                    mode = os.lstat(folder).st_mode
+            except MissingFolder:
                 continue
             if stat.S_ISLNK(mode):
                 raise UnsafePath(f"{folder} is a link, and sessions are only kept in a real folder: replace the link")

@@ -141,6 +141,10 @@ def test_a_file_in_the_place_of_a_folder_is_named_and_is_neither_missing_nor_emp
         assert done.returncode == (1 if is_left_out else 7)
     assert any("not a folder" in each["message"] for each in findings(code=1) if each["state"] == "bad")
     assert path.read_text(encoding="utf-8") == "not a folder"
+    shutil.rmtree("identities/ada")  # or a folder above, such as HOME=/dev/null
+    Path("identities/ada").write_text("not a folder", encoding="utf-8")
+    messages = [each["message"] for each in findings(code=1) if each["state"] == "bad"]
+    assert f"{Path('identities/ada').resolve()} is not a folder: move it away, or choose another place" in messages
 
 
 HOSTILE = (
