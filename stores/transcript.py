@@ -30,6 +30,8 @@ from chatbot.stores.errors import DamagedFile, MissingFolder, StoreBusy
 from chatbot.stores.files import LOCK_TIMEOUT_S, LONGEST_ENTRY, Folder, Stamp, locked, opened, stamp
 from chatbot.stores.records import TranscriptEntry, format_time
 
+logger = logging.getLogger(__name__)
+
 _TIME = rb"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z"
 _ROLE = rb"[a-z][a-z0-9_-]{0,31}"
 _MARK = b"### "
@@ -117,7 +119,7 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     `size` is that of the whole transcript; None if `tail` is all of it.
 
     A kill or a power cut can leave zeros, half a character, half a header or half an entry at the end, none of which
-    was acknowledged. `(0, b"")` means that the end is valid; to cut off all of `tail`, that more of the file is needed.
+    was acknowledged. `(0, b"")` means that the end is valid. To cut off all of `tail`, read more of the file.
     """
     size = len(tail) if size is None else size
     if tail.endswith(_BLANK) and not tail.endswith(_BARE_HEADER) and size % _PAGE_BYTES:
@@ -164,8 +166,6 @@ def _torn_character(data: bytes) -> int:
     decoder.decode(data[-4:])
     return len(decoder.getstate()[0])
 
-
-logger = logging.getLogger(__name__)
 
 NAME = "transcript.md"
 ARCHIVE_NAME = "transcript.archive.md"

@@ -255,10 +255,10 @@ class Chat:
             gate = Memorability(gate=0)  # it was judged when the message came
             words = await memory.remember(asked.at, readable(asked.content), memorability=gate)
             if words is not None:
-                ended = await session.write_turn(events=memory.last_changes(PromptMemory(), words.id, said)[0])
-                for error in ended.failed.values():
+                result = await session.write_turn(events=memory.last_changes(PromptMemory(), words.id, said)[0])
+                for error in result.failed.values():
                     raise error
-                kept = await memory.completed(ended.outcomes[-1])
+                kept = await memory.completed(result.outcomes[-1])
         if receipt is not None:
             await session.receipt_append({**receipt, "calls": [], "remembered": kept})
 

@@ -291,15 +291,15 @@ class TurnTranscript:
             self._unsaved.extend(said)
             said = ()
         entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
-        ended = await self.write_parts(entries=entries, events=events)
-        if (error := ended.failed.get("entries")) is not None:
+        result = await self.write_parts(entries=entries, events=events)
+        if (error := result.failed.get("entries")) is not None:
             self._has_gap = True
             self._unsaved.extend(said)
             self._notice(f"this could not be saved, and will be lost: {error}")
         elif entries:
             self.asked_at = self.asked_at if self.written else entries[0].at
             self.written += len(said)
-        return ended
+        return result
 
     async def write_parts(self, **parts: Any) -> WriteResult:
         """Write these parts and the bills of calls so far."""
@@ -307,12 +307,12 @@ class TurnTranscript:
         if self._session is None or not (bills or any(parts.values())):
             return WriteResult()
         try:
-            ended = await self._session.write_turn(bills=bills, **parts)
+            result = await self._session.write_turn(bills=bills, **parts)
         except StoreError as error:
-            ended = WriteResult({name: error for name, part in {"bill": bills, **parts}.items() if part})
-        if "bill" in ended.failed:
-            self._notice(f"{UNBILLED}: {ended.failed['bill']}")
-        return ended
+            result = WriteResult({name: error for name, part in {"bill": bills, **parts}.items() if part})
+        if "bill" in result.failed:
+            self._notice(f"{UNBILLED}: {result.failed['bill']}")
+        return result
 
 
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:

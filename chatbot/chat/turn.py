@@ -472,13 +472,13 @@ class Turn:
         if self._memory is not None:
             self._memory.earlier = self._recalled  # the next block leaves these rows out
             changes, removed = self._memory.last_changes(self._recalled, row, self.receipt.reply)
-        ended = await to_its_end(self._transcript.write(*self._last_reply, events=changes))
+        result = await to_its_end(self._transcript.write(*self._last_reply, events=changes))
         self._notice_secrets(removed)
-        if (error := ended.failed.get("events")) is not None:
+        if (error := result.failed.get("events")) is not None:
             self._unremembered = error if self.receipt.remembered else None
             logger.warning("uses were not counted: %s", error)
-        if self._memory is not None and row is not None and ended.outcomes:
-            self.receipt.remembered = await self._memory.completed(ended.outcomes[-1])
+        if self._memory is not None and row is not None and result.outcomes:
+            self.receipt.remembered = await self._memory.completed(result.outcomes[-1])
 
     async def _title_by_model(self) -> None:
         """Ask the model for a title if that is configured."""
@@ -500,9 +500,9 @@ class Turn:
             await self._transcript.write((ERROR, f"{self.receipt.error}{partial}"))
         if self._unremembered is not None:
             self._notice(f"this exchange could not be remembered: {self._unremembered}")
-        ended = await self._transcript.write_parts(receipt=self.receipt.as_json())
-        if "receipt" in ended.failed:
-            self._notice(f"the receipt of this turn could not be saved: {ended.failed['receipt']}")
+        result = await self._transcript.write_parts(receipt=self.receipt.as_json())
+        if "receipt" in result.failed:
+            self._notice(f"the receipt of this turn could not be saved: {result.failed['receipt']}")
 
     def _notice_secrets(self, kinds: Sequence[str]) -> None:
         """Report the secrets that were removed from the memory of this exchange."""

@@ -46,6 +46,8 @@ from chatbot.stores.plugins import reason_of
 from chatbot.stores.records import format_time
 from chatbot.stores.span import Observer, observed, span
 
+logger = logging.getLogger(__name__)
+
 MOST = 50
 """Maximum hits or drafts of one request."""
 MOST_TOKENS = 8_000
@@ -92,8 +94,6 @@ async def answer_request(request: Retrieve | Update) -> Answer:
     except TimeoutError:
         return Answer(error=f"memory did not answer within {TIMEOUT_S:g} s")
 
-
-logger = logging.getLogger(__name__)
 
 _running: ContextVar[tuple[str, ...]] = ContextVar("_running", default=())
 """The hooks that called the current code, outermost first."""

@@ -140,7 +140,7 @@ class Summarize(Hook):
         request = str(before.get("request") or "") or next(filter(None, asked), "")
         outcome = next(filter(None, replies), "") or str(before.get("outcome") or "")
         if request:
-            decisions, open_items = await _decided(session), await _open(session)
+            decisions, open_items = await _decisions_in(session), await _open_tasks_in(session)
             await session.memory.summarize_session(request, outcome, decisions=decisions, open_items=open_items)
             by_model = self.context.capabilities.get(SUMMARY)
             if by_model is not None and (found := await by_model(session, entries)) is not None:
@@ -148,13 +148,13 @@ class Summarize(Hook):
                 await session.memory.summarize_session(found.request or request, found.outcome, **parts)
 
 
-async def _decided(session: SessionHandle) -> list[str]:
+async def _decisions_in(session: SessionHandle) -> list[str]:
     """Return the last decisions that were written in the session, in their order."""
     rows = await session.memory.every(session_id=session.id, types=("decision",), sensitivities=SENSITIVITIES)
     return [_line(row.title or row.text()) for row in reversed(rows[:_MOST_ITEMS])]
 
 
-async def _open(session: SessionHandle) -> list[str]:
+async def _open_tasks_in(session: SessionHandle) -> list[str]:
     """Return the last tasks that were written in the session and are open, in their order."""
     rows = await session.memory.every(session_id=session.id, metadata={"kind": KIND}, sensitivities=SENSITIVITIES)
     tasks = [task for task in map(task_of, rows) if task.status in OPEN]

@@ -34,6 +34,8 @@ from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation
 from chatbot.tools import Tool
 
+logger = logging.getLogger(__name__)
+
 _MOST_VALUES = 100
 """Maximum values of a completion, by the protocol."""
 _SEARCHED = 200
@@ -326,8 +328,6 @@ async def _or_mcp_error(work: Awaitable[Found]) -> Found:
     except Exception as error:  # noqa: BLE001 - the same boundary
         raise MCPError(code_of(error), public_message(error)) from None
 
-
-logger = logging.getLogger(__name__)
 
 UNAVAILABLE = "memory is unavailable: the server's standard error has the reason"
 

@@ -199,14 +199,14 @@ class SessionHandle:
         Durable on return. Failures are in the result.
         """
         self.check("write")
-        ended = WriteResult()
+        result = WriteResult()
         writes: list[tuple[str, Write]] = [("bill", bill) for bill in bills]
         if entries:
             store = self._store(TranscriptStore)
             append = partial(store.transcript_append, self._ref, entries)
             writes.append(("entries", store.blocking_append(self._ref, entries) or append))
         if events:
-            writes.append(("events", self._commit_write(events, ended.outcomes)))
+            writes.append(("events", self._commit_write(events, result.outcomes)))
         if receipt is not None:
             writes.append(("receipt", partial(self._catalog.receipts(self._ref).append, [receipt])))
         if self.saves_trips and not any(iscoroutinefunction(write) for _, write in writes):
@@ -216,10 +216,10 @@ class SessionHandle:
             )
         else:
             failed = [await _failure_of(write) for _, write in writes]
-        ended.failed = {name: error for (name, _), error in zip(writes, failed, strict=False) if error is not None}
+        result.failed = {name: error for (name, _), error in zip(writes, failed, strict=False) if error is not None}
         if entries:
             await self._note_used()
-        return ended
+        return result
 
     def _commit_write(self, events: Sequence[Event], outcomes: list[Outcome]) -> Write:
         scope = self._scope()

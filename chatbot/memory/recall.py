@@ -38,7 +38,7 @@ _MOST_WEIGHED = 128
 """Number of words of a message that are considered, at its beginning and again at its end."""
 RECALLED = "recalled"
 OVER_LIMIT = "over limit"
-IN_FULL = "recalled in full"
+NOT_NEEDED = "summary not needed"
 PROFILE_LINE = "in the profile"
 SEEN = "seen already"
 """Reason for a row that is excluded because the prompt shows it anyway."""
@@ -273,7 +273,7 @@ def verdicts_of(
         elif row.match.id in exclude:
             verdict = SEEN
         elif _is_summary(row) and said:
-            verdict = IN_FULL
+            verdict = NOT_NEEDED
         elif recalled >= limit:
             verdict = OVER_LIMIT
         else:

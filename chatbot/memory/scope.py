@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from chatbot.memory.erasure import PurgeMark, Tombstones
     from chatbot.memory.meaning import Billing, Meaning
 
+logger = logging.getLogger(__name__)
+
 CHOICES = "choices"
 """The key under which a session keeps its own model and persona, and whether memory is used."""
 
@@ -126,8 +128,6 @@ def digest_of(namespace: str) -> str:
     """Return the digest that replaces a namespace where no user's name may be stored."""
     return hashlib.sha256(namespace.encode()).hexdigest()
 
-
-logger = logging.getLogger(__name__)
 
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
 _NEW = frozenset({"add", "triple"})

@@ -32,6 +32,8 @@ from chatbot.stores.errors import (
 from chatbot.stores.loops import LoopsLock, in_thread, to_its_end
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
+logger = logging.getLogger(__name__)
+
 MESSAGES = ("user", "assistant")
 """Roles that count as messages; tool calls and errors do not."""
 
@@ -80,6 +82,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
         return self == SessionFilter(is_archived=self.is_archived, limit=self.limit)
 
 
+RECEIPTS = "receipts"
 FAILURES = "hook_failures"
 """Lines with the failures of hooks; a message may quote the conversation."""
 _MISSING_ID = "00000000-0000-7000-8000-000000000000"
@@ -261,9 +264,6 @@ def _translated() -> Iterator[None]:
         raise DamagedSession(str(error)) from error
 
 
-RECEIPTS = "receipts"
-
-
 class QuotedTexts(Struct, frozen=True):
     """Texts of some turns: what was said in them, and the titles that they gave the session."""
 
@@ -300,8 +300,6 @@ def _asked(receipt: Record) -> list[str]:
     """Return the queries to memory: recent messages, with that of the turn itself last."""
     return list((receipt.get("memory") or {}).get("query") or ())
 
-
-logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.25

@@ -27,6 +27,8 @@ from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_
 from chatbot.stores.plugins import open_backend
 from chatbot.telemetry import open_telemetry
 
+logger = logging.getLogger(__name__)
+
 _PATIENCE_S = 1.0
 
 
@@ -56,8 +58,6 @@ class StorageProbe(AsyncResource):
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
-
-logger = logging.getLogger(__name__)
 
 _TIDIED_EVERY_S = 30.0
 

@@ -36,6 +36,8 @@ from chatbot.stores.row_events import STATUS_AFTER, Event, applied, check_fields
 if TYPE_CHECKING:
     from chatbot.stores.observations.row_vectors import Vectors
 
+logger = logging.getLogger(__name__)
+
 NAME = "table"
 _LAYOUT = "table 4"
 
@@ -90,8 +92,6 @@ def _table_of(arrays: Arrays) -> Table:
 def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
-
-logger = logging.getLogger(__name__)
 
 _KEPT_BODIES = 2_048
 _SNAPSHOT_AFTER = 128

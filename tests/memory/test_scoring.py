@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from chatbot.memory.recall import verdicts_of
+from chatbot.memory.recall import NOT_NEEDED, verdicts_of
 from chatbot.memory.scoring import PROFILES, ROOM, WORDS, RowScore, ScoringProfile, outstanding, scored, windowed
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Candidates, Match
@@ -114,7 +114,7 @@ def test_a_summary_takes_no_place_where_anything_that_was_said_is_recalled() -> 
     verdicts = {
         row.match.id: verdict for row, verdict in verdicts_of(ranked(rows, INJECT), INJECT, 2, frozenset({"seen"}))
     }
-    expected = {"summary": "recalled in full", "seen": "seen already", "else": "recalled in full", "said": "recalled"}
+    expected = {"summary": NOT_NEEDED, "seen": "seen already", "else": NOT_NEEDED, "said": "recalled"}
     assert verdicts == expected
     alone = verdicts_of(ranked(rows, INJECT), INJECT, 2, frozenset({"seen", "said"}))
     assert [verdict for _, verdict in alone].count("recalled") == 2

@@ -56,7 +56,7 @@ class VerbRun:
         return Context(lambda: self.memories, self.system, self.setup.agent, progress=self.progress)
 
     async def id(self, text: str) -> str:
-        """Return the id that begins with `text`, or of the chosen match for it."""
+        """Return the id that begins with `text`, or that of the chosen match for it."""
         return (await self.ids([text]))[0]
 
     async def ids(self, given: Sequence[str], noun: str = "memory") -> list[str]:
@@ -104,7 +104,7 @@ class VerbRun:
         raise UnknownObservation(f"no fact has the id {prefix!r}")
 
     async def line_key(self, text: str) -> str:
-        """Return the id of the one memory that begins with the text; the text if it is a profile key or fits none."""
+        """Return the one memory id that begins with the text; the text itself if it is a profile key or fits no id."""
         if any(line.key == text.casefold() for line in await self.memories.profile(sensitivities=SENSITIVITIES)):
             return text
         try:
@@ -123,8 +123,8 @@ class VerbRun:
 
 def warn_redacted(found: Iterable[str]) -> None:
     """Report on standard error that secrets were removed."""
-    if kinds := ", ".join(found):
-        warn(f"SECRETS WERE REMOVED before storing: {kinds}. The memory does not contain them.")
+    if what := ", ".join(found):
+        warn(f"SECRETS WERE REMOVED before storing: {what}. The memory does not contain them.")
 
 
 _TEXTS = (kinds.Line, kinds.Name)
