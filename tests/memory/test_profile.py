@@ -12,6 +12,7 @@ from chatbot.config import StandingSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import ProfileLine, past_time
+from chatbot.memory.recall import RESCORED
 from chatbot.memory.scope import SystemOptions
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import Draft
@@ -277,8 +278,8 @@ async def test_recall_and_search_go_back_in_time(session: SessionHandle, clock: 
 async def test_what_was_brought_in_later_takes_no_place_of_what_was_known(session: SessionHandle, clock: Clock) -> None:
     known = await session.memory.remember("The staging server in the cellar listens on a port of its own")
     clock.now = day_of(60)
-    for number in range(30):
-        await session.memory.remember(f"staging server port {number}", created_at=day_of(5))
+    later = [Draft(f"staging server port {number}", created_at=day_of(5)) for number in range(RESCORED + 20)]
+    await session.memory.remember_all(later)
     question, then = "staging server port", day_of(10)
     recollection = await session.memory.recall(question, known_at=then, limit=2)
     [found] = await session.memory.search(question, known_at=then, limit=2)
