@@ -45,7 +45,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
 from chatbot.stores.plugins import create_tables
-from chatbot.transfer.backups import INTERRUPTIONS, backup, copy_storage, restore, verified
+from chatbot.transfer.backups import BACKUP_NAME, INTERRUPTIONS, backup, copy_storage, restore, verified
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, SyncReport, counted, sealed
 
@@ -135,7 +135,7 @@ def _show(report: MaintenanceReport) -> None:
 async def run_backup(args: argparse.Namespace) -> Exit:
     """Back up an identity to a file."""
     setup = setup_of(args)
-    path = args.file or Path(f"{setup.identity.name}-{utc_now():%Y-%m-%d}.chatbot")
+    path = args.file or Path(BACKUP_NAME.format(setup.identity.name, utc_now()))
     with progress("backing up") as advance, new_file(path.expanduser(), force=args.force) as file:
         done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=advance)
     value = {"file": str(path), "identity": done.name, "digest": done.digest, "left_out": done.left_out}

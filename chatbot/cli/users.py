@@ -22,7 +22,7 @@ from chatbot.memory.scope import check_namespace, user_namespace, utc_now
 from chatbot.memory.users import User, erase_user, export_user, users_in
 from chatbot.options import Setup
 from chatbot.server.access_tokens import Token, Tokens
-from chatbot.server.callers import Account, Accounts, Grant
+from chatbot.server.callers import Account, Accounts, Grant, forget_user
 from chatbot.server.earlier_requests import Requests
 from chatbot.stores.access import RIGHTS, Right, project_words
 from chatbot.stores.errors import InvalidValue, UnknownObservation
@@ -206,8 +206,7 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
         raise InvalidValue(f"this would delete permanently: {what}: add --yes to confirm")
     with waiting("erasing"):
         erased = await erase_user(theirs)
-    await asyncio.to_thread(Accounts(setup.server_home).set_quota, theirs.caller.namespace, None)
-    requests = await asyncio.to_thread(Requests(setup.server_home).forget, theirs.caller.namespace)
+    requests = await forget_user(user.namespace, Accounts(setup.server_home), Requests(setup.server_home))
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
     say_result(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {what}")
 

@@ -8,6 +8,7 @@ A user is identified by the digest of their namespace.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +28,7 @@ from chatbot.stores.plugins import open_place
 
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem
+    from chatbot.server.earlier_requests import Requests
 
 Users = Literal["apart", "shared"]
 """Memory of a caller's users: one for each, or the caller's."""
@@ -195,6 +197,12 @@ class Accounts:
         if data is not self._read[0]:
             self._read = (data, _parsed(data, self._document.name))
         return self._read[1]
+
+
+async def forget_user(namespace: str, accounts: Accounts, requests: Requests) -> int:
+    """Delete the user's quota and the records of their requests; return how many. Durable on return."""
+    await asyncio.to_thread(accounts.set_quota, namespace, None)
+    return await asyncio.to_thread(requests.forget, namespace)
 
 
 def checked(quota: Quota) -> Quota:

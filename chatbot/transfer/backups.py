@@ -31,6 +31,8 @@ from chatbot.transfer.union import digest_of_all
 from chatbot.transfer.untrusted import VERSION, is_named
 
 _HEAD = "backup.json"
+BACKUP_NAME = "{}-{:%Y-%m-%d}.chatbot"
+"""Name of the file of a backup, by identity and time."""
 _ATTEMPTS = 5
 INTERRUPTIONS = (StoreBusy, StoreFailed)
 """Errors after which a restore can be continued: the backup is good, but the storage failed."""

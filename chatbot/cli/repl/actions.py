@@ -167,7 +167,8 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more)"
 
 
-_FOUND = 10
+FOUND = 10
+"""Maximum hits of a search, of memories and of sessions."""
 
 
 class MemorySlash(Slash):
@@ -196,7 +197,7 @@ class MemorySlash(Slash):
 
         Best first, numbered for /forget; not counted as use. Without a text, the newest.
         """
-        hits = await self._session().memory.search(text, limit=_FOUND, sensitivities=SENSITIVITIES, count_use=False)
+        hits = await self._session().memory.search(text, limit=FOUND, sensitivities=SENSITIVITIES, count_use=False)
         self._found = tuple(hit.observation.id for hit in hits)
         if hits:
             say_numbered([hit.observation for hit in hits])

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from chatbot.cli.output import SESSION_HEAD, say_hit, say_table, session_rows
-from chatbot.cli.repl.actions import MemorySlash, ReplySlash
+from chatbot.cli.repl.actions import FOUND, MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edit_text, named_editor
 from chatbot.cli.repl.input import CommandLineSlash, NextStep, needed, numbered
 from chatbot.cli.repl.screen import Screen
@@ -22,7 +22,6 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import did_you_mean
 
 _LISTED = 20
-_FOUND = 10
 
 
 class Commands(MemorySlash, ReplySlash, CommandLineSlash):
@@ -124,7 +123,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
     async def do_search(self, text: str) -> None:
         """Search sessions: /search TEXT."""
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False)
-        hits = await self._runtime.memory.search_sessions(needed(text, "/search TEXT"), limit=_FOUND, wanted=wanted)
+        hits = await self._runtime.memory.search_sessions(needed(text, "/search TEXT"), limit=FOUND, wanted=wanted)
         self._listed = [hit.record.id for hit in hits]
         for number, hit in enumerate(hits, 1):
             say_hit(hit, f"/resume {number}")

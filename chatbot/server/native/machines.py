@@ -21,7 +21,7 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.shapes import RequestBody, Shape
 from chatbot.stores.access import RIGHTS
 from chatbot.stores.errors import AccessDenied, InvalidValue, UnsupportedOperation
-from chatbot.transfer.backups import backup
+from chatbot.transfer.backups import BACKUP_NAME, backup
 from chatbot.transfer.sync import exchange
 from chatbot.transfer.sync_place import Meeting
 
@@ -83,7 +83,7 @@ async def get_backup(access: AccessHere) -> StreamingResponse:
         file.close()
         raise
     headers = {
-        "content-disposition": f'attachment; filename="{access.identity}-{utc_now():%Y-%m-%d}.chatbot"',
+        "content-disposition": f'attachment; filename="{BACKUP_NAME.format(access.identity, utc_now())}"',
         "content-length": str(size),
         "x-content-type-options": "nosniff",
         "cache-control": "no-store",

@@ -13,7 +13,7 @@ from pydantic import Field
 from chatbot.chat.ledger import Quota
 from chatbot.memory.scope import LONGEST_LABEL, utc_now
 from chatbot.memory.users import export_user, users_in
-from chatbot.server.callers import Account, ServerCaller
+from chatbot.server.callers import Account, ServerCaller, forget_user
 from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere, Page
 from chatbot.server.errors import EVERYWHERE, OF_MEMORY, Problem
 from chatbot.server.identities import Identities
@@ -119,8 +119,7 @@ async def delete_user(access: AccessHere, identities: IdentitiesHere, user: User
     """Delete memories, facts, sessions, records of requests and the quota. Needs the right `erase`."""
     theirs = _of_user(access, user)
     erased = await theirs.erase_user()
-    await asyncio.to_thread(identities.accounts.set_quota, theirs.caller.namespace, None)
-    requests = await asyncio.to_thread(identities.requests.forget, theirs.caller.namespace)
+    requests = await forget_user(theirs.caller.namespace, identities.accounts, identities.requests)
     return UserErasure(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
 
 
