@@ -41,7 +41,7 @@ from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import check_number
-from chatbot.stores.records import TranscriptEntry, check_text, check_time, format_time
+from chatbot.stores.records import TranscriptEntry, check_text, check_time, check_type, format_time
 from chatbot.tools import Toolbox, ToolResult
 
 __all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult", "ToolUse", "open_memory"]
@@ -71,6 +71,7 @@ class ToolUse:
     writes: bool | None = None
 
     def __post_init__(self) -> None:
+        check_text(self.name, "the name of a tool")
         check_text(self.result, "the result of a tool")
 
 
@@ -161,7 +162,7 @@ class AgentMemory(Memory, AsyncResource):
         With the `session` that `messages` continue, memories that these show anyway are left out. Writes nothing.
         """
         said = asked_in(messages)
-        turn = self._turn(session, recall_rows=rows, recall_tokens=check_number(tokens, "tokens"))
+        turn = self._turn(session, recall_rows=check_number(rows, "rows"), recall_tokens=check_number(tokens, "tokens"))
         shown: list[TranscriptEntry] = []
         if session is not None and session.supports(TranscriptStore):
             shown = await session.transcript_read_last(1 if isinstance(messages, str) else len(messages))
@@ -192,7 +193,7 @@ class AgentMemory(Memory, AsyncResource):
         at = at or self.scope.clock()
         self._check_past(at, "at")
         turn, memory = self._turn(session), session.memory if session else self._placed
-        recalled = _check(context, MemoryContext, "context").recalled if context else PromptMemory()
+        recalled = check_type(context or MemoryContext(), MemoryContext, "context").recalled
         results = [_result(each, number) for number, each in enumerate(tools)]
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, assistant, results))
@@ -212,7 +213,7 @@ class AgentMemory(Memory, AsyncResource):
         """
         new = list(entries)
         for number, entry in enumerate(new):
-            self._check_past(_check(entry, TranscriptEntry, f"messages[{number}]").at, f"messages[{number}].at")
+            self._check_past(check_type(entry, TranscriptEntry, f"messages[{number}]").at, f"messages[{number}].at")
         turn, gate = self._turn(session), self._gate
         before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
         while len(before) == reach and all(spoken(each).role != USER for each in before):  # a run of many tools
@@ -235,7 +236,7 @@ class AgentMemory(Memory, AsyncResource):
         rights = self.caller.rights & TOOL_RIGHTS
         system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
         if session is not None:
-            found = memory_tools(_check(session, SessionHandle, "session").for_tools(), self.system)
+            found = memory_tools(_checked(session).for_tools(), self.system)
         else:
             found = offered_to_models(agent_context(system, self._setup.agent))
         box = Toolbox(found)
@@ -281,7 +282,7 @@ class AgentMemory(Memory, AsyncResource):
         return self.within(project=project)
 
     def _turn(self, session: SessionHandle | None, **changes: Any) -> ConversationMemory:
-        memory = self._placed if session is None else _check(session, SessionHandle, "session").memory
+        memory = self._placed if session is None else _checked(session).memory
         return ConversationMemory(memory, replace(self._setup.agent_settings, **changes), self.scope.clock, session)
 
 
@@ -358,15 +359,12 @@ class Portal:
         self.close()
 
 
-def _check(value: Result, kind: type[object], what: str) -> Result:
-    if not isinstance(value, kind):
-        source = ": `await memory.session(key)` returns one" if kind is SessionHandle else ""
-        raise InvalidValue(f"{what} is {value!r:.80}: it must be a {kind.__name__}{source}")
-    return value
+def _checked(session: SessionHandle) -> SessionHandle:
+    return check_type(session, SessionHandle, "session", ": `await memory.session(key)` returns one")
 
 
 def _result(use: ToolUse, number: int) -> ToolResult:
-    _check(use, ToolUse, f"tools[{number}]")
+    check_type(use, ToolUse, f"tools[{number}]")
     written = use.arguments if isinstance(use.arguments, str) else json.dumps(use.arguments, ensure_ascii=False)
     return ToolResult(ToolCall(f"call_{number}", use.name, written), use.result, use.is_error, writes=use.writes)
 

@@ -29,6 +29,7 @@ from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
+from chatbot.stores.records import check_text, check_type, check_types
 from chatbot.stores.span import observed
 from chatbot.telemetry import open_telemetry
 from chatbot.tools import Confirm, Tool, Toolbox
@@ -59,6 +60,9 @@ class Runtime(AsyncResource):
         is_terminal: bool = False,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        check_types(options=(options, Options | None), model=(model, Model | None))
+        for tool in tools:
+            check_type(tool, Tool, "a tool", ": `FunctionTool(function)` makes one")
         options = options or Options()
         self.setup = Setup.resolve(options)
         self.setup.check()
@@ -173,6 +177,7 @@ class Runtime(AsyncResource):
         """Return a conversation in `session`, by the rules of the agent. Raises `MissingRight` without `chat`."""
         from chatbot.chat.chat import Chat, Rules
 
+        check_type(session, SessionHandle | None, "session", ": `await runtime.new_session()` returns one")
         rules = Rules(
             persona=self._persona,
             agent=self.agent,
@@ -224,7 +229,7 @@ class Runtime(AsyncResource):
         The persona comes first, unless `messages` have a system message. Raises `BudgetExceeded`, `ContextTooLong`, or
         the `ModelError` of the model.
         """
-        if not any(message.role == "system" for message in messages):
+        if not any(check_type(message, Message, "a message").role == "system" for message in messages):
             messages = (Message("system", self._persona), *messages)
         most = self.config.model.max_output_tokens
         with observed(self._observer):
@@ -286,7 +291,7 @@ class Runtime(AsyncResource):
         return self._others[name]
 
     async def _opened(self, name: str) -> Model:
-        name = self.config.aliases.get(name, name)
+        name = self.config.aliases.get(check_text(name, "the model"), name)
         model = open_model(replace(self.config.model, name=name), self.config.providers)
         try:
             await model.check()

@@ -321,10 +321,8 @@ def _marks(hint: Any) -> Iterator[object]:
             yield from _marks(each)
 
 
-def _checked(text: object, name: str) -> str:
-    if not isinstance(text, str):
-        raise InvalidValue(f"{name} is {text!r:.80}, not text")
-    return text if text.isascii() else check_text(text, name)
+def _checked(text: Any, name: str) -> str:
+    return text if isinstance(text, str) and text.isascii() else check_text(text, name)
 
 
 def _list_of(clean: Callable[[object, str], str], most: int = MOST_ITEMS) -> Form:

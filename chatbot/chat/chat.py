@@ -37,7 +37,7 @@ from chatbot.models.model import Model
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.loops import LoopsLock
-from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
+from chatbot.stores.records import TranscriptEntry, check_text, check_type, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
 from chatbot.tools import Toolbox
 
@@ -142,6 +142,8 @@ class Chat:
         """Read the attachments. Raises `InvalidValue`, also for pictures that the model cannot see."""
         if not attachments:
             return []
+        for each in attachments:
+            check_type(each, Upload, "an attachment", " of `chatbot.attachments.read`")
         emit(Phase(f"reading {', '.join(each.name for each in attachments)}"))
         found = await read_all(attachments)
         pictures = [each.name for each in found if is_image(each.media)]

@@ -34,7 +34,7 @@ from chatbot.stores.errors import (
 )
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter, check_number
-from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry
+from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_type
 from chatbot.stores.row_events import Event, Outcome
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class SessionHandle:
     async def transcript_extend(self, entries: Iterable[TranscriptEntry]) -> None:
         """Add entries at the end, together and with their own times. Durable on return."""
         self.check("write")
-        if entries := list(entries):
+        if entries := [check_type(each, TranscriptEntry, "an entry") for each in entries]:
             await self._store(TranscriptStore).transcript_append(self._ref, entries)
             await self._note_used()
 

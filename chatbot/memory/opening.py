@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from chatbot.embedding import Embedder
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.erasure import Tombstones
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
@@ -29,12 +30,11 @@ from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.plugins import open_backend, open_store
 from chatbot.stores.query import Progress, check_limit
-from chatbot.stores.records import SessionRecord, SessionRef, check_text, is_session_id
+from chatbot.stores.records import SessionRecord, SessionRef, check_text, check_type, check_types, is_session_id
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import span
 
 if TYPE_CHECKING:
-    from chatbot.embedding import Embedder
     from chatbot.memory.meaning import Meaning
     from chatbot.memory.upkeep import Upkeep
 
@@ -57,6 +57,13 @@ class SessionOpening(AsyncResource, Observable):
         clock: Callable[[], datetime] = utc_now,
         options: SystemOptions | None = None,
     ) -> None:
+        check_types(
+            home=(home, str | Home | None),
+            caller=(caller, Caller | None),
+            ttl=(ttl, timedelta | None),
+            embedder=(embedder, Embedder | None),
+            options=(options, SystemOptions | None),
+        )
         self.where: Home | None = parse_home(home) if isinstance(home, str) else home
         """Folder or address of the memory; None if nothing is kept."""
         self.caller = caller or Caller()
@@ -162,7 +169,7 @@ class SessionOpening(AsyncResource, Observable):
         Raises `SessionNotFound` if the session `wanted.behind` is gone.
         """
         self.caller.check("read")
-        if wanted.behind is not None:
+        if check_type(wanted, SessionFilter, "wanted").behind is not None:
             await self._open_record(wanted.behind)
         limit = None if wanted.looks_inside else wanted.limit
         records = await self._find_open(wanted.fits, limit, behind=wanted.behind)
@@ -191,13 +198,16 @@ class SessionOpening(AsyncResource, Observable):
         are read.
         """
         self.caller.check("read")
+        check_type(wanted, SessionFilter | None, "wanted")
         chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None))
         there = {*await asyncio.to_thread(self._catalog.sessions.ids)}
         await asyncio.to_thread(self._terms.forget, lambda each: each not in there)  # deleted by hand or elsewhere
         sessions = [
             handle for record in chosen if record.id not in exclude and (handle := self._try_handle(record)) is not None
         ]
-        return await search(sessions, text, self._terms, self._search_scope(), limit=limit, progress=progress)
+        return await search(
+            sessions, check_text(text, "the text"), self._terms, self._search_scope(), limit=limit, progress=progress
+        )
 
     async def latest_session(self, agent_id: str, *, project: str | None = None) -> SessionHandle | None:
         """Return the agent's session that was used last, in `project` (`-` for none) if given; None if it has none."""
@@ -213,7 +223,7 @@ class SessionOpening(AsyncResource, Observable):
         self.caller.check("read")
         if is_session_id(text):
             return await self._open_record(text)
-        wanted = text.casefold()
+        wanted = check_text(text, "the session").casefold()
         sessions = await self.list_sessions(agent_id)
         matches = [record for record in sessions if record.title.casefold() == wanted]
         matches = matches or [record for record in sessions if record.id.startswith(wanted)]

@@ -33,6 +33,7 @@ from chatbot.stores.access import (
     EVERY_RIGHT,
     NO_PROJECT,
     OWNER,
+    RIGHTS,
     SENSITIVITIES,
     Clearance,
     OwnedRow,
@@ -219,9 +220,11 @@ class Caller(Struct, frozen=True):
 
         Every caller may enter a namespace inside their own; only the owner with the right `curate` may enter others, or
         act for another principal. The default principal in a user's namespace is that user. A caller in a project stays
-        there. Raises `AccessDenied`, or `InvalidValue` for an invalid namespace.
+        there. Raises `AccessDenied`, or `InvalidValue` for an invalid namespace or an unknown right.
         """
-        space = self.namespace if namespace is None else namespace
+        if unknown := [each for each in rights or () if each not in RIGHTS]:
+            raise InvalidValue(f"unknown right {unknown[0]!r:.80}: use {', '.join(RIGHTS)}")
+        space = self.namespace if namespace is None else check_namespace(namespace, LONGEST_LINE)
         is_inside = bool(self.namespace) and space.startswith(f"{self.namespace}/")
         if not (space == self.namespace or is_inside or self.may_cross):
             raise AccessDenied(f"a caller in the namespace {self.namespace!r} may not enter {space!r:.80}")
@@ -408,9 +411,9 @@ class Scope(Struct, frozen=True):
 
     def _tell(self, action: Literal["update", "retrieve"], operation: str, ids: Iterable[str]) -> None:
         found = tuple(ids)
-        count(action, len(found), operation=operation)
         if (tell := self.environment.options.tell) is not None:
             tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock()))
+        count(action, len(found), operation=operation)
 
     async def attempt(self, events: Sequence[Event]) -> list[Outcome]:
         """Make the changes that are allowed, and note the new versions. Raises `MissingFolder` like `check_there`."""

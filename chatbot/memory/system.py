@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from chatbot.errors import ChatbotError, SessionError, SessionNotFound
 from chatbot.memory.erasure import Erasure, Target, erase, join_erasures, mark_of_deleted, marks_of_session, preview
 from chatbot.memory.handle import SessionHandle
+from chatbot.memory.inputs import list_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.opening import SessionOpening
 from chatbot.memory.scope import Caller, Scope, bar
@@ -77,7 +78,7 @@ class MemorySystem(SessionOpening):
         if self._embedder is None:
             raise UnsupportedOperation("this identity has no embedding model: see model in [embedding]")
         begun = time.monotonic()
-        found = await self._embedder.embed_all(texts)
+        found = await self._embedder.embed_all(list_of(texts, "texts"))
         if self._options.bill is not None:
             await self._options.bill(self._embedder.name, found.usage, time.monotonic() - begun)
         return self._embedder.name, found

@@ -94,11 +94,10 @@ class Tokens:
         """
         if not grant.identities and not grant.metrics:
             raise InvalidValue("a token must open at least one identity")
-        if unknown := sorted(grant.rights - set(RIGHTS)):
-            raise InvalidValue(f"unknown right {unknown[0]!r:.80}: use {', '.join(RIGHTS)}")
+        project = Caller().narrowed(rights=grant.rights, project=grant.project).project
         text = _PREFIX + secrets.token_urlsafe(32)
         token = Token(
-            **_granted(replace(grant, project=Caller(project=grant.project).project)),
+            **_granted(replace(grant, project=project)),
             id=f"tk_{secrets.token_hex(4)}",
             sha256=_hash(text),
             label=one_line(label, "the label"),

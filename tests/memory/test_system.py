@@ -13,6 +13,7 @@ import pytest
 from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.scope import SystemOptions
+from chatbot.runtime import Runtime
 from chatbot.stores import DamagedFile, InvalidValue, StoreError, UnsafePath, UnsupportedOperation
 from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer import export_session
@@ -306,6 +307,7 @@ async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> Non
     session = await memory.create_session([*STORES, "observations"], "chat")
     anything: Any = None
     three: Any = "3"
+    number: Any = 3
     for call, words in (
         (session.memory.search(anything), "the question: None is not text"),
         (session.memory.recall([anything]), "texts: None is not text"),
@@ -315,9 +317,24 @@ async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> Non
         (session.transcript_read_last(anything), "n is None: it must be a whole number"),
         (session.memory.forget(anything), "None"),
         (memory.load_session(anything, "chat"), "None"),
+        (memory.find_session(anything), "the session is None: it must be text"),
+        (memory.choose_sessions(three), "wanted is '3': it must be a SessionFilter"),
+        (session.receipts_since(three), "the time is '3': it must be a datetime"),
+        (session.transcript_extend([three]), "an entry is '3': it must be a TranscriptEntry"),
     ):
         with pytest.raises((StoreError, SessionNotFound), match=words):
             await call
+    for make, words in (
+        (lambda: MemorySystem(number), "home is 3: it must be text, a Path, an Address or None"),
+        (lambda: MemorySystem(None, number), "caller is 3: it must be a Caller or None"),
+        (lambda: MemorySystem(None, embedder=three), "embedder is '3': it must be an Embedder or None"),
+        (lambda: memory.cleared_for(rights=["read", three]), "unknown right '3': use read, chat, write"),
+        (lambda: memory.cleared_for(namespace=number), "the namespace is 3: it must be text"),
+        (lambda: Runtime(three), "options is '3': it must be an Options"),
+        (lambda: Runtime(model=three), "model is '3': it must be a Model or None"),
+    ):
+        with pytest.raises(InvalidValue, match=words):
+            make()
 
 
 async def test_what_is_in_the_way_of_a_new_session_is_named(memory: MemorySystem, memory_home: Path) -> None:
