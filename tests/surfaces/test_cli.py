@@ -288,7 +288,7 @@ def test_any_other_setting_of_the_agent_leaves_its_memory_on(where: str, monkeyp
 
 def test_an_error_of_the_operating_system_names_its_file_and_has_no_number() -> None:
     Path("config.toml").unlink()
-    fails(7, "ada/memory: Not a directory", "memory", "list", HOME="/dev/null")
+    fails(7, "/dev/null is not a folder: move it away, or choose another place", "memory", "list", HOME="/dev/null")
     error = OSError(28, "No space left on device", "usage.jsonl")
     log_line = TerminalFormatter().format(logging.LogRecord("stores", logging.WARNING, "", 0, "%s", (error,), None))
     assert log_line == "usage.jsonl: No space left on device"
