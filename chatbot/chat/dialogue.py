@@ -217,7 +217,7 @@ class TurnTranscript:
         self.written = 0
         """Number of entries of this turn."""
         self._unsaved: list[DialogueLine] = []
-        self._has_gap = False
+        self.has_gap = False
         """True once an entry could not be saved: later ones would follow a gap."""
         self._read: list[TranscriptEntry] | None = None
         """The window; None once something was written."""
@@ -287,13 +287,13 @@ class TurnTranscript:
     async def write(self, *said: DialogueLine, events: Sequence[Event] = ()) -> WriteResult:
         """Add entries, or keep them for this turn only if that fails; `events` of memory are written with them."""
         self._read = None
-        if self._session is None or not self.is_kept or self._has_gap:
+        if self._session is None or not self.is_kept or self.has_gap:
             self._unsaved.extend(said)
             said = ()
         entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
         result = await self.write_parts(entries=entries, events=events)
         if (error := result.failed.get("entries")) is not None:
-            self._has_gap = True
+            self.has_gap = True
             self._unsaved.extend(said)
             self._notice(f"this could not be saved, and will be lost: {error}")
         elif entries:

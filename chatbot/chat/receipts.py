@@ -70,6 +70,8 @@ class Receipt(Struct):
     """The title that this turn gave the session."""
     notices: list[str] = field(default_factory=list)
     error: str | None = None
+    lost: bool = False
+    """True if something of this turn could not be stored."""
 
     def note_prompt(
         self,
@@ -119,7 +121,7 @@ class Receipt(Struct):
 
     def as_json(self) -> dict[str, Any]:
         """Return the receipt as one record, without what the transcript holds or this turn did not have."""
-        record = {name: getattr(self, name) for name in self.__struct_fields__ if name != "reply"}
+        record = {name: getattr(self, name) for name in self.__struct_fields__ if name not in {"reply", "lost"}}
         for name in ("attachments", "title", "resumed_at"):
             if not record[name]:
                 del record[name]

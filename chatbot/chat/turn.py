@@ -503,6 +503,7 @@ class Turn:
         result = await self._transcript.write_parts(receipt=self.receipt.as_json())
         if "receipt" in result.failed:
             self._notice(f"the receipt of this turn could not be saved: {result.failed['receipt']}")
+        self.receipt.lost = self._transcript.has_gap or self._unremembered is not None or "receipt" in result.failed
 
     def _notice_secrets(self, kinds: Sequence[str]) -> None:
         """Report the secrets that were removed from the memory of this exchange."""

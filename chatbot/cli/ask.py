@@ -47,11 +47,11 @@ async def run(args: argparse.Namespace) -> Exit | None:
         if receipt is None:
             return Exit.INTERRUPTED
         if args.json:
-            is_kept = not (args.ephemeral or runtime.warning(session))
+            is_kept = not (args.ephemeral or runtime.warning(session) or receipt.lost)
             say_json(receipt.as_json() | {"reply": receipt.reply, "kept": is_kept})
         else:
             _show(receipt, is_written=streams)
-        return None
+        return Exit.STORAGE if receipt.lost else None
 
 
 def _show(receipt: Receipt, *, is_written: bool) -> None:

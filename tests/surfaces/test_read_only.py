@@ -1,5 +1,6 @@
 """A memory that can only be read, as on a backup or a read-only mount: reads answer as ever, writes name the folder."""
 
+import json
 import os
 import re
 import shutil
@@ -108,6 +109,9 @@ def test_every_write_on_a_read_only_mount_names_the_folder(names: dict[str, str]
         for line in WRITES:
             fails(7, "cannot be written (Read-only file system)", *line.format(**names).split())
             assert f"{Path(names['folder']) / HOME}" in run(*line.format(**names).split()).stderr
+        said = run("ask", "--json", "-r", names["first"], "hello")
+    receipt = json.loads(said.stdout)
+    assert (said.returncode, receipt["reply"], receipt["kept"]) == (7, "You said: hello", False)
 
 
 def test_what_cannot_be_read_is_never_empty(names: dict[str, str]) -> None:
