@@ -63,7 +63,7 @@ from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.orders import form_in
 from chatbot.memory.scope import new_id
-from chatbot.messages import ReasoningDelta, TextDelta, ToolCall, ToolSpec
+from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.row_events import Event
@@ -216,14 +216,20 @@ class Turn:
             return []
         prompt = await self._prompt()
         reply = Reply()
+        tools, options, most = await self._specs(), self._client.options, self._chat.rules.settings.tool_steps
+        may_run_tools = len(self._calls.made) < most
+        if tools and not (may_run_tools or self._client.tools):
+            options = replace(options or CallOptions(), tool_choice="none")
+            if self._results:
+                self._notice(f"the model had to answer after {most} rounds of tools: raise tool_steps to allow more")
         self._emit(Phase(f"waiting for {self._model.name}"))
         stream = self._calls.stream(
             "chat",
             prompt.messages,
-            tools=await self._specs(),
+            tools=tools,
             prompt_tokens=prompt.tokens,
             reply_tokens=prompt.reply_tokens,
-            options=self._client.options,
+            options=options,
         )
         try:
             async with aclosing(stream) as deltas:
@@ -236,7 +242,6 @@ class Turn:
         except (asyncio.CancelledError, ModelError) as error:
             await to_its_end(self._keep_partial(reply, error))
             raise
-        may_run_tools = len(self._calls.made) <= self._chat.rules.settings.tool_steps
         return await self._take_reply(reply, may_run_tools=may_run_tools)
 
     async def _take_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:

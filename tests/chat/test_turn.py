@@ -346,6 +346,12 @@ async def test_the_model_may_not_call_tools_for_ever(session: SessionHandle, mem
     chat = chat_of(model, session, memory_home, tools=ADD, settings=AgentSettings(tool_steps=3))
     receipt = await chat.turn("loop")
     assert (receipt.finish, len(receipt.tools), len(model.prompts)) == ("tool_limit", 3, 4)
+    assert [options.tool_choice for options in model.options] == [
+        None,
+        None,
+        None,
+        "none",
+    ]  # the last one has to answer
     assert "tool_steps" in receipt.notices[0]
 
 
