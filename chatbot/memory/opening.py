@@ -169,8 +169,8 @@ class SessionOpening(AsyncResource, Observable):
         Raises `SessionNotFound` if the session `wanted.behind` is gone.
         """
         self.caller.check("read")
-        if check_type(wanted, SessionFilter, "wanted").behind is not None:
-            await self._open_record(wanted.behind)
+        if (behind := check_type(wanted, SessionFilter, "wanted").behind) is not None:
+            await self._open_record(behind)
         limit = None if wanted.looks_inside else wanted.limit
         records = await self._find_open(wanted.fits, limit, behind=wanted.behind)
         if not wanted.looks_inside:
