@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of, merged
-from chatbot.config import Config, ModelSettings
+from chatbot.config import ModelSettings
 from chatbot.errors import ConfigError, ModelError, SessionError, UnknownModel
 from chatbot.hooks import HookContext
 from chatbot.hooks.hooks import Hooks
@@ -65,7 +65,9 @@ class Runtime(AsyncResource):
             check_type(tool, Tool, "a tool", ": `FunctionTool(function)` makes one")
         options = options or Options()
         self.setup = Setup.resolve(options)
+        """Settings and identity; `config` and `agent` are those in force."""
         self.setup.check()
+        self.config, self.agent = self.setup.config, self.setup.agent
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self._asked_project = None if options.project is None else self.setup.project
@@ -73,7 +75,7 @@ class Runtime(AsyncResource):
         telemetry = options.telemetry or self._telemetry
         self._observer = telemetry.observer if telemetry else None
         self.model = model or open_model(self.config.model, self.config.providers)
-        self.model_asked_for = model.name if model else self.setup.config.model.name
+        self.model_asked_for = model.name if model else self.config.model.name
         """The name under which the model was opened; `model.name` lacks the folders of a model file."""
         self.memory = self.setup.open_memory(
             ephemeral=options.ephemeral,
@@ -94,16 +96,6 @@ class Runtime(AsyncResource):
         identity, beside = self.setup.identity.name, self.setup.settings.plugins_beside
         context = HookContext(self.config, identity, self.agent, self.memory, self.model, self.ledger, clock)
         self.hooks = Hooks(context, home=self.memory.where, plugins_beside=beside, observer=self._observer)
-
-    @property
-    def config(self) -> Config:
-        """The settings in force."""
-        return self.setup.config
-
-    @property
-    def agent(self) -> str:
-        """The agent in use."""
-        return self.setup.agent
 
     @property
     def store_types(self) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import wraps
 from inspect import iscoroutinefunction
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from chatbot.stores.access import View
@@ -67,9 +66,7 @@ class AsyncResource(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 

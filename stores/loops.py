@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import wraps
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -139,9 +138,7 @@ class LoopsLock:
     async def __aenter__(self) -> None:
         await self.acquire()
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.release()
 
     def _hand_over(self, turn: Waiter) -> None:

@@ -30,6 +30,7 @@ from chatbot.stores.backend import Document, Flaw, Mark, Place
 from chatbot.stores.errors import DamagedFile, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Home
+from chatbot.stores.loops import in_thread
 from chatbot.stores.plugins import open_place
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.span import count
@@ -322,34 +323,27 @@ class Ledger:
         if reservation is not None:
             await asyncio.to_thread(self._release, reservation)
 
-    async def by_day(self, days: int, now: datetime) -> dict[date, Bill]:
+    @in_thread
+    def by_day(self, days: int, now: datetime) -> dict[date, Bill]:
         """Return the bill of each of the last `days` days in UTC, today included; reads as `by_session` does."""
-        first = next_day(now) - timedelta(days=days)
-
-        def sums() -> dict[date, Bill]:
-            with self._summing:
-                self._read_new()
-                wanted = [first + timedelta(days=n) for n in range(days)]
-                return {day.date(): merged([self._by_day.get(_day(day), Bill())]) for day in wanted}
-
-        return await asyncio.to_thread(sums)
+        wanted = [next_day(now) + timedelta(days=n) for n in range(-days, 0)]
+        with self._summing:
+            self._read_new()
+            return {day.date(): merged([self._by_day.get(_day(day), Bill())]) for day in wanted}
 
     async def total(self) -> Bill:
         """Return the bill of all calls."""
         return merged((await self.by_session()).values())
 
-    async def by_session(self) -> Mapping[str, Bill]:
+    @in_thread
+    def by_session(self) -> Mapping[str, Bill]:
         """Return the bill of each session by its id; spending without a session is under "".
 
         Reads, after the first time, only what was added since.
         """
-
-        def sums() -> dict[str, Bill]:
-            with self._summing:
-                self._read_new()
-                return {session: merged([bill]) for session, bill in self._summed.items()}
-
-        return await asyncio.to_thread(sums)
+        with self._summing:
+            self._read_new()
+            return {session: merged([bill]) for session, bill in self._summed.items()}
 
     def _read_new(self) -> None:
         """Add new calls to the sums. The caller holds the lock."""

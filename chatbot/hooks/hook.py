@@ -8,7 +8,6 @@ default; a plug-in is on if `[hooks.<name>]` names it, so that merely installing
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -33,6 +32,7 @@ from chatbot.models.model import Model
 from chatbot.stores.backend import Place
 from chatbot.stores.errors import StoreError, did_you_mean, nearest_hint
 from chatbot.stores.home import Home
+from chatbot.stores.loops import in_thread
 from chatbot.stores.plugins import PluginPoint, convert_settings, open_place, reason_of, settings_of
 
 State = TypeVar("State")
@@ -149,22 +149,20 @@ class Failures:
         """Delete all failures."""
         self._lines.rewrite(lambda _: None)
 
-    async def add(self, failure: Failure) -> None:
+    @in_thread
+    def add(self, failure: Failure) -> None:
         """Write a failure. Raises a `StoreError` if that fails."""
-        await asyncio.to_thread(self._add, failure)
-
-    def read(self) -> list[Failure]:
-        """Return the last failures, oldest first. Unreadable lines are left out."""
-        lines = list(islice(self._lines.newest_first(), _MOST_KEPT))[::-1]
-        return [Failure(**{name: str(line.get(name, "")) for name in Failure.__struct_fields__}) for line in lines]
-
-    def _add(self, failure: Failure) -> None:
         with self._lines.alone() as writer:
             writer.append([asdict(failure) | {"message": failure.message[:_LONGEST_MESSAGE]}])
             surplus = sum(1 for _ in self._lines.newest_first()) - _MOST_KEPT
             if surplus > _SLACK:
                 place = count()
                 writer.rewrite(lambda line: line if next(place) >= surplus else None)
+
+    def read(self) -> list[Failure]:
+        """Return the last failures, oldest first. Unreadable lines are left out."""
+        lines = list(islice(self._lines.newest_first(), _MOST_KEPT))[::-1]
+        return [Failure(**{name: str(line.get(name, "")) for name in Failure.__struct_fields__}) for line in lines]
 
 
 HOOKS = PluginPoint(

@@ -169,7 +169,7 @@ class SessionHandle:
             yield
         finally:
             self._fresh_at = 0.0
-            await self.turn_order.__aexit__(None, None, None)
+            await self.turn_order.release()
 
     def _see(self, record: SessionRecord) -> None:
         """Use this current record: others may have moved or marked the session."""

@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
-from types import TracebackType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -341,9 +340,11 @@ class TurnOrder:
             self.in_process.release()
             raise
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
+        await self.release()
+
+    async def release(self) -> None:
+        """Release the order."""
         self.answering = ""
         try:
             await to_its_end(asyncio.to_thread(self.release_lease))

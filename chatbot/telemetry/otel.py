@@ -16,7 +16,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -251,9 +250,7 @@ class _OtelSpan(Span):
         self._token = attach(trace.set_span_in_context(self._span))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self.fail(kind.__name__, is_fault=issubclass(kind, Exception))
         if self._token is not None:

@@ -9,7 +9,7 @@ import asyncio
 import json
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from chatbot.stores.backend import Flaw
 from chatbot.stores.errors import MissingFolder
 from chatbot.stores.home import Address
 from chatbot.stores.log import Log, Shelf, ShelfWriter
+from chatbot.stores.loops import in_thread
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.observations.writer import Request
 from chatbot.stores.postgres import statements
@@ -70,16 +71,10 @@ class PostgresObservations(LoggedObservations):
         await super().aclose()
         await asyncio.to_thread(self._leave)
 
-    async def examine(self, *, verify: bool = False) -> list[Flaw]:
-
-        def examine_log() -> list[Flaw]:
-            log = PostgresLog(self._address)
-            try:
-                return examine_events((line for _, line in log.read_new()), verify=verify)
-            finally:
-                log.close()
-
-        return await asyncio.to_thread(examine_log)
+    @in_thread
+    def examine(self, *, verify: bool = False) -> list[Flaw]:
+        with closing(PostgresLog(self._address)) as log:
+            return examine_events((line for _, line in log.read_new()), verify=verify)
 
 
 class PostgresShelf(Shelf):

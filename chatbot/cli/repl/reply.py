@@ -8,7 +8,6 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 from typing import Self
 
 from rich.bar import Bar
@@ -54,9 +53,7 @@ class LiveReply:
         self._begin()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
         self._flush()
 
