@@ -391,10 +391,7 @@ Id: TypeAlias = Annotated[str, Form(check_id, read=check_id)]
 Moment: TypeAlias = Annotated[
     datetime, Form(_check_moment, read=_read_moment, write=format_time, code="q", number=micros, value=moment)
 ]
-Count: TypeAlias = Annotated[
-    int,
-    Form(_check_count, read=_read_count, code="I", number=lambda each: max(0, each)),
-]
+Count: TypeAlias = Annotated[int, Form(_check_count, read=_read_count, code="I", number=lambda each: max(0, each))]
 Share: TypeAlias = Annotated[float, Form(check_share, code="d")]
 """A number from 0 to 1."""
 Table: TypeAlias = Annotated[Mapping[str, Any], Form(_check_table, write=dict)]

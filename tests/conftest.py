@@ -115,6 +115,7 @@ def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
             monkeypatch.delenv(name)
     # Words alone, so that what a test recalls does not hang on an encoder; `with_encoders` brings them back.
     monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "")
+    monkeypatch.setattr("chatbot.models.call._FIRST_PAUSE_S", 0.01)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.chdir(home)

@@ -28,16 +28,7 @@ from chatbot.memory.scope import Scope
 from chatbot.messages import is_question
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.observation import (
-    PROTECTED_TYPES,
-    TYPES,
-    Decay,
-    Observation,
-    RowState,
-    Status,
-    Type,
-    cap_weight,
-)
+from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Decay, Observation, RowState, Status, Type, cap_weight
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.records import chunks
 from chatbot.stores.row_events import Event

@@ -12,7 +12,7 @@ from chatbot.config import EmbeddingSettings, ProviderSettings
 from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
-from chatbot.models.call import FIRST_PAUSE_S, LONGEST_PAUSE_S, PATIENCE_S, pause_before, translate
+from chatbot.models.call import LONGEST_PAUSE_S, PATIENCE_S, pause_before, translate
 from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.local_encoder import MINILM_NAME as MINILM
 from chatbot.models.local_encoder import NAME as LOCAL
@@ -61,23 +61,16 @@ def open_embedder(
 
 
 class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
-    """An embedding model by its LiteLLM name. `first_pause_s` is the approximate wait before the second try."""
+    """An embedding model by its LiteLLM name."""
 
     dimension = 0
 
-    def __init__(
-        self,
-        settings: EmbeddingSettings,
-        providers: Mapping[str, ProviderSettings] | None = None,
-        *,
-        first_pause_s: float = FIRST_PAUSE_S,
-    ) -> None:
+    def __init__(self, settings: EmbeddingSettings, providers: Mapping[str, ProviderSettings] | None = None) -> None:
         self.name = settings.model
         self.provider = Provider(settings.model, providers)
         self.server = self.provider.server()
         self.batch = settings.batch
         self._settings = settings
-        self._first_pause_s = first_pause_s
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Embed the texts in calls of at most `batch`, each tried up to three times."""
@@ -89,7 +82,7 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
             try:
                 return await self._call(texts)
             except ModelError as error:
-                pause = pause_before(tried, error, self._first_pause_s)
+                pause = pause_before(tried, error)
                 if tried == _RETRIES or pause > LONGEST_PAUSE_S:
                     raise
             await asyncio.sleep(pause)

@@ -15,15 +15,7 @@ from chatbot.errors import ModelError, ProviderFailed
 from chatbot.messages import CallOptions, Delta, Finished, Message, ToolSpec, Usage
 from chatbot.models import litellm_import
 from chatbot.models.addresses import OLLAMA
-from chatbot.models.call import (
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
-    ModelRequest,
-    StreamedReply,
-    has_reported_usage,
-    is_whole,
-    pause_before,
-)
+from chatbot.models.call import LONGEST_PAUSE_S, ModelRequest, StreamedReply, has_reported_usage, is_whole, pause_before
 from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.model import JsonMode, Model, Price, estimate
 from chatbot.models.provider import Provider
@@ -35,24 +27,14 @@ _PASSED_ANYWAY = frozenset({"logit_bias", "parallel_tool_calls"})
 
 
 class LiteLLMModel(LiteLLMClient, Model):
-    """A model by its LiteLLM name, or with a provider of `[providers]`.
+    """A model by its LiteLLM name, or with a provider of `[providers]`."""
 
-    `first_pause_s` is the approximate wait before the second try.
-    """
-
-    def __init__(
-        self,
-        settings: ModelSettings,
-        providers: Mapping[str, ProviderSettings] | None = None,
-        *,
-        first_pause_s: float = FIRST_PAUSE_S,
-    ) -> None:
+    def __init__(self, settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> None:
         self.name = settings.name
         self.provider = Provider(settings.name, providers)
         self.server = self.provider.server()
         self.disclosure = self.provider.disclosure
         self._settings = settings
-        self._first_pause_s = first_pause_s
         self._known: dict[str, Any] | None = None
 
     def warm(self) -> None:
@@ -149,7 +131,7 @@ class LiteLLMModel(LiteLLMClient, Model):
                         has_begun = True
                         yield delta
             except ModelError as error:
-                pause = pause_before(tried, error, self._first_pause_s)
+                pause = pause_before(tried, error)
                 if has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S:
                     raise self.provider.explained(error) from None
             else:

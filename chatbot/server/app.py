@@ -57,16 +57,12 @@ def create_app(identities: Identities) -> FastAPI:
     )
     app.state.identities = identities
     app.router.routes.extend(_routes(tuple(OPERATIONS)))
-    if identities.telemetry is not None and identities.telemetry.can_be_read:
+    if identities.telemetry is not None and identities.telemetry.registry is not None:
         app.include_router(readiness.router_for(identities.telemetry))
     _add_error_handlers(app)
     # The last one added runs first.
     app.add_middleware(IdentityUse, runtimes=identities.runtimes)
-    app.add_middleware(
-        Idempotency,
-        at_work=identities.at_work,
-        requests=identities.requests,
-    )
+    app.add_middleware(Idempotency, at_work=identities.at_work, requests=identities.requests)
     app.add_middleware(
         Bodies,
         most_bytes=settings.body_kb * 1024,

@@ -68,12 +68,7 @@ class Identities(AsyncResource):
     `open_runtime` makes the runtime of an identity from its options.
     """
 
-    def __init__(
-        self,
-        options: Options | None = None,
-        *,
-        open_runtime: Callable[[Options], Runtime] = Runtime,
-    ) -> None:
+    def __init__(self, options: Options | None = None, *, open_runtime: Callable[[Options], Runtime] = Runtime) -> None:
         options = options or Options()
         self._open_runtime = open_runtime
         self.setup = Setup.resolve(options)

@@ -119,9 +119,7 @@ _KINDS = {
     ),
     "tool": _Kind("execute_tool {tool}", "chatbot.tool.duration", "Runs of tools", ("tool",), _TOOL, _CALL_S),
     "hook": _Kind("hook {hook}", "chatbot.hook.duration", "Runs of hooks", ("hook",)),
-    "memory": _Kind(
-        "memory {operation}", "chatbot.memory.operation.duration", "Operations on memory", ("operation",)
-    ),
+    "memory": _Kind("memory {operation}", "chatbot.memory.operation.duration", "Operations on memory", ("operation",)),
     "store": _Kind(
         "{operation} {store}", "chatbot.store.operation.duration", "Reads and writes of each store",
         ("store", "operation", "access"),

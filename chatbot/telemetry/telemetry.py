@@ -59,7 +59,8 @@ class Telemetry(AsyncResource):
         shut_down: Callable[[], None] = lambda: None,
     ) -> None:
         self.observer = OtelObserver(tracers.get_tracer(_SCOPE), meters.get_meter(_SCOPE))
-        self._registry = registry
+        self.registry = registry
+        """None if no metrics can be `read`."""
         self._reading = threading.Lock()
         self._shut_down: Callable[[], None] | None = shut_down
 
@@ -108,18 +109,13 @@ class Telemetry(AsyncResource):
             OTLPMetricExporter(**measures).export(MetricsData([]))
         return "".join(failures)
 
-    @property
-    def can_be_read(self) -> bool:
-        """True if there are metrics to `read`."""
-        return self._registry is not None
-
     def read(self, accept: str = "") -> tuple[bytes, str]:
         """Return all metrics, in the form that an `Accept` header asks for, and its media type. Call it on a thread."""
-        if self._registry is None:
+        if self.registry is None:
             raise RuntimeError("metrics are not collected for Prometheus")
         encode, media_type = choose_encoder(accept)
         with self._reading:  # the reader collects into one shared buffer
-            return encode(self._registry), media_type
+            return encode(self.registry), media_type
 
     async def aclose(self) -> None:
         """Send remaining data within 2 s. May be called twice."""

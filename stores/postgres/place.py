@@ -322,12 +322,7 @@ class PostgresLease(backend.Lease):
 
 def append_values(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the values of a statement that appends records."""
-    return {
-        "name": name,
-        "generation": new_generation(),
-        "count": len(records),
-        "records": list(map(_text, records)),
-    }
+    return {"name": name, "generation": new_generation(), "count": len(records), "records": list(map(_text, records))}
 
 
 def new_generation() -> int:

@@ -23,7 +23,7 @@ def embedder_at(
 ) -> LiteLLMEmbedder:
     given = {"model": f"openai/{behaviour}"} | settings
     providers = providers_at(url, key, input_usd_per_million=price)
-    return LiteLLMEmbedder(convert(given, EmbeddingSettings), providers, first_pause_s=0.01)
+    return LiteLLMEmbedder(convert(given, EmbeddingSettings), providers)
 
 
 async def embedded(url: str, behaviour: str, *texts: str, **settings: Any) -> EmbeddingResult:

@@ -21,7 +21,7 @@ def providers_at(url: str, key: str = KEY, **price: float | None) -> dict[str, P
 def model_at(url: str, behaviour: str, *, key: str = KEY, **settings: object) -> LiteLLMModel:
     """A model of the server at this address, which is tried once."""
     given = {"name": f"openai/{behaviour}", "retries": 0} | settings
-    return LiteLLMModel(convert(given, ModelSettings), providers_at(url, key), first_pause_s=0.01)
+    return LiteLLMModel(convert(given, ModelSettings), providers_at(url, key))
 
 
 async def requests_at(url: str) -> list[dict[str, Any]]:

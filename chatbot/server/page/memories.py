@@ -176,15 +176,7 @@ _MOST_PEOPLE = 200
 async def show_people(request: Request, access: AccessHere, q: Annotated[str, Query(max_length=200)] = "") -> Response:
     """List people, most mentioned first."""
     page = await list_people(access.context, q.strip(), limit=_MOST_PEOPLE, sensitivities=SENSITIVITIES)
-    return render_page(
-        request,
-        "people.html",
-        access,
-        here="people",
-        q=q,
-        people=page.rows,
-        more=page.next_cursor,
-    )
+    return render_page(request, "people.html", access, here="people", q=q, people=page.rows, more=page.next_cursor)
 
 
 MemoryId = Annotated[str, Path(max_length=100)]
