@@ -32,7 +32,11 @@ def test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey(http
     row.get_by_role("button", name="Never recall").click()
     expect(row).to_contain_text("hidden and no longer recalled")
     row.get_by_role("button", name="Undo").click()
-    expect(row.get_by_role("link", name="Correct")).to_be_visible()
+    row.get_by_role("link", name="Correct").click()
+    page.locator("#f-title").fill("It has another number")
+    page.keyboard.press("Escape")
+    expect(page.locator("#f-title")).to_be_hidden()
+    expect(page.locator("#f-title")).to_have_value("The locker at the gym has the number 4711")
 
 
 def test_on_a_slow_network_a_message_is_seen_at_once_with_its_state(
@@ -240,8 +244,10 @@ def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     page.get_by_role("button", name="Copy").focus()
     expect(page.get_by_label("Title")).to_be_hidden()
     page.get_by_text("More").press("Enter")
+    page.get_by_label("Title").fill("other")
     page.get_by_label("Title").press("Escape")
     expect(page.get_by_label("Title")).to_be_hidden()
+    expect(page.locator("#title")).to_have_value("first")
     expect(page.locator(".heading .menu > summary")).to_be_focused()
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("?")
@@ -253,7 +259,7 @@ def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     expect(page.get_by_label("Message", exact=True)).to_be_focused()
     page.keyboard.press("ArrowUp")
     expect(page.get_by_label("Edit your message")).to_have_value("first")
-    page.get_by_role("link", name="Cancel").click()
+    page.keyboard.press("Escape")
     expect(page.locator("#edited")).to_have_count(0)
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("m")

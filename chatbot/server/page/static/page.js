@@ -296,7 +296,7 @@
     if (!answer?.ok) return announce(answer ? problemIn(await answer.text(), true) ?? "Not renamed." : "Not renamed. The server cannot be reached.");
     for (const each of document.querySelectorAll(`[data-rename="${session}"]`)) each.querySelector("bdi").textContent = title || "Untitled";
     if (at("heading")?.dataset.rename === session) {
-      at("title").value = title;
+      at("title").value = at("title").defaultValue = title;
       document.title = `${title || "Untitled"} · ${document.querySelector(".where").textContent}`;
     }
     state("Renamed.");
@@ -339,9 +339,11 @@
 
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.matches?.("input, textarea, select, [contenteditable]");
-    if (event.key === "Escape") {
-      const menu = event.target.closest?.("details.menu[open]");
+    if (event.key === "Escape" && !event.isComposing) {
+      const menu = event.target.closest?.("details[open]");
+      for (const form of menu?.querySelectorAll("form") ?? []) form.reset();
       if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
+      else if (event.target.closest?.("#edit")) document.querySelector("#edit a").click();
       else if (at("live") && !document.querySelector(":popover-open")) at("stop")?.click();
     } else if (event.key === "F2" && event.target.dataset?.rename) {
       event.preventDefault();
