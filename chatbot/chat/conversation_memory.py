@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import dropwhile
 from typing import Any
 
 from msgspec import Struct, field
@@ -34,6 +35,7 @@ from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import Version
+from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import observed, span
 
@@ -345,35 +347,35 @@ class ConversationMemory:
         Rows that another principal wrote stay.
         """
         self._refresh()
-        memory, end = self._memory, max(self._clock(), since) + timedelta.resolution  # the clock may have been set back
-        session_id, own = memory.scope.session_id, memory.caller.principal
+        memory, session, own = self._memory, self._session, self._memory.caller.principal
         self.earlier = PromptMemory()
-        if session_id is None:
+        if session is None:
             return
+        receipts, began = await session.receipts_since(since), format_time(since)
+        before = [each["at"] for each in dropwhile(lambda each: each["at"] != began, receipts) if each["at"] > began]
+        # Rows of earlier turns are later if the clock was set back.
+        end = min(map(parse_time, before), default=max(self._clock(), since) + timedelta.resolution)
         rows = await memory.every(
-            session_id=session_id, after=since, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES
+            session_id=session.id, after=since, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES
         )
         ids = [row.id for row in rows if row.principal == own and (row.type == EXCHANGE or row.source == AUTO)]
-        ids += [row.id for row in await memory.session_summaries(session_id=session_id, sensitivities=SENSITIVITIES)
+        ids += [row.id for row in await memory.session_summaries(session_id=session.id, sensitivities=SENSITIVITIES)
                 if row.principal == own and row.updated_at >= since]  # fmt: skip
-        facts = await memory.query_facts(subject=f"session:{session_id}", sensitivities=SENSITIVITIES)
+        facts = await memory.query_facts(subject=f"session:{session.id}", sensitivities=SENSITIVITIES)
         ids += [fact.id for fact in facts if fact.principal == own and since <= fact.created_at < end]
-        await self._take_back_reply(since)
+        await self._take_back_reply(since, receipts)
         if ids:
             if replaced := await self._replaced_by(ids):
                 await memory.restore(*replaced)
             memory.caller.check("erase")
             memory.scope.changed("purge", await memory.scope.store.purge(memory.scope.acting(), ids))
 
-    async def _take_back_reply(self, since: datetime) -> None:
+    async def _take_back_reply(self, since: datetime, receipts: Iterable[Mapping[str, Any]]) -> None:
         """Remove the turn's reply from a row of an earlier turn that it completed."""
-        for receipt in await self._session.receipts_since(since) if self._session is not None else []:
+        for receipt in receipts:
             version = await self._version(str(receipt.get("remembered") or ""))
-            if (
-                version
-                and version.observation.created_at < since
-                and any(event.at >= since and "assistant_text" in event.fields for event in version.events)
-            ):
+            written = [event.at for event in version.events if "assistant_text" in event.fields] if version else []
+            if version and written and version.observation.created_at < since <= max(written):
                 await self._memory.update(version.observation.id, assistant_text="")
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:

@@ -162,7 +162,8 @@ async def test_what_a_model_told_before_stays() -> None:
         assert await kept_model_summary(session) == episode.by_model == ModelSummary(asked[1], "Ingrid has moved")
 
 
-async def test_a_clock_that_was_set_back_takes_nothing_else_along() -> None:
+@pytest.mark.parametrize("later", [-5, 60])
+async def test_a_clock_that_was_set_back_takes_nothing_else_along(later: int) -> None:
     configure("[hooks.summarize]\nenabled = false\n")
     clock = Clock(step=timedelta(milliseconds=1))
     async with talking(*(reply for _, reply in SAID), clock=clock) as (_, session, chat):
@@ -171,7 +172,7 @@ async def test_a_clock_that_was_set_back_takes_nothing_else_along() -> None:
         await chat.turn(SAID[1][0])
         clock.move(minutes=-15)
         await chat.turn(SAID[2][0])
-        clock.move(minutes=-5)
+        clock.move(minutes=later)
         await chat.take_back()
         kept = await session.memory.list_observations(order="created", ascending=True)
         assert [row.user_text for row in kept.rows] == [SAID[0][0], SAID[1][0]]
