@@ -110,7 +110,7 @@ class OtherEmbedder(StoreError, ValueError):
 
 
 class AccessDenied(StoreError, PermissionError):
-    """The caller may not do this: their clearance, namespace, project or role forbids it."""
+    """The caller may not do this: their clearance, namespace, project or rights forbid it."""
 
 
 class MissingRight(AccessDenied):

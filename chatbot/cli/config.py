@@ -262,14 +262,15 @@ def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
 
 async def _trust(args: argparse.Namespace) -> None:
     """Trust `./config.toml`, or with `-i` an `identity.toml`, with the values that it has now."""
-    file, allowed = _allowed(args)
+    file, allowed = _trust_file(args)
     names = [f"  {line}" for line in _lines(_without_keys(allowed))]
     text = "\n".join([f"{file} may now set:", *names])
     message = text if names else f"{file} needs no trust: it sets nothing that requires it"
     say_result(args, {"file": str(file.resolve()), "allowed": _without_keys(allowed)}, message)
 
 
-def _allowed(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
+def _trust_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
+    """Trust the file that the flags name; return it, and the settings that need the trust."""
     if args.identity is not None:
         settings = Settings.read(args.config)
         return trust_identity(settings.folder / settings.combined().identities, args.identity)

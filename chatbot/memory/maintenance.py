@@ -75,7 +75,7 @@ def _covers(rule: RetentionSettings, row: Observation) -> bool:
     return is_theirs and row.type in covered_types(rule)
 
 
-def only(policy: MaintenanceSettings, part: Part) -> MaintenanceSettings:
+def policy_of_part(policy: MaintenanceSettings, part: Part) -> MaintenanceSettings:
     """Return the policy with only one part of it."""
     if part == "consolidation":
         return replace(policy, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=())
@@ -236,7 +236,7 @@ class Run:
                 await self._retire(rule)
             await self._erase()
         rows, last = await self._rows(after)
-        for step in (self._crowd, self._compress, self._summarize):
+        for step in (self._archive_surplus, self._compress, self._summarize):
             rows = [row for row in rows if row.id not in self._gone]
             if rows and not self._is_late():
                 await step(rows)
@@ -324,7 +324,7 @@ class Run:
                     rows.pop(row.id, None)
         return list(rows.values())
 
-    async def _crowd(self, rows: Sequence[Observation]) -> None:
+    async def _archive_surplus(self, rows: Sequence[Observation]) -> None:
         await self._carry_out("archive", over_caps(rows, self._policy))
 
     async def _carry_out(self, removal: Removal, changes: Iterable[RowChange]) -> None:

@@ -44,7 +44,7 @@ def merge_key(row: Observation) -> Key:
     return (row.agent_id, row.principal, Guard.of(row), row.expires_at is None)
 
 
-def digest_groups(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observation]]:
+def digest_groups(rows: Iterable[Observation], *, least: int) -> list[list[Observation]]:
     """Return the rows, oldest first, in one group for each digest, without groups of fewer than `least`."""
     found: list[list[Observation]] = [[]]
     said: set[str] = set()
@@ -154,7 +154,7 @@ def jaccard(one: Words, other: Words) -> float:
     return common / (len(one) + len(other) - common) if common else 0.0
 
 
-def groups(texts: Sequence[Words], similarity: float, *, least: int = 3) -> list[list[int]]:
+def groups(texts: Sequence[Words], similarity: float, *, least: int) -> list[list[int]]:
     """Return the positions of linked texts in groups of at least `least`, groups and positions in order.
 
     Two texts are linked if their `jaccard` is at least `similarity`, which must be above 0, or through others. A text

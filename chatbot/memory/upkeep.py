@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings
-from chatbot.memory.maintenance import MaintenanceReport, Part, Run, only
+from chatbot.memory.maintenance import MaintenanceReport, Part, Run, policy_of_part
 from chatbot.memory.scope import Scope
 from chatbot.stores.backend import Document, Place
 
@@ -89,7 +89,7 @@ class Upkeep:
         return self.may_be_due(options, scope.clock())
 
     async def _runs(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
-        policy = only(options.policy or MaintenanceSettings(), options.part)
+        policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)
         after = None if options.whole else self._last_run(options.part).place
         run = Run(scope, policy, dry_run=options.dry_run, whole=options.whole, erased_at=self._erased_at)
         while True:

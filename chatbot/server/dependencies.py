@@ -68,7 +68,7 @@ Item = TypeVar("Item")
 
 _CURSOR = "`next_cursor` of the previous page."
 RANK = "^[0-9]{1,6}$"
-"""The cursor of a list by rank: how many came before."""
+"""Pattern of the cursor of a list by rank: how many came before."""
 
 Limit = Annotated[request_values.Limit, Query(description="Maximum results.")]
 RankCursor = Annotated[str | None, Query(pattern=RANK, description=_CURSOR)]

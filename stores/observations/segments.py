@@ -124,14 +124,14 @@ class Segment:
             self._runs_by_term.clear()
             new = list(terms)
         if new:
-            self._runs_by_term.update(zip(new, self._found([term.encode() for term in new]), strict=True))
+            self._runs_by_term.update(zip(new, self._find_runs([term.encode() for term in new]), strict=True))
         return [(number, run) for number, term in enumerate(terms) for run in self._runs_by_term[term]]
 
     def many(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the postings from `begin` to `end` with 127 occurrences or more: their places, and how many."""
-        packed_ = self.array("many", "<u8")
-        first, last = np.searchsorted(packed_ >> np.uint64(16), [begin, end]).tolist()
-        for each in packed_[first:last].tolist():
+        packed = self.array("many", "<u8")
+        first, last = np.searchsorted(packed >> np.uint64(16), [begin, end]).tolist()
+        for each in packed[first:last].tolist():
             yield each >> 16, each & 0xFFFF
 
     def terms(self) -> list[bytes]:
@@ -143,7 +143,7 @@ class Segment:
             for at in range(len(rests) - 1)
         ]
 
-    def _found(self, terms: Sequence[bytes]) -> list[Sequence[TermRun]]:
+    def _find_runs(self, terms: Sequence[bytes]) -> list[Sequence[TermRun]]:
         keys = np.frombuffer(b"".join(term[:KEY_BYTES].ljust(KEY_BYTES, b"\0") for term in terms), ">u8").astype("u8")
         begins, ends = np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, "right")
         return [

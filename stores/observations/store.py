@@ -337,10 +337,10 @@ def examine(home: Path, cache: Cache, reindex: Callable[[], int], *, verify: boo
     flaws = list(bad_lines("memory", path, count, lock=log.LOCK_NAME, verify=verify))
     if not flaws:
         flaws.append(Flaw("memory", "ok", f"{how_many(added, 'memory')} added in total, all readable"))
-    return [*flaws, _index(cache, added, reindex)] if added else flaws
+    return [*flaws, _examine_index(cache, added, reindex)] if added else flaws
 
 
-def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
+def _examine_index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
     def again() -> str:
         return f"indexed {how_many(reindex(), 'memory')}"
 

@@ -76,14 +76,14 @@ class SessionIndex:
         with opened(self._home) as folder:
             if folder.stamp(NAME) is None:
                 return "is missing"
-            if damage := _readable(folder)[1]:
+            if damage := _read_intact(folder)[1]:
                 return f"is damaged: {damage}"
             return None if self._is_fresh(folder) else "is older than the folders"
 
     def rebuild(self) -> str:
         """Rebuild the index from the folders; return the new name of a damaged one, empty for none."""
         with locked(self._home) as folder:
-            aside = folder.set_aside(NAME) if folder.stamp(NAME) and _readable(folder)[1] else ""
+            aside = folder.set_aside(NAME) if folder.stamp(NAME) and _read_intact(folder)[1] else ""
             self._rebuild(folder)
             return aside
 
@@ -149,10 +149,10 @@ class SessionIndex:
     def _read_folders(self) -> list[SessionRecord]:
         """Read every session, the one used last at the end, whatever the index says."""
         with opened(self._home) as folder:
-            if damage := _readable(folder)[1] if folder.stamp(NAME) else "":
+            if damage := _read_intact(folder)[1] if folder.stamp(NAME) else "":
                 logger.warning("%s is damaged (%s): the folders are read instead", self._home / NAME, damage)
             self._is_damaged = bool(damage)
-            return self._built(folder)
+            return self._records_in_folders(folder)
 
     def _folders(self) -> str:
         """Return the state of the folder of sessions: its time and, as times can be coarse, its number of links."""
@@ -176,7 +176,7 @@ class SessionIndex:
 
     def _rebuild(self, folder: Folder, *, durable: bool = False) -> None:
         marker = self._folders()
-        records = self._built(folder)
+        records = self._records_in_folders(folder)
         try:
             self._replace(folder, (record.as_json() for record in records), marker, durable=durable)
             self._is_damaged = False
@@ -191,9 +191,9 @@ class SessionIndex:
             folder.remove(NAME)
             folder.sync()
 
-    def _built(self, folder: Folder) -> list[SessionRecord]:
+    def _records_in_folders(self, folder: Folder) -> list[SessionRecord]:
         """Read the records from all folders; for a session whose file is damaged, from the index."""
-        known, _ = _readable(folder)
+        known, _ = _read_intact(folder)
         found = [self._read_session(path, known) for path in self._sessions.iterdir() if is_session_id(path.name)]
         records = [record for record in found if record is not None]
         return sorted(records, key=lambda record: (record.used_at, record.id))
@@ -229,7 +229,7 @@ def _head(folder: Folder) -> dict[str, Any]:
     return head if isinstance(head, dict) else {}
 
 
-def _readable(folder: Folder) -> tuple[dict[str, SessionRecord], str]:
+def _read_intact(folder: Folder) -> tuple[dict[str, SessionRecord], str]:
     """Return the records up to the first damage, by id, and that damage; empty if the index is intact."""
     known: dict[str, SessionRecord] = {}
     try:

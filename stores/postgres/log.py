@@ -206,7 +206,7 @@ class PostgresLog(Log):
         finally:
             self._write_lock.release()
 
-    def doubt(self) -> threading.Event:
+    def hold_readers(self) -> threading.Event:
         """Have readers wait until the result is set."""
         self._unsure = threading.Event()
         return self._unsure
@@ -232,7 +232,7 @@ class PostgresLog(Log):
         self._lines.clear()
         self._leave()
 
-    def add(self, line: bytes) -> LinePlace:
+    def note_own(self, line: bytes) -> LinePlace:
         """Count a line of ours as read; return its place."""
         place = (self._position, len(line))
         self._keep(*place[:1], line)
@@ -247,12 +247,12 @@ class PostgresLog(Log):
         if self._writing is not None:
             self._writing = (generation, position)
 
-    def settle(self, known: threading.Event) -> None:
-        """Let readers continue after `doubt`."""
+    def release_readers(self, known: threading.Event) -> None:
+        """Let readers continue after `hold_readers`."""
         self._unsure = None
         known.set()
 
-    def lose(self) -> None:
+    def discard(self) -> None:
         """Read everything again: what we wrote was not kept."""
         self._generation = _LOST
 
@@ -282,7 +282,7 @@ class _QueuedLines:
 
     def append(self, event: Event) -> LinePlace:
         line = encode(event.as_json()).rstrip(b"\n")
-        place = self._log.add(line)
+        place = self._log.note_own(line)
         self._added.append((place[0], line))
         return place
 
@@ -301,7 +301,7 @@ class _UnlockedLines(_QueuedLines):
 
     def append(self, event: Event) -> LinePlace:
         """Queue the line. Readers wait from now on until it is known whether it was written."""
-        self._known = self._known or self._log.doubt()
+        self._known = self._known or self._log.hold_readers()
         return super().append(event)
 
     def release(self) -> None:
@@ -321,9 +321,9 @@ class _UnlockedLines(_QueuedLines):
     def end(self) -> None:
         """Let readers continue; they read everything again if the lines were not written."""
         if self._added and not self._is_written:
-            self._log.lose()
+            self._log.discard()
         if self._known is not None:
-            self._log.settle(self._known)
+            self._log.release_readers(self._known)
 
 
 class PostgresWriting(_QueuedLines):
@@ -339,7 +339,7 @@ class PostgresWriting(_QueuedLines):
         try:
             self._transaction.commit(*self._unsent())
         except BaseException:
-            self._log.lose()
+            self._log.discard()
             raise
         finally:
             self.is_over = True

@@ -32,6 +32,6 @@ def test_groups_are_those_of_comparing_each_with_each(
 def test_few_pairs_are_compared_where_most_words_are_rare() -> None:
     """Ten thousand texts that all share a word are grouped without fifty million comparisons."""
     texts = [frozenset({"common", *(f"{number // 3}-{at}" for at in range(9))}) for number in range(9_999)]
-    found = groups(texts, 0.5)
+    found = groups(texts, 0.5, least=3)
     assert len(found) == 3_333
     assert all(len(group) == 3 for group in found)
