@@ -56,7 +56,7 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """Counts of sessions, changes of memory and billed calls that were written, and the digest of everything.
+    """Counts of sessions, memories and billed calls that were written, and the digest of everything.
 
     `left_out` lists what could not be read, and is missing here.
     """

@@ -444,7 +444,7 @@ class Sync:
             digest = digest_of(f"{row_id} {counts.text()}")
             known |= parts.keys()
             if new or (counts != union.Counts() and digest not in known):
-                self.report.given["memories"] += len(new)
+                self.report.given["memories"] += bool(new)
                 yield RowLine(row_id, new, counts if counts != union.Counts() else None)
             known.add(digest)
             if self.is_own:

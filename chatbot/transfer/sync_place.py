@@ -64,7 +64,7 @@ class RefusedFile(msgspec.Struct):
 
 
 _WORDS = {
-    "memories": ("change of memory", "changes of memory"),
+    "memories": ("memory",),
     "sessions": ("session",),
     "calls": ("billed call",),
     "erased": ("erasure",),

@@ -220,7 +220,7 @@ class JournalChanges:
     rearranged: set[str] = field(default_factory=set)
     """Rows whose events, except the one that added them, are removed and written again in order."""
     taken: int = 0
-    """Number of parts and counts that are new here."""
+    """Number of rows and facts that are new here, or have changes that are."""
     is_waiting: bool = False
     """True if events of a row that is still missing were left out."""
 
@@ -260,7 +260,7 @@ def changes_to_unite(
         if not whole or whole[0].kind not in _BEGINNINGS:
             made.is_waiting |= bool(fresh) or row_id in counts
             continue
-        made.taken += len(fresh)
+        made.taken += bool(fresh)
         if not ours.is_arranged or whole[: len(ours.parts)] != ours.parts:
             made.rearranged.add(row_id)
             made.events += whole[1:] if ours.is_there else whole
@@ -268,7 +268,6 @@ def changes_to_unite(
             made.events += whole[len(ours.parts) :]
         joined = ours.counts.joined(counts.get(row_id, Counts())).settled(whole)
         if joined != ours.counts or (joined.strength and (fresh or row_id in made.rearranged)):
-            made.taken += joined != ours.counts
             counted.append(joined.event(row_id))
     made.events += counted
     return made

@@ -156,7 +156,7 @@ async def test_a_restore_that_fails_leaves_no_row_or_says_how_much_and_can_be_re
             raise StoreFailed("the disk is full")
 
     with (tmp_path / "whole").open("rb") as whole:
-        with pytest.raises(StoreFailed, match=r"is full\. 1 change of memory, 2 sessions, .* had been written"):
+        with pytest.raises(StoreFailed, match=r"is full\. 1 memory, 2 sessions, .* had been written"):
             await restore(whole, "whole", target, breaking)
         assert (await restore(whole, "whole", target)).digest == made.digest
     with (tmp_path / "back").open("w+b") as file:
