@@ -12,7 +12,7 @@ from msgspec import Struct
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
 from chatbot.stores.base import AsyncResource
-from chatbot.stores.records import Vector, chunks, unit
+from chatbot.stores.records import Vector, chunks, is_finite, unit
 
 
 class EmbeddingResult(Struct, frozen=True):
@@ -87,14 +87,19 @@ class Embedder(AsyncResource):
 
     async def embed_all(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return the vectors of any number of texts, in calls of `batch`, between which others are served."""
-        return await self._in_batches(texts, self.embed)
+        return self._checked(await self._in_batches(texts, self.embed))
+
+    def _checked(self, found: EmbeddingResult) -> EmbeddingResult:
+        if not all(map(is_finite, found.vectors)):
+            raise ModelError(f"{self.name} gave a vector with numbers that are not finite")
+        return found
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
         """Return the vectors to search with, one or more for each text, in their order, and the usage to be billed.
 
         The length of a vector, which is 1 at most, is its weight.
         """
-        found = await self.embed(texts)
+        found = self._checked(await self.embed(texts))
         return [[unit(vector)] for vector in found.vectors], found.usage
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:  # noqa: ARG002 - for those that can

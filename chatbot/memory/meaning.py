@@ -36,7 +36,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.loops import LoopsLock, cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
-from chatbot.stores.records import Vector, chunks, unit
+from chatbot.stores.records import Vector, chunks, is_finite, unit
 from chatbot.stores.span import span
 from chatbot.stores.text.analysis import terms
 
@@ -235,7 +235,10 @@ class Meaning(AsyncResource):
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
         """Embed the rows and return how many vectors were kept."""
         vectors = await self._bill_call(self._embed([embedded_text(row) for row in rows]), len(rows))
-        return await self._store.put_vectors(self._embedder.name, list(zip(rows, vectors, strict=True)))
+        made = [each for each in zip(rows, vectors, strict=True) if is_finite(each[1])]
+        if len(made) < len(rows):
+            self._report(f"{self.model} gave no finite vector for some memories: they are found only by words for now")
+        return await self._store.put_vectors(self.model, made)
 
     async def _missing(self, most: int) -> list[Observation]:
         """Return a batch of rows without a vector. Another encoder's vectors are deleted if this one is free."""
@@ -337,9 +340,13 @@ class Meaning(AsyncResource):
     def pause(self, error: ChatbotError | StoreError) -> None:
         """Search only by words for a while, and report why."""
         self._paused_until = time.monotonic() + self._pause_s
-        if str(error) != self._noticed:
-            self._noticed = str(error)
-            self._notice(f"memory is searched only by words: {error}")
+        self._report(f"memory is searched only by words: {error}")
+
+    def _report(self, problem: str) -> None:
+        """Report a problem, once until another one comes."""
+        if problem != self._noticed:
+            self._noticed = problem
+            self._notice(problem)
 
     def _is_paused(self) -> bool:
         return time.monotonic() < self._paused_until

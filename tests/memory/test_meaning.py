@@ -40,6 +40,8 @@ class LetterEmbedder(Embedder):
         self.sends_away = sends_away
         self.calls: list[list[str]] = []
         self.failure: ModelError | None = None
+        self.broken = ""
+        """Text whose vector is not finite."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
@@ -50,7 +52,10 @@ class LetterEmbedder(Embedder):
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        rows = [vector([text.lower().count(chr(97 + letter)) for letter in range(26)]) for text in texts]
+        rows = [
+            vector([math.nan if text == self.broken else text.lower().count(chr(97 + letter)) for letter in range(26)])
+            for text in texts
+        ]
         return EmbeddingResult(rows, Usage(input_tokens=len(texts), cost_usd=0.0))
 
 
@@ -219,6 +224,20 @@ async def test_a_failure_is_told_once_and_words_alone_count_for_a_while(store: O
         assert await similar(meaning, OWNER, ["a"]) == {}
         embedder.failure = None
         assert len(await similar(meaning, OWNER, ["a"])) == 1
+    assert len(told) == 2
+
+
+async def test_a_vector_that_is_not_finite_is_refused_reported_and_asked_for_again(store: ObservationStore) -> None:
+    embedder, told = LetterEmbedder(), list[str]()
+    embedder.broken = "note 1"
+    await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(3)]))
+    async with Meaning(embedder, store, notice=told.append, pause_s=0) as meaning:
+        assert await meaning.embed_missing() == 2
+        assert await similar(meaning, OWNER, ["note 1"]) == {}
+        embedder.broken = ""
+        assert await meaning.embed_missing() == 1
+        assert len(await similar(meaning, OWNER, ["note 1"])) == 3
+    assert [each for each in told if "finite" not in each] == []
     assert len(told) == 2
 
 
