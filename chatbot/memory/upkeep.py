@@ -75,13 +75,16 @@ class Upkeep:
         if not await self._is_due(scope, options):
             return options.skipped("not due")
         lease = self._place.lease(_LEASE)
-        if not await asyncio.to_thread(lease.take):
-            return options.skipped("under way")
+        taking = asyncio.ensure_future(asyncio.to_thread(lease.take))
         try:
+            if not await asyncio.shield(taking):
+                return options.skipped("under way")
             if not await self._is_due(scope, options):  # another process may just have run
                 return options.skipped("not due")
             return await self._runs(scope, options)
         finally:
+            if not taking.done():  # we are cancelled, and the thread may still take it
+                await asyncio.wait([taking])
             await asyncio.to_thread(lease.release)
 
     async def _is_due(self, scope: Scope, options: MaintenanceOptions) -> bool:

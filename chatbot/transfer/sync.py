@@ -37,7 +37,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, StoreBusy, UnknownObservation
-from chatbot.stores.loops import unawaited
+from chatbot.stores.loops import to_its_end, unawaited
 from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, chunks, format_time
 from chatbot.stores.row_events import Event
@@ -106,17 +106,17 @@ class Sync:
     async def run(self) -> SyncReport:
         """Take in the files of others, and put new ones there. Raises `ConfigError` for another identity."""
         lease = self.storage.backend.lease("sync")
-        try:
-            if not await asyncio.to_thread(lease.take):
-                raise StoreBusy("another sync of this identity is under way: wait for it")
-        except ReadOnlyFolder:
-            if self.takes or not self.is_own:
-                raise
-            self._is_read_only = True
-        try:
+        try:  # a thread may take the lease after we are cancelled
+            try:
+                if not await to_its_end(asyncio.to_thread(lease.take)):
+                    raise StoreBusy("another sync of this identity is under way: wait for it")
+            except ReadOnlyFolder:
+                if self.takes or not self.is_own:
+                    raise
+                self._is_read_only = True
             await self._run()
         finally:
-            await asyncio.to_thread(lease.release)
+            await to_its_end(asyncio.to_thread(lease.release))
         return self.report
 
     async def _run(self) -> None:

@@ -17,6 +17,7 @@ from chatbot.stores import MissingFolder, TranscriptEntry
 from chatbot.stores.backend import Lease
 from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreError, StoreFailed
 from chatbot.stores.files import locked
+from chatbot.stores.in_memory import MemoryBackend
 from chatbot.stores.loops import LoopsLock
 from chatbot.stores.testing.processes import lines_of, start
 from tests.loops import HANG_S, run_in_threads
@@ -220,6 +221,36 @@ async def test_an_order_that_cannot_be_given_back_stops_neither_the_session_nor_
             pass
         assert not order.locked()
     assert lease.released_by not in {None, threading.get_ident()}
+
+
+class _Slow(MemoryBackend, Lease):
+    """A backend with one lease, which is taken once the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.gate, self.is_held = threading.Event(), threading.Event(), False
+
+    def lease(self, name: str) -> Lease:
+        return self
+
+    def take(self) -> bool:
+        self.asked.set()
+        self.is_held = self.gate.wait(PATIENCE_S)
+        return True
+
+    def release(self) -> None:
+        self.is_held = False
+
+
+async def test_a_lease_that_a_thread_takes_after_a_cancellation_is_given_back() -> None:
+    async with MemorySystem(None) as memory:
+        memory.backend = backend = _Slow()
+        run = asyncio.create_task(memory.maintain())
+        assert await asyncio.to_thread(backend.asked.wait, PATIENCE_S)
+        run.cancel()
+        backend.gate.set()
+        await asyncio.wait([run])
+        assert (run.cancelled(), backend.is_held) == (True, False)
 
 
 BOTH = ["basic_session", "observations"]
