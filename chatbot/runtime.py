@@ -29,7 +29,7 @@ from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
-from chatbot.stores.records import check_text, check_type, check_types
+from chatbot.stores.records import check_text, check_type
 from chatbot.stores.span import observed
 from chatbot.telemetry import open_telemetry
 from chatbot.tools import Confirm, Tool, Toolbox
@@ -60,7 +60,8 @@ class Runtime(AsyncResource):
         is_terminal: bool = False,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        check_types(options=(options, Options | None), model=(model, Model | None))
+        check_type(options, Options | None, "options")
+        check_type(model, Model | None, "model", ": `open_model(name)` returns one")
         for tool in tools:
             check_type(tool, Tool, "a tool", ": `FunctionTool(function)` makes one")
         options = options or Options()

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
-from types import NoneType
 from typing import Any, TypeAlias, TypeVar, get_args
 
 from msgspec import Struct
@@ -83,32 +82,18 @@ def moment(at: int) -> datetime:
     return _EPOCH + at * _MICROSECOND
 
 
-_NAMES = {str: "text", NoneType: "None"}
-
-
 def check_type(value: Item, kind: Any, what: str, hint: str = "") -> Item:
     """Return the value. Raises `InvalidValue`, naming `what`, unless it is of the type, or of one in a union."""
     if not isinstance(value, kind):
-        *others, last = [_NAMES.get(each) or _with_article(each.__name__) for each in get_args(kind) or (kind,)]
-        raise InvalidValue(
-            f"{what} is {value!r:.80}: it must be {', '.join(others)}{' or ' * bool(others)}{last}{hint}"
-        )
+        names = " or ".join(each.__name__.removesuffix("Type") for each in get_args(kind) or (kind,))
+        raise InvalidValue(f"{what} is {value!r:.80}: it must be {names}{hint}")
     return value
-
-
-def check_types(**given: tuple[object, Any]) -> None:
-    """Check the type of each value by its name; see `check_type`."""
-    for name, (value, kind) in given.items():
-        check_type(value, kind, name)
-
-
-def _with_article(name: str) -> str:
-    return f"an {name}" if name[0] in "AEIO" else f"a {name}"
 
 
 def check_text(text: str, what: str) -> str:
     """Return `text` if it can be written as UTF-8; raise `InvalidValue`, naming `what`, if it cannot."""
-    check_type(text, str, what)
+    if not isinstance(text, str):
+        raise InvalidValue(f"{what} is {text!r:.80}: it must be text")
     try:
         _ = text.isascii() or text.encode()
     except UnicodeEncodeError as error:

@@ -30,7 +30,7 @@ from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.plugins import open_backend, open_store
 from chatbot.stores.query import Progress, check_limit
-from chatbot.stores.records import SessionRecord, SessionRef, check_text, check_type, check_types, is_session_id
+from chatbot.stores.records import SessionRecord, SessionRef, check_text, check_type, is_session_id
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import span
 
@@ -57,13 +57,11 @@ class SessionOpening(AsyncResource, Observable):
         clock: Callable[[], datetime] = utc_now,
         options: SystemOptions | None = None,
     ) -> None:
-        check_types(
-            home=(home, str | Home | None),
-            caller=(caller, Caller | None),
-            ttl=(ttl, timedelta | None),
-            embedder=(embedder, Embedder | None),
-            options=(options, SystemOptions | None),
-        )
+        check_type(home, str | Home | None, "home")
+        check_type(caller, Caller | None, "caller")
+        check_type(ttl, timedelta | None, "ttl")
+        check_type(embedder, Embedder | None, "embedder")
+        check_type(options, SystemOptions | None, "options")
         self.where: Home | None = parse_home(home) if isinstance(home, str) else home
         """Folder or address of the memory; None if nothing is kept."""
         self.caller = caller or Caller()

@@ -318,20 +318,20 @@ async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> Non
         (session.memory.forget(anything), "None"),
         (memory.load_session(anything, "chat"), "None"),
         (memory.find_session(anything), "the session is None: it must be text"),
-        (memory.choose_sessions(three), "wanted is '3': it must be a SessionFilter"),
-        (session.receipts_since(three), "the time is '3': it must be a datetime"),
-        (session.transcript_extend([three]), "an entry is '3': it must be a TranscriptEntry"),
+        (memory.choose_sessions(three), "wanted is '3': it must be SessionFilter"),
+        (session.receipts_since(three), "the time is '3': it must be datetime"),
+        (session.transcript_extend([three]), "an entry is '3': it must be TranscriptEntry"),
     ):
         with pytest.raises((StoreError, SessionNotFound), match=words):
             await call
     for make, words in (
-        (lambda: MemorySystem(number), "home is 3: it must be text, a Path, an Address or None"),
-        (lambda: MemorySystem(None, number), "caller is 3: it must be a Caller or None"),
-        (lambda: MemorySystem(None, embedder=three), "embedder is '3': it must be an Embedder or None"),
+        (lambda: MemorySystem(number), "home is 3: it must be str or Path or Address or None"),
+        (lambda: MemorySystem(None, number), "caller is 3: it must be Caller or None"),
+        (lambda: MemorySystem(None, embedder=three), "embedder is '3': it must be Embedder or None"),
         (lambda: memory.cleared_for(rights=["read", three]), "unknown right '3': use read, chat, write"),
         (lambda: memory.cleared_for(namespace=number), "the namespace is 3: it must be text"),
-        (lambda: Runtime(three), "options is '3': it must be an Options"),
-        (lambda: Runtime(model=three), "model is '3': it must be a Model or None"),
+        (lambda: Runtime(three), "options is '3': it must be Options"),
+        (lambda: Runtime(model=three), "model is '3': it must be Model or None: `open_model"),
     ):
         with pytest.raises(InvalidValue, match=words):
             make()
