@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -66,6 +66,7 @@ from chatbot.memory.scope import new_id
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.loops import to_its_end
+from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event
 from chatbot.tools import ToolResult
 
@@ -74,6 +75,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_NOT_KEPT = "not_kept"
+"""Kind of the record that a message may not be remembered, also if its turn is killed."""
 _MEMORY_SHARE = 6
 """The memory block takes at most one n-th of the model's window."""
 
@@ -182,6 +185,10 @@ class Turn:
             kept = await self._attached.store(self._files)
             self.receipt.attachments = [record for _, record in kept]
             await self._transcript.begin([link for link, _ in kept])
+            if self._session is not None and not self._client.keeps:
+                mark = {"version": 1, "kind": _NOT_KEPT, "at": format_time(self._transcript.asked_at)}
+                with suppress(StoreError):  # the next writes report it
+                    await self._session.receipt_append(mark)
         self.receipt.at, self.receipt.reply_number = self._transcript.asked_at, self._transcript.reply_number
         await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
         self._is_begun = True
@@ -417,8 +424,10 @@ class Turn:
         if not (lost and self._memory and self._client.keeps) or record.parent or record.origin:
             return
         try:
-            if not await session.receipts_since(lost[-1].at):
-                await self._memory.recover({each.at: readable(each.content) for each in lost}, self._memorability)
+            unkept = {each["at"] for each in await session.records() if each.get("kind") == _NOT_KEPT}
+            said = {each.at: readable(each.content) for each in lost if format_time(each.at) not in unkept}
+            if said and not await session.receipts_since(lost[-1].at):
+                await self._memory.recover(said, self._memorability)
         except StoreError as error:
             self._notice(f"an earlier message could not be remembered: {error}")
 

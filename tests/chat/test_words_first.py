@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from chatbot.chat.dialogue import ClientRequest
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ProviderFailed
 from chatbot.memory import Draft, MemorySystem
@@ -179,6 +180,24 @@ async def test_a_message_whose_turn_was_killed_before_it_was_remembered_is_remem
         await chat.turn("The cello teacher is called Mr Abara")
         assert ((SAID, "") in await exchanges(runtime)) is not was_erased
         assert len(await exchanges(runtime)) == 3 - was_erased
+
+
+async def test_a_message_that_may_not_be_remembered_stays_so_though_its_turn_is_killed(
+    runtime_of: Callable[..., Runtime],
+) -> None:
+    class Killed(BaseException):
+        """An end after which nothing is written."""
+
+    async def dying() -> AsyncIterator[Delta]:
+        yield TextDelta("How ")
+        raise Killed
+
+    async with runtime_of(dying, "How nice.") as runtime:
+        chat = (await begun(runtime))[1]
+        with pytest.raises(Killed):
+            await chat.turn(SAID, client=ClientRequest(keeps=False))
+        await chat.turn("The cello teacher is called Mr Abara")
+        assert [said for said, _ in await exchanges(runtime)] == ["The cello teacher is called Mr Abara"]
 
 
 async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtime_of: Callable[..., Runtime]) -> None:
