@@ -144,7 +144,8 @@ def test_two_identities_sync_through_the_places_of_the_configuration(monkeypatch
     with monkeypatch.context() as elsewhere:  # a relative place starts from the file's folder
         elsewhere.chdir("identities")
         assert ok("sync", "-i", "bo") == f"{Path('../place').resolve()}: nothing new\n"
-    ok("memory", "add", "Bo keeps goats", "-i", "bo")
+    for _ in range(2):  # the second time only counts
+        ok("memory", "add", "Bo keeps goats", "-i", "bo")
     assert ok("sync", "--dry-run", "-i", "bo") == "would send 1 memory\n"
     ok("sync", "-i", "bo")
     assert ok("sync", "place") == "received 1 memory\n"
