@@ -1,6 +1,7 @@
 """Shared fixtures. Every test runs in an empty home, with no configuration and no provider's key."""
 
 import ast
+import atexit
 import gc
 import os
 import re
@@ -9,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores Ctrl-C
 os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which begin before those of tests
+if "PYTEST_XDIST_WORKER" in os.environ:
+    atexit.register(os._exit, 0)  # last of all: to take apart what was imported takes each worker seconds
 
 from hypothesis import settings  # noqa: E402 - here, for pytest rewrites the whole package, and now keeps what it made
 
@@ -46,6 +49,9 @@ if sys.version_info < (3, 12):
     ast.parse = _parse  # type: ignore[assignment]
 
 _NUMBERS = count()
+_AS_MADE: list[list[list[str]]] = [[[], []], [["chatbot"], []], [["encoders"], []]]
+_UNTOUCHED: list[tuple[Path, Path]] = []
+"""Homes and caches of tests that left them empty, for the next ones."""
 FIRST = (
     "tests/models/",
     "tests/hooks/test_after_turn.py",
@@ -101,15 +107,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.enable()
 
 
-@pytest.fixture(autouse=True)
-def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _new_home(base: Path) -> tuple[Path, Path]:
     # Not by `mktemp`, which looks at all folders that it ever made to number the next one.
-    home, cache = (tmp_path_factory.getbasetemp() / kind / str(next(_NUMBERS)) for kind in ("homes", "caches"))
+    home, cache = (base / kind / str(next(_NUMBERS)) for kind in ("homes", "caches"))
     home.mkdir(parents=True)
     (cache / "chatbot").mkdir(parents=True, mode=0o700)
-    encoders = tmp_path_factory.getbasetemp() / "encoders"  # unpacked once, not by each test
+    # Encoders are unpacked once for all workers, not by each test.
+    encoders = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "encoders"
     encoders.mkdir(exist_ok=True)
     (cache / "chatbot" / "encoders").symlink_to(encoders)
+    return home, cache
+
+
+@pytest.fixture(autouse=True)
+def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    home, cache = _UNTOUCHED.pop() if _UNTOUCHED else _new_home(tmp_path_factory.getbasetemp())
     for name in list(os.environ):
         if name.startswith(("CHATBOT_", "XDG_")) or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)
@@ -121,6 +133,8 @@ def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.chdir(home)
     known = [*sys.modules]
     yield
+    if [found for _, *found in chain(os.walk(home), os.walk(cache))] == _AS_MADE:
+        _UNTOUCHED.append((home, cache))
     if [*sys.modules] == known:
         return
     made = str(tmp_path_factory.getbasetemp())
