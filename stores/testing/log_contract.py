@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import ClassVar, Literal
 from uuid import UUID
@@ -24,10 +24,10 @@ from chatbot.stores.log import LinePlace, Log, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing import Contract
-from chatbot.stores.testing.observation_machine import NOW
 from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
 
 _HERE = "chatbot.stores.testing.log_contract"
+_BEGIN = datetime(2026, 3, 4, tzinfo=UTC)
 
 
 def row_id(number: int) -> str:
@@ -37,7 +37,7 @@ def row_id(number: int) -> str:
 
 def event(number: int, narrative: str = "") -> Event:
     """Return an event that adds the row of that number."""
-    at = NOW + timedelta(seconds=number)
+    at = _BEGIN + timedelta(seconds=number)
     row = Observation(
         id=row_id(number),
         created_at=at,
@@ -156,7 +156,7 @@ class LogContract(Contract):
         log = self.open(folder)
         words = "the combination is 4711"
         places = write(log, event(1), event(2, words), event(3))
-        purge = encode(Event(kind="purge", at=NOW, ids=(row_id(2),)).as_json()).rstrip()
+        purge = encode(Event(kind="purge", at=_BEGIN, ids=(row_id(2),)).as_json()).rstrip()
 
         def change(line: bytes, begin: int) -> bytes:
             return purge if begin == places[1][0] else line
