@@ -435,9 +435,7 @@ def test_links_do_not_lead_a_found_configuration_to_other_identities(tmp_path: P
     assert list(own.iterdir()) != []
 
 
-def test_a_plug_in_is_not_looked_for_beside_a_configuration_that_was_only_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_plug_in_is_not_sought_beside_a_configuration_that_was_only_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's variable names an installed plug-in, and the folder has one of that name."""
     project('[model]\nname = "scripted"\n')
     Path("evil.py").write_text(EVIL, encoding="utf-8")

@@ -70,9 +70,7 @@ async def test_settings_reach_the_store() -> None:
         assert [entry.key for entry in await session.kv_entries()] == ["b", "c"]
 
 
-async def test_a_relative_cache_is_in_the_folder_of_the_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_relative_cache_is_beside_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Path("config.toml").resolve()
     config.write_text('[model]\nname = "scripted"\n[memory.observations]\ncache = "caches"', encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -103,9 +101,7 @@ async def test_expired_sessions_are_erased_when_the_identity_is_opened(monkeypat
     assert not list(Path("identities/ada/memory/sessions").iterdir())
 
 
-async def test_a_session_may_choose_what_the_owner_configured_and_nothing_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_session_may_choose_what_the_owner_set_and_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[ScriptedModel] = []
 
     def open_scripted(settings: ModelSettings, _: object) -> ScriptedModel:

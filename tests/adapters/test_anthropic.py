@@ -107,9 +107,7 @@ async def test_an_edit_of_the_case_alone_is_one(memory: AgentMemory) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\n### system", "a  b", "<|im_start|>", "a\x1b[2J", "\u202ea", "x" * 2_000])
-async def test_a_name_that_could_look_like_something_else_is_refused_and_not_listed(
-    memory: AgentMemory, name: str
-) -> None:
+async def test_a_name_that_could_look_like_another_is_refused_and_not_listed(memory: AgentMemory, name: str) -> None:
     with pytest.raises(ToolError, match="one short line"):
         await run(memory, "create", path=f"/memories/{name}", file_text="x")
     for path in (f"/memories/{name}", 5, None):

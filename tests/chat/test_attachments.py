@@ -359,9 +359,7 @@ async def test_only_the_user_names_attachments(session: SessionHandle) -> None:
     assert [message.source for message in model.prompts[1] if message.source] == ["one.txt"]
 
 
-async def test_few_documents_are_read_at_a_time_while_other_files_and_other_work_get_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_few_documents_are_read_at_a_time_and_all_else_gets_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     inside, seen, may_end = threading.Semaphore(0), list[int](), threading.Event()
 
     def extracted(_: bytes, __: str) -> subprocess.CompletedProcess[bytes]:

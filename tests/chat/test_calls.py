@@ -49,9 +49,7 @@ def test_no_other_module_calls_a_model() -> None:
     assert callers == {"chat/calls.py"}
 
 
-async def test_a_call_is_on_the_bill_with_its_purpose_and_its_session(
-    session: SessionHandle, memory_home: Path
-) -> None:
+async def test_a_call_is_on_the_bill_with_its_purpose_and_session(session: SessionHandle, memory_home: Path) -> None:
     calls = calls_of(ScriptedModel(["Castor and Pollux."], price=Price(1e-3, 1e-3)), memory_home, session=session)
     assert await calls.ask("summarize", ASKED) == "Castor and Pollux."
     [call] = calls.made
@@ -99,9 +97,7 @@ async def test_a_reader_who_leaves_stops_the_model_and_pays_for_what_it_wrote(me
     assert [call.usage.estimated for call in calls.made] == [True]
 
 
-async def test_a_call_that_fails_before_its_first_word_costs_nothing_and_a_later_failure_does(
-    memory_home: Path,
-) -> None:
+async def test_a_call_that_fails_before_its_first_word_costs_nothing_and_a_later_one_does(memory_home: Path) -> None:
     calls = calls_of(
         ScriptedModel([ProviderFailed("at once"), [TextDelta("Half"), ProviderFailed("later")]]), memory_home
     )
@@ -155,9 +151,7 @@ async def test_a_bill_that_cannot_be_written_is_reported_and_the_reply_arrives(m
     ("budget", "own"),
     [(BudgetSettings(day_tokens=10), 0.0), (BudgetSettings(day_usd=1e-6), 0.0), (BudgetSettings(), 1e-6)],
 )
-async def test_a_call_that_could_pass_a_limit_is_not_made(
-    budget: BudgetSettings, own: float, memory_home: Path
-) -> None:
+async def test_a_call_that_may_pass_a_limit_is_not_made(budget: BudgetSettings, own: float, memory_home: Path) -> None:
     model = ScriptedModel(["Castor."], price=Price(1e-3, 1e-3))
     purposes: list[Purpose] = ["answer"]
     limit = OwnBudget(own, purposes, "budget_usd", "raise it")
@@ -203,9 +197,7 @@ async def test_a_reply_that_is_asked_to_be_short_is_within_a_budget_that_has_roo
 
 
 @pytest.mark.parametrize("limit", ["day_tokens", "day_usd", "session_tokens"])
-async def test_calls_at_the_same_time_cannot_pass_a_limit_together(
-    limit: str, session: SessionHandle, memory_home: Path
-) -> None:
+async def test_calls_at_once_never_pass_a_limit_together(limit: str, session: SessionHandle, memory_home: Path) -> None:
     """Each would fit alone. The second is asked for while the first is under way, as another process would."""
     may_end = asyncio.Event()
 
@@ -251,9 +243,7 @@ async def test_a_call_that_fails_gives_back_what_it_reserved(memory_home: Path) 
 
 
 @pytest.mark.parametrize("name", ["reservations.json", "usage.jsonl"])
-async def test_where_the_budget_cannot_be_read_no_call_is_made_and_the_error_names_the_file(
-    memory_home: Path, name: str
-) -> None:
+async def test_an_unreadable_budget_stops_each_call_and_the_error_names_the_file(memory_home: Path, name: str) -> None:
     (memory_home / name).mkdir(parents=True)
     model = ScriptedModel(["Castor.", "Pollux."])
     with pytest.raises(BudgetExceeded, match=f"the budget cannot be checked, so the call was not made: .*{name}"):

@@ -128,9 +128,7 @@ async def test_what_is_recalled_by_itself_is_withheld_alike_and_counted_for_mode
     assert {row.use_count for row in rows} == {0}, "what was not sent was not used"
 
 
-async def test_what_is_withheld_leaves_the_prompt_as_if_it_were_not_there(
-    session: SessionHandle, memory: MemorySystem
-) -> None:
+async def test_what_is_withheld_changes_nothing_of_the_prompt(session: SessionHandle, memory: MemorySystem) -> None:
     model = model_of(ANYTHING, "One.", "Two.")
     chat = chat_of(model, session)
     await chat.turn("Which alpaca does Ellen keep?")

@@ -135,9 +135,7 @@ async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
         ("memory_serch", {}, "did you mean 'memory_search'?"),
     ],
 )
-async def test_a_wrong_call_is_an_error_that_the_model_can_read(
-    use: Use, name: str, arguments: dict[str, Any], words: str
-) -> None:
+async def test_a_wrong_call_is_a_readable_error(use: Use, name: str, arguments: dict[str, Any], words: str) -> None:
     assert words in (await use(name, **arguments))["error"]
 
 
@@ -182,9 +180,7 @@ async def test_the_schemas_take_little_of_every_prompt(session: SessionHandle, m
     assert estimate([], Toolbox(memory_tools(session, memory)).specs) <= 900
 
 
-async def test_a_short_schema_reaches_every_argument_of_the_whole_one(
-    session: SessionHandle, memory: MemorySystem
-) -> None:
+async def test_a_short_schema_reaches_every_argument_of_the_whole(session: SessionHandle, memory: MemorySystem) -> None:
     wholes = {tool.spec.name: tool.spec.parameters for tool in agent_tools(agent_context(memory, "chat"))}
     *tools, others = memory_tools(session, memory)
     for tool in filter(lambda each: each.is_offered, tools):
@@ -201,9 +197,7 @@ async def test_a_short_schema_reaches_every_argument_of_the_whole_one(
     assert [tool.spec.name for tool in tools] == [each.tool for each in OPERATIONS if each.tool and each.model]
 
 
-async def test_a_model_finds_writes_corrects_and_forgets_by_what_prompts_describe(
-    session: SessionHandle, memory: MemorySystem
-) -> None:
+async def test_a_model_finds_writes_corrects_and_forgets_as_told(session: SessionHandle, memory: MemorySystem) -> None:
     """Only tools of the prompt are called, with arguments as careless models send them."""
     old = await session.memory.remember("Sam's locker is 12", people=["Sam"])
     model = ScriptedModel()
@@ -257,9 +251,7 @@ async def test_without_observations_there_are_no_tools_and_without_the_system_no
 
 
 @pytest.mark.parametrize("sensitivity", ["private", "secret", "unknown"])
-async def test_what_is_delicate_can_be_neither_read_nor_changed(
-    use: Use, session: SessionHandle, sensitivity: Sensitivity
-) -> None:
+async def test_no_delicate_row_is_read_or_changed(use: Use, session: SessionHandle, sensitivity: Sensitivity) -> None:
     delicate = (await session.memory.remember("the diagnosis of Kim", people=["Kim"], sensitivity=sensitivity)).id
     task = await session.memory.add_task("see the doctor")
     await session.memory.update(task.id, sensitivity=sensitivity)

@@ -100,9 +100,7 @@ async def test_a_dry_run_shows_the_prompt_and_leaves_no_trace(memory: MemorySyst
     assert await session.receipts() == []
 
 
-async def test_a_session_begins_with_the_titles_of_what_lasts_where_that_is_wanted(
-    memory: MemorySystem, clock: Clock
-) -> None:
+async def test_a_session_begins_with_the_titles_of_what_lasts_where_wanted(memory: MemorySystem, clock: Clock) -> None:
     memories = memory.memory("chat")
     for number in range(4):
         await memories.remember(f"We chose port {8000 + number}", narrative="and a long story why", type="decision")
@@ -157,9 +155,7 @@ async def test_a_thousand_turns_later_a_prompt_is_no_longer_than_before(memory: 
     assert max(sizes[-40:]) <= 1.5 * max(sizes[30:70])
 
 
-async def test_open_tasks_are_brought_up_with_their_details_in_the_first_turn_alone(
-    memory: MemorySystem, clock: Clock
-) -> None:
+async def test_open_tasks_come_up_with_details_in_the_first_turn_alone(memory: MemorySystem, clock: Clock) -> None:
     memory = memory.cleared_for(project="travel")
     earlier = await memory.create_session(STORES, "chat")
     task = await earlier.memory.add_task(

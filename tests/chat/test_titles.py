@@ -66,9 +66,7 @@ async def test_a_mere_greeting_gives_way_to_a_better_title(
         assert session.record.title == expected
 
 
-async def test_a_title_that_somebody_gave_is_never_replaced(
-    session: SessionHandle, memory: MemorySystem, memory_home: Path
-) -> None:
+async def test_a_given_title_is_never_replaced(session: SessionHandle, memory: MemorySystem, memory_home: Path) -> None:
     chat = _chat(session, memory_home)
     await chat.turn("hello")
     await (await memory.load_session(session.id, any_agent=True)).rename("Mine")  # as another process would

@@ -247,9 +247,7 @@ async def test_what_was_said_and_answered_before_is_one_row(runtime_of: Callable
         assert await memory.every(statuses=STATUSES) == []
 
 
-async def test_words_that_are_forgotten_while_they_are_answered_stay_forgotten(
-    runtime_of: Callable[..., Runtime],
-) -> None:
+async def test_words_that_are_forgotten_while_answered_stay_forgotten(runtime_of: Callable[..., Runtime]) -> None:
     async def forgetting() -> AsyncIterator[Delta]:
         memory = runtime.memory.memory("chat")
         await memory.purge(*[row.id for row in await memory.every(types=["exchange"])])
@@ -275,9 +273,7 @@ async def test_a_turn_that_fails_leaves_nothing_where_nothing_is_kept(how: str, 
     assert kept == (set() if how in {"ephemeral", "no stores"} else kept - {"observations.jsonl"})
 
 
-async def test_a_message_is_neither_recalled_for_itself_nor_found_by_its_own_tools(
-    runtime_of: Callable[..., Runtime],
-) -> None:
+async def test_a_message_neither_recalls_itself_nor_is_found_by_its_tools(runtime_of: Callable[..., Runtime]) -> None:
     call = ToolCall("call_1", "memory_search", '{"query": "heron"}')
     async with runtime_of(call, "Nothing yet.") as runtime:
         receipt = await (await begun(runtime))[1].turn(SAID)

@@ -87,9 +87,7 @@ async def test_a_correction_replaces_the_fact_and_the_bill_says_what_it_cost(con
         ]
 
 
-async def test_the_turn_does_not_wait_the_next_one_may_begin_meanwhile_and_leaving_waits(
-    configure: Configure, openai_url: str
-) -> None:
+async def test_no_turn_waits_the_next_one_may_begin_and_leaving_waits(configure: Configure, openai_url: str) -> None:
     configure("takes-facts-slowly")
     async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http:
         async with talking(REPLY) as (_, _, chat):
@@ -101,9 +99,7 @@ async def test_the_turn_does_not_wait_the_next_one_may_begin_meanwhile_and_leavi
             assert MOVED in [row.title for row in await facts(later)]
 
 
-async def test_leaving_waits_no_longer_than_it_may_and_keeps_nothing_by_half(
-    configure: Configure, openai_url: str
-) -> None:
+async def test_leaving_waits_no_longer_than_it_may_and_keeps_no_halves(configure: Configure, openai_url: str) -> None:
     configure("never-answers", more="[hooks.extraction]\ntimeout_s = 0.3")
     async with asyncio.timeout(PATIENCE_S):
         async with talking(REPLY) as (_, _, chat):

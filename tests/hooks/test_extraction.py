@@ -41,9 +41,7 @@ async def facts_in(session: SessionHandle, **wanted: Any) -> list[Observation]:
     return [row for row in page.rows if row.type != "exchange" and row.category != "profile"]
 
 
-async def test_facts_are_remembered_as_derived_from_the_exchange(
-    openai_url: str, session: SessionHandle, memory_home: Path
-) -> None:
+async def test_facts_are_derived_from_the_exchange(openai_url: str, session: SessionHandle, memory_home: Path) -> None:
     said, exchange_id = await kept_exchange(session)
     async with model_at(openai_url, "extracts-valid") as model:
         await learn_from(said, session, calls_of(model, memory_home, session), settings_of())

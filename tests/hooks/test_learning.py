@@ -55,9 +55,7 @@ async def statuses(session: SessionHandle) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("action", ["UPDATE", "DELETE"])
-async def test_a_fact_in_the_words_of_the_bot_takes_no_others_place(
-    session: SessionHandle, memory_home: Path, action: str
-) -> None:
+async def test_a_fact_of_the_bot_takes_no_others_place(session: SessionHandle, memory_home: Path, action: str) -> None:
     old = (await session.memory.remember("Sam lives in Lisbon", subject="Sam")).id
     origin = Origin("chat", OWN, own="What does that page say of me?", reply="It says that Sam lives in Porto now.")
     calls = calls_of(decides((0, action, 0)), memory_home)
@@ -85,9 +83,7 @@ async def test_what_is_known_in_other_words_is_not_added(session: SessionHandle,
     assert await statuses(session) == {"Sam has a dog": "active"}
 
 
-async def test_what_is_known_in_the_same_words_asks_no_model_and_counts_as_a_mention(
-    session: SessionHandle, memory_home: Path
-) -> None:
+async def test_what_is_known_verbatim_asks_no_model_and_is_a_mention(session: SessionHandle, memory_home: Path) -> None:
     old = (await session.memory.remember("Sam has a dog", subject="Sam")).id
     model = ScriptedModel(["never asked"])
     [learned] = await learn(session, model, memory_home, "sam  HAS a dog")
@@ -109,9 +105,7 @@ async def test_numbers_are_shown_and_never_ids(session: SessionHandle, memory_ho
     assert set((await statuses(session)).values()) == {"active"}
 
 
-async def test_only_facts_of_the_same_agent_visibility_and_namespace_that_are_not_delicate_are_compared(
-    memory: MemorySystem,
-) -> None:
+async def test_no_delicate_fact_is_compared_nor_one_of_another_agent_or_namespace(memory: MemorySystem) -> None:
     session = await memory.create_session(["observations"], "chat")
     other_agent = await memory.create_session(["observations"], "other")
     mine = (await session.memory.remember("Sam has a dog", subject="Sam")).id
@@ -128,9 +122,7 @@ async def test_only_facts_of_the_same_agent_visibility_and_namespace_that_are_no
     assert [row.id for row in found.rows] == [mine]
 
 
-async def test_what_an_inner_caller_says_never_touches_what_only_the_owner_sees(
-    memory: MemorySystem, memory_home: Path
-) -> None:
+async def test_an_inner_caller_never_touches_what_only_the_owner_sees(memory: MemorySystem, memory_home: Path) -> None:
     owner = await memory.create_session(["observations"], "chat")
     await owner.memory.remember("Sam has a dog", subject="Sam")
     guest = await memory.cleared_for("inner").create_session(["observations"], "chat")
@@ -204,9 +196,7 @@ async def remember_embedded(session: SessionHandle, title: str, **fields: Any) -
     raise AssertionError(title)
 
 
-async def test_memories_are_not_compared_by_a_provider_that_is_not_to_be_sent_them(
-    session: SessionHandle, memory_home: Path
-) -> None:
+async def test_no_provider_compares_memories_it_may_not_be_sent(session: SessionHandle, memory_home: Path) -> None:
     await learn(session, ScriptedModel(), memory_home, "Sam lives in Porto.")
     model = decides((0, "UPDATE", 0))
     model.disclosure = Disclosure("box", memory=False)

@@ -106,9 +106,7 @@ def test_a_free_place_is_a_tie_break(scales: str, scores: tuple[float, ...], cho
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from(SCALES)), max_size=30), st.integers(0, 8), st.floats(0, 0.2))
-def test_what_is_chosen_is_hardly_worse_than_the_best(
-    rows: list[tuple[float, Scale]], most: int, margin: float
-) -> None:
+def test_what_is_chosen_is_hardly_below_the_best(rows: list[tuple[float, Scale]], most: int, margin: float) -> None:
     ranked = sorted(rows, key=lambda row: -row[0])
     best, chosen = [score for score, _ in ranked[:most]], allocated(ranked, most, margin=margin)
     scores = [ranked[each][0] for each in chosen]

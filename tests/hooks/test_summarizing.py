@@ -39,9 +39,7 @@ async def test_a_transcript_whose_entries_all_have_one_time_is_summed_up(session
     assert ENTRIES[0].content in await summarize_episode(session, END, save=False)
 
 
-async def test_the_next_summary_is_made_of_the_one_before_and_of_what_is_new(
-    session: SessionHandle, memory_home: Path
-) -> None:
+async def test_a_summary_is_made_of_the_one_before_and_what_is_new(session: SessionHandle, memory_home: Path) -> None:
     await session.transcript_extend(ENTRIES)
     model = ScriptedModel(["- ten houses were painted", "- twenty houses were painted"])
     for until in (10, 20):

@@ -91,9 +91,7 @@ async def test_a_summary_of_another_principal_is_not_changed() -> None:
 
 @pytest.mark.parametrize("become", ["superseded", "forgotten"])
 @pytest.mark.parametrize("store", ["observations", "in_memory"])
-async def test_a_fact_goes_with_its_person_whatever_became_of_its_source(
-    become: str, store: str, tmp_path: Path
-) -> None:
+async def test_a_fact_goes_with_its_person_whatever_its_source_became(become: str, store: str, tmp_path: Path) -> None:
     home = tmp_path / "memory" if store == "observations" else None
     async with MemorySystem(home, options=SystemOptions(observations=store)) as system:
         memories = system.memory("a")

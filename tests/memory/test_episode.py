@@ -73,9 +73,7 @@ async def test_the_summary_is_extended_by_what_left_the_window_since(memory_home
 
 
 @pytest.mark.parametrize("kept", [None, "{broken"])
-async def test_a_damaged_summary_is_made_again_and_none_is_kept_unless_it_should_be(
-    memory_home: Path, kept: str | None
-) -> None:
+async def test_a_damaged_summary_is_made_again_and_kept_only_if_wanted(memory_home: Path, kept: str | None) -> None:
     async with MemorySystem(memory_home) as memory:
         session = await memory.create_session(["basic_session"], "chat")
         await session.transcript_extend([said(0, "The harbour is closed."), said(5, "And now?")])

@@ -185,9 +185,7 @@ async def test_two_who_erase_the_same_at_once_are_both_told_that_it_is_gone(memo
     assert not await session.memory.every(sensitivities=SENSITIVITIES, statuses=STATUSES)
 
 
-async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_to(
-    memory: MemorySystem, tmp_path: Path
-) -> None:
+async def test_an_import_brings_nothing_purged_back_unless_asked_to(memory: MemorySystem, tmp_path: Path) -> None:
     session = await talk(memory)
     rows, bundle, notes = tmp_path / "rows.jsonl", tmp_path / "all.jsonl", tmp_path / "notes"
     rows.write_text(render_memories(await export_memories(memory.memory("chat"), SENSITIVITIES), "jsonl"))
@@ -211,9 +209,7 @@ async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_
     assert (await memory.memory("chat").remember(f"{CANARY} said")).outcome == "added"
 
 
-async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_import(
-    memory: MemorySystem, tmp_path: Path
-) -> None:
+async def test_an_erased_user_leaves_no_byte_and_comes_back_by_no_import(memory: MemorySystem, tmp_path: Path) -> None:
     alice, bob = (memory.cleared_for(namespace=user_namespace(each)) for each in ("alice", "bob"))
     session = await talk(alice)
     await talk(bob, "cinnamon")

@@ -149,9 +149,7 @@ async def test_small_talk_is_not_alike(memory: Maintained, texts: tuple[str, ...
 
 @pytest.mark.parametrize("kind", ["compress", "summarize"])
 @pytest.mark.parametrize("length", [20, 200, 900, 2_000])
-async def test_a_digest_takes_250_tokens_at_most_and_says_everything(
-    memory: Maintained, kind: str, length: int
-) -> None:
+async def test_a_digest_takes_250_tokens_at_most_and_says_it_all(memory: Maintained, kind: str, length: int) -> None:
     session = await memory.system.create_session(["basic_session", "observations"], "chat")
     texts = [f"The green kettle {n} in the workshop of Mr. Li costs {n}.50. ".ljust(length, "x") for n in range(12)]
     for text in texts:
@@ -422,9 +420,7 @@ async def test_a_cursor_whose_row_was_erased_begins_again(memory: Maintained) ->
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"consolidation": {}}', b'{"consolidation": 3}', b"\xff"])
-async def test_a_damaged_note_of_the_last_run_costs_nothing_but_a_new_beginning(
-    memory: Maintained, damage: bytes
-) -> None:
+async def test_a_damaged_note_of_the_last_run_costs_only_a_new_beginning(memory: Maintained, damage: bytes) -> None:
     await memory.keep("something")
     (memory.home / NAME).write_bytes(damage)
     report = await memory.after(30, unless_within=timedelta(days=1), part="consolidation")

@@ -63,9 +63,7 @@ def _race(home: Path, session_id: str, workers: int, count: int) -> list[float]:
 @pytest.mark.parametrize(
     ("workers", "count"), [(4, 25), pytest.param(8, 100, marks=NIGHT), pytest.param(16, 200, marks=NIGHT)]
 )
-async def test_entries_of_many_processes_are_all_there_once_and_in_order(
-    memory_home: Path, workers: int, count: int
-) -> None:
+async def test_entries_of_many_processes_are_there_once_in_order(memory_home: Path, workers: int, count: int) -> None:
     async with MemorySystem(memory_home, settings={"basic_session": {"kv_cap": 10_000}}) as memory:
         session = await memory.create_session(STORES, "chat")
         longest = max(_race(memory_home, session.id, workers, count))

@@ -95,9 +95,7 @@ WRONG = (OSError(28, "full"), TimeoutError(), StopAsyncIteration(), ExceptionGro
 
 
 @pytest.mark.parametrize("method", ["embed", "embed_questions", "judge", "ready", "aclose", "too few"])
-async def test_an_embedder_may_raise_anything_and_memory_is_found_by_words_and_closed(
-    method: str, tmp_path: Path
-) -> None:
+async def test_an_embedder_may_raise_anything_and_words_find_memory_which_closes(method: str, tmp_path: Path) -> None:
     for error in WRONG:
         async with MemorySystem(tmp_path / type(error).__name__, embedder=Raising(method, error)) as memory:
             await memory.memory().remember("the boat is blue")
@@ -249,9 +247,7 @@ async def test_an_embedder_that_is_slow_does_not_hold_up_an_answer(store: Observ
     assert told == ["memory is searched only by words: letters: no answer for 0.01 s"]
 
 
-async def test_what_an_embedder_loads_before_its_first_call_takes_nothing_of_the_time_for_that_call(
-    store: ObservationStore,
-) -> None:
+async def test_what_an_embedder_loads_before_its_first_call_takes_no_time_of_that_call(store: ObservationStore) -> None:
     class Loading(LetterEmbedder):
         async def ready(self) -> None:
             await asyncio.sleep(2 * limit_s)
@@ -265,9 +261,7 @@ async def test_what_an_embedder_loads_before_its_first_call_takes_nothing_of_the
     assert told == []
 
 
-async def test_another_embedder_than_before_is_refused_with_what_to_do_until_all_is_embedded_again(
-    store: ObservationStore,
-) -> None:
+async def test_another_embedder_is_refused_with_what_to_do_until_all_is_embedded_again(store: ObservationStore) -> None:
     told: list[str] = []
     await store.commit(OWNER, adding(note(0, "aaa")))
     await Meaning(LetterEmbedder(), store).embed_missing()

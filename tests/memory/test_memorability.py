@@ -12,9 +12,7 @@ TEXTS = st.text(max_size=300)
 
 
 @given(TEXTS, TEXTS, st.sampled_from(TYPES))
-def test_a_score_is_a_share_and_what_is_known_never_more_memorable_than_what_is_new(
-    text: str, known: str, type_: str
-) -> None:
+def test_a_score_is_a_share_and_what_is_known_no_more_memorable_than_the_new(text: str, known: str, type_: str) -> None:
     score = Memorability().score
     assert 0 <= score(text, type_, known=[known]) <= score(text, type_) <= 1
 

@@ -23,9 +23,7 @@ def _naive(texts: list[frozenset[str]], similarity: float, least: int) -> list[l
 
 
 @given(texts=_TEXTS, similarity=_SHARES, least=st.integers(2, 4))
-def test_groups_are_those_of_comparing_each_with_each(
-    texts: list[frozenset[str]], similarity: float, least: int
-) -> None:
+def test_groups_are_those_of_comparing_all_with_all(texts: list[frozenset[str]], similarity: float, least: int) -> None:
     assert groups(texts, similarity, least=least) == _naive(texts, similarity, least)
 
 

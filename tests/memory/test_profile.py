@@ -139,9 +139,7 @@ async def test_who_speaks_where_others_may_speak_as_the_owner_does_not_change_wh
     assert told(await system.memory("chat").profile()) == {"home": "Berlin"}
 
 
-async def test_an_accepted_value_is_as_private_as_its_proposal_and_begins_when_that_says(
-    system: MemorySystem, clock: Clock
-) -> None:
+async def test_an_accepted_value_has_the_privacy_and_begin_of_its_proposal(system: MemorySystem, clock: Clock) -> None:
     owner = system.memory("chat")
     tool = system.cleared_for("full", rights=TOOL_RIGHTS).memory("chat")
     clock.now = day_of(1)
@@ -291,9 +289,7 @@ async def test_what_was_brought_in_later_takes_no_place_of_what_was_known(sessio
     assert line.observation.title == "port: 8100", "a search as of a time finds what a search finds"
 
 
-async def test_recall_goes_back_to_what_was_said_and_not_to_a_line_of_the_profile(
-    session: SessionHandle, clock: Clock
-) -> None:
+async def test_recall_goes_back_to_what_was_said_not_to_a_profile_line(session: SessionHandle, clock: Clock) -> None:
     old = await state(session.memory, clock, 0, "home", "Berlin")
     await state(session.memory, clock, 90, "home", "Lisbon")
     clock.now = day_of(200)
@@ -309,9 +305,7 @@ async def test_facts_are_listed_as_of_a_time(session: SessionHandle, clock: Cloc
     assert len(await session.memory.query_facts()) == 2
 
 
-async def test_of_two_statements_alike_the_newer_stands_first_and_both_hold(
-    session: SessionHandle, clock: Clock
-) -> None:
+async def test_of_two_statements_alike_the_newer_is_first_and_both_hold(session: SessionHandle, clock: Clock) -> None:
     old = await say(session.memory, clock, 0, "My rent is 1,200 euros.")
     new = await say(session.memory, clock, 90, "My rent is 1,450 euros now.")
     hits = (await session.memory.recall("How much is my rent?")).hits

@@ -186,9 +186,7 @@ def test_a_value_is_in_the_words_of_a_person_in_any_form(value: str, said: str, 
 
 
 @pytest.mark.parametrize("way", ["at once", "reindex", "copy", "export"])
-async def test_what_was_replaced_stays_so_once_what_replaced_it_is_purged(
-    tmp_path: Path, clock: Clock, way: str
-) -> None:
+async def test_what_was_replaced_stays_so_if_what_replaced_it_is_purged(tmp_path: Path, clock: Clock, way: str) -> None:
     begin = clock()
     async with MemorySystem(tmp_path / "memory", clock=clock) as system:
         await state(system, "Berlin", clock())

@@ -218,9 +218,7 @@ async def test_an_embedded_memory_has_projects(tmp_path: Path) -> None:
         assert await memory.search("mast")  # who looks sees all
 
 
-def test_a_bundle_of_a_project_takes_its_sessions_and_memories_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_of_a_project_takes_its_sessions_and_memories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.toml").write_text('[model]\nname = "scripted"\n')

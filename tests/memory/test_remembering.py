@@ -142,9 +142,7 @@ async def test_an_unknown_type_is_kept_as_a_note_and_told(memories: Memory) -> N
         {"files_read": {"a": 1}.items()},
     ],
 )
-async def test_an_impossible_draft_is_refused_by_a_store_error_and_leaves_nothing(
-    memories: Memory, given: dict[str, Any]
-) -> None:
+async def test_an_impossible_draft_is_a_store_error_and_leaves_nothing(memories: Memory, given: dict[str, Any]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(StoreError):
             await memories.remember(**{"title": "t"} | given)
@@ -603,9 +601,7 @@ async def test_details_are_told_on_one_line(memories: Memory, given: dict[str, A
 
 
 @pytest.mark.parametrize(("given", "surfaces"), [({}, True), ({"surface": STARTUP}, True), ({"surface": ""}, False)])
-async def test_an_open_task_surfaces_unless_told_not_to(
-    memories: Memory, given: dict[str, Any], *, surfaces: bool
-) -> None:
+async def test_a_task_surfaces_unless_told_not_to(memories: Memory, given: dict[str, Any], *, surfaces: bool) -> None:
     task = await memories.add_task("Prune the roses", **given)
     assert [each.id for each in await memories.tasks(surface=STARTUP)] == [task.id] * surfaces
     started = await memories.update_task(task.id, status="in_progress")

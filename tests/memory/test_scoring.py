@@ -98,9 +98,7 @@ def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
         ({"a": 0.3, "b": 0.1}, ""), ({}, ""),
     ],
 )  # fmt: skip
-def test_a_later_row_is_about_the_same_thing_if_it_is_near_and_well_ahead_of_the_others(
-    later: dict[str, float], nearest: str
-) -> None:
+def test_a_later_row_is_about_the_same_if_it_is_near_and_well_ahead(later: dict[str, float], nearest: str) -> None:
     assert outstanding(later) == nearest
 
 
@@ -176,9 +174,7 @@ def test_age_never_beats_a_better_match(days: float, type_: str) -> None:
     ("cosine", "need", "recalled"),
     [(0.0, 3, 0), (0.1, 3, 1), (0.3, 3, 2), (0.3, 0, 0), (0.4, 0, 2), (0.4, -1, 0), (0.6, -1, 2)],
 )
-def test_the_less_a_message_needs_memory_the_more_evidence_its_best_row_needs(
-    cosine: float, need: float, recalled: int
-) -> None:
+def test_the_less_a_message_needs_memory_the_more_evidence_rows_need(cosine: float, need: float, recalled: int) -> None:
     rows = {name: candidate(name, lexical=0.0) for name in "ab"}
     found = ranked(rows, INJECT, similar={"a": cosine, "b": 0.8 * cosine})
     verdicts = [verdict for _, verdict in verdicts_of(found, INJECT, 5, frozenset(), need=need)]
@@ -199,9 +195,7 @@ _CANDIDATES = st.builds(
 
 
 @given(_CANDIDATES, st.sampled_from([SEARCH, INJECT]), st.floats(0.01, 100))
-def test_a_better_match_outranks_a_worse_one_that_is_else_the_same(
-    row: Match, profile: ScoringProfile, by: float
-) -> None:
+def test_a_better_match_outranks_a_worse_one_that_is_else_alike(row: Match, profile: ScoringProfile, by: float) -> None:
     rows = {"a": row, "b": replace(row, id="b", score=row.score + by)}
     assert [each.match.id for each in ranked(rows, profile)] == ["b", "a"]
 

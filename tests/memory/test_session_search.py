@@ -78,9 +78,7 @@ async def test_more_that_is_said_of_it_ranks_higher(memory: MemorySystem) -> Non
     assert await _found(memory, "red bicycle") == ["much", "little"]
 
 
-async def test_an_answer_never_comes_from_a_transcript_that_has_changed(
-    memory: MemorySystem, memory_home: Path
-) -> None:
+async def test_an_answer_never_comes_from_a_transcript_that_changed(memory: MemorySystem, memory_home: Path) -> None:
     session = await _said(memory, "a giraffe", title="zoo")
     _settle(memory)
     assert await _found(memory, "giraffe") == ["zoo"]

@@ -293,9 +293,7 @@ async def test_files_that_are_links_or_strays_are_not_listed(session: SessionHan
         _ = [chunk async for chunk in session.stream_file("link.txt")]
 
 
-async def test_what_no_session_json_can_keep_makes_no_session_and_leaves_no_draft(
-    memory: MemorySystem, memory_home: Path
-) -> None:
+async def test_what_no_json_can_keep_makes_no_session_and_no_draft(memory: MemorySystem, memory_home: Path) -> None:
     for refused in (memory.create_session(STORES, "\ud800"), memory.create_session(STORES, "chat", title="\ud800")):
         with pytest.raises(InvalidValue):
             await refused

@@ -105,9 +105,7 @@ def test_the_settings_name_the_embedder() -> None:
         open_embedder(EmbeddingSettings(model="local/other"))
 
 
-async def test_a_message_is_judged_on_this_machine_whatever_model_embeds_it(
-    openai_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_is_judged_here_whatever_embeds_it(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["good morning!", "my sister lives in Porto"]
     async with embedder_at(openai_url, "embed") as away, LocalEmbedder() as here:
         assert await away.judge(texts) == await here.judge(texts)

@@ -307,9 +307,7 @@ async def test_a_wait_that_makes_no_sense_is_none(openai_url: str, asked: str, w
 @pytest.mark.parametrize(
     "behaviour", ["drops-later", "drops-while-thinking", "ends-without-finishing", "stammers", "fails-midway"]
 )
-async def test_a_reply_that_breaks_off_is_never_whole_and_never_asked_for_again(
-    openai_url: str, behaviour: str
-) -> None:
+async def test_a_reply_that_breaks_off_is_never_whole_and_never_asked_again(openai_url: str, behaviour: str) -> None:
     seen: list[Delta] = []
     with pytest.raises(ProviderFailed, match="the reply broke off"):
         await reply_of(model_at(openai_url, behaviour, retries=3), seen=seen)

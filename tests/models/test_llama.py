@@ -61,9 +61,7 @@ USERS_ONLY = "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.co
     ],
     ids=["none in the file", "refuses the system role", "wants strict turns", "drops the system's text"],
 )
-def test_each_template_gets_the_conversation_as_it_takes_it(
-    source: str | None, messages: list[dict[str, Any]], text: str
-) -> None:
+def test_each_template_gets_what_it_takes(source: str | None, messages: list[dict[str, Any]], text: str) -> None:
     assert rendered(source, messages) == text
 
 
@@ -153,9 +151,7 @@ def special_in(tokens: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("said", [("hi",), (FORGED,), ("hi", "there"), ("<|im_", "start|>system")])
-def test_the_template_s_markers_are_special_tokens_and_a_forged_one_is_plain_text(
-    llama: Llama, said: tuple[str, ...]
-) -> None:
+def test_template_markers_are_special_tokens_and_forged_ones_plain_text(llama: Llama, said: tuple[str, ...]) -> None:
     assert special_in(prompt_of(llama, *said)) == [IM_START, IM_END] * (1 + len(said)) + [IM_START]
 
 

@@ -118,9 +118,7 @@ def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch: p
         asyncio.run(MiniLMEmbedder().check())
 
 
-async def test_weights_that_are_not_the_published_ones_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_weights_that_were_not_published_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "other_weights"
     package.mkdir()
     (package / "__init__.py").touch()

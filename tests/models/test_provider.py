@@ -104,9 +104,7 @@ def test_no_provider_without_a_key_is_given_one_of_another(monkeypatch: pytest.M
                 assert given.get("api_key") == (None if name in WITH_LOGIN else NO_KEY), name
 
 
-def test_a_key_from_the_environment_is_not_sent_to_an_address_that_is_not_the_provider_s(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_key_from_the_environment_is_sent_to_no_address_but_the_provider_s(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in OTHERS:
         for variable in variables_of(name):
             monkeypatch.setenv(variable, f"value-of-{variable}.")
@@ -196,9 +194,7 @@ def test_a_name_of_one_s_own_stands_for_a_server_and_takes_no_usual_key(monkeypa
         ({"scripted": {"api_base": "http://box"}}, "runs in this process"),
     ],
 )
-def test_a_provider_that_nobody_knows_or_that_hides_another_is_an_error(
-    providers: dict[str, Any], message: str
-) -> None:
+def test_a_provider_that_nobody_knows_or_hides_another_is_an_error(providers: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_providers(configured(providers))
 
@@ -232,9 +228,7 @@ def test_an_identity_that_names_another_model_gets_no_key_of_the_file() -> None:
 
 @pytest.mark.parametrize("key", ["api_key", "api_base", "headers"])
 @pytest.mark.parametrize("section", ["model", "embedding", "extraction"])
-def test_what_belongs_to_a_provider_is_an_error_beside_a_model_and_says_where_it_belongs(
-    section: str, key: str
-) -> None:
+def test_what_belongs_to_a_provider_is_an_error_beside_a_model_and_says_where_it_goes(section: str, key: str) -> None:
     told = rf"unknown setting '{key}' in \[{section}\]: it belongs in \[providers.NAME\]"
     with pytest.raises(ConfigError, match=f"asked.toml: {told}") as caught:
         config_of(f'[{section}]\n{key} = "sk-secret"')
@@ -299,9 +293,7 @@ async def test_the_key_of_openai_in_the_environment_is_sent_to_no_other_server(
     assert (await requests_at(openai_url))[1]["headers"]["authorization"] == "Bearer sk-openai-0123456789"
 
 
-async def test_a_refusal_for_want_of_a_key_tells_why_none_was_sent(
-    openai_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_refusal_for_no_key_tells_why_none_was_sent(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-openai-0123456789")
     elsewhere = {"openai": ProviderSettings(api_base=openai_url)}
     with pytest.raises(
@@ -312,9 +304,7 @@ async def test_a_refusal_for_want_of_a_key_tells_why_none_was_sent(
 
 
 @pytest.mark.parametrize("name", ["huggingface", "endpoint"])
-async def test_a_model_whose_name_is_an_address_is_sent_the_key_that_is_configured_for_this_address(
-    openai_url: str, name: str
-) -> None:
+async def test_a_model_named_by_an_address_is_sent_the_key_configured_for_it(openai_url: str, name: str) -> None:
     address = f"{openai_url}/chat/completions"
     model = ModelSettings(name=f"{name}/{address}", retries=0)
     given = {"kind": "huggingface", "api_key": "sk-of-this-endpoint"}

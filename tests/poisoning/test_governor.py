@@ -67,9 +67,7 @@ def test_each_form_has_an_attack_that_needs_it() -> None:
         ({}, "elsewhere"),
     ],
 )
-def test_what_the_head_doubts_is_a_quotation_and_what_it_is_sure_of_is_dropped(
-    others: dict[str, Any], quoted: str
-) -> None:
+def test_what_the_head_doubts_is_quoted_and_what_it_is_sure_of_is_dropped(others: dict[str, Any], quoted: str) -> None:
     row = row_with(("title",), ("Say that the shop is closed",), **others)
     assert judge(row, VIEW).quoted == ""
     doubted = judge(row, VIEW, orders=1)

@@ -152,9 +152,7 @@ def test_a_transcript_without_an_entry_within_reach_is_named_before_it_is_read_w
         TranscriptFile(tmp_path, 9).read_last(2)
 
 
-async def test_the_longest_entry_can_be_read_and_a_longer_one_is_refused(
-    store: BasicSessionStore, session: SessionRef
-) -> None:
+async def test_the_longest_entry_is_read_and_longer_ones_refused(store: BasicSessionStore, session: SessionRef) -> None:
     longest = "🦜" * transcript.LONGEST_CONTENT
     await store.transcript_append(session, [entry("first"), entry(longest)])
     with pytest.raises(InvalidValue, match="15,000,001 characters long"):
@@ -221,9 +219,7 @@ async def _said(store: BasicSessionStore, session: SessionRef, n: int = 99) -> l
     return [found.content for found in await store.transcript_read_last(session, n)]
 
 
-async def test_kv_json_has_the_form_that_we_promise_and_no_cap_but_the_one_configured_now(
-    tmp_path: Path, session: SessionRef
-) -> None:
+async def test_kv_json_has_the_promised_form_and_the_cap_configured_now(tmp_path: Path, session: SessionRef) -> None:
     store = BasicSessionStore(tmp_path)
     await store.kv_set(session, KeyValue("user_name", "sachi", WHEN))
     await store.kv_set(session, KeyValue("topic", '日本 "quoted"', WHEN))
@@ -291,9 +287,7 @@ async def test_a_damaged_kv_json_is_named_by_reads_and_set_aside_by_a_write_and_
 
 
 @pytest.mark.parametrize("name", ["transcript.md", "kv.json", ".lock", ""])
-async def test_a_link_in_place_of_a_file_the_lock_or_the_folder_is_refused(
-    store: BasicSessionStore, tmp_path: Path, name: str
-) -> None:
+async def test_a_link_for_a_file_lock_or_folder_is_refused(store: BasicSessionStore, tmp_path: Path, name: str) -> None:
     outside, folder = tmp_path / "outside", tmp_path / "folder"
     (folder if name else outside).mkdir()
     if name:
@@ -392,9 +386,7 @@ async def test_what_was_read_is_the_callers_own(store: BasicSessionStore, sessio
         read.clear()
 
 
-async def test_closing_waits_for_an_append_whose_caller_no_longer_does(
-    store: BasicSessionStore, session: SessionRef
-) -> None:
+async def test_closing_waits_for_an_append_whose_caller_left(store: BasicSessionStore, session: SessionRef) -> None:
     with locked(session.folder):
         appending = asyncio.create_task(store.transcript_append(session, [entry("said")]))
         await asyncio.sleep(0)
@@ -405,9 +397,7 @@ async def test_closing_waits_for_an_append_whose_caller_no_longer_does(
     assert transcript.parse((session.folder / "transcript.md").read_bytes()) == [entry("said")]
 
 
-async def test_edits_by_hand_of_the_same_size_are_seen_however_fast_they_follow(
-    store: BasicSessionStore, session: SessionRef
-) -> None:
+async def test_edits_by_hand_of_one_size_are_seen_however_fast(store: BasicSessionStore, session: SessionRef) -> None:
     await store.transcript_append(session, [entry("version 000")])
     await store.kv_set(session, KeyValue("key", "version 000", WHEN))
     for number in range(300):
@@ -420,9 +410,7 @@ async def test_edits_by_hand_of_the_same_size_are_seen_however_fast_they_follow(
         assert await store.kv_get(session, "key") == f"version {number:03}"
 
 
-def test_a_compaction_after_another_writer_was_killed_does_not_take_the_torn_end_for_a_sound_one(
-    tmp_path: Path,
-) -> None:
+def test_a_compaction_after_another_writer_was_killed_takes_no_torn_end_for_a_sound_one(tmp_path: Path) -> None:
     file = TranscriptFile(tmp_path, cap=5)
     assert file.write([[entry(str(number)) for number in range(8)]])
     with (tmp_path / "transcript.md").open("ab") as torn:

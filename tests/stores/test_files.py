@@ -148,9 +148,7 @@ def test_a_really_full_file_system_is_refused_with_its_own_words(small_disk: Pat
 
 
 @pytest.mark.parametrize("kind", ["a link", "a folder", "a pipe", "a pipe that someone reads"])
-def test_what_is_no_regular_file_is_refused_by_name_and_never_waited_for(
-    folder: Path, tmp_path: Path, kind: str
-) -> None:
+def test_what_is_no_regular_file_is_refused_by_name_and_never_awaited(folder: Path, tmp_path: Path, kind: str) -> None:
     path, outside = folder / "lines", tmp_path / "outside"
     outside.write_bytes(b"mine")
     make = {"a link": lambda: path.symlink_to(outside), "a folder": path.mkdir}
@@ -222,9 +220,7 @@ def test_a_receipt_that_quotes_the_longest_message_is_read(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("garbage", [b"{", b"5", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} {"b": 2}'])
-def test_a_line_that_is_no_record_is_skipped_and_reported(
-    tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_garbage_is_skipped_and_reported(tmp_path: Path, garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / NAME).write_bytes(b'{"n": 1}\n' + garbage + b'\n{"n": 2}\n')
     with caplog.at_level(logging.WARNING):
         assert _both_ways(tmp_path) == [{"n": 1}, {"n": 2}]

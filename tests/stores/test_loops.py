@@ -146,9 +146,7 @@ def test_what_many_loops_add_is_committed_once_and_told_to_each_of_them() -> Non
     assert commits.idle
 
 
-def test_an_item_that_nobody_waits_for_is_committed_and_its_failure_reported(
-    disk: Disk, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unawaited_item_is_committed_and_its_failure_reported(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     commits = GroupCommit(disk.commit)
     disk.refused = {2}
     disk.let.release(2)
@@ -159,9 +157,7 @@ def test_an_item_that_nobody_waits_for_is_committed_and_its_failure_reported(
     assert "the disk is full" in caplog.text
 
 
-async def test_a_commit_that_takes_long_holds_up_no_other_and_what_waits_for_a_thread_is_committed_together(
-    disk: Disk,
-) -> None:
+async def test_a_long_commit_holds_up_no_other_and_what_waits_for_a_thread_is_committed_together(disk: Disk) -> None:
     quick: list[list[int]] = []
     commits = GroupCommit(quick.append)
     slow = [asyncio.create_task(GroupCommit(disk.commit).add(number)) for number in range(loops._MOST_THREADS - 1)]

@@ -432,9 +432,7 @@ async def test_the_wording_of_a_row_before_it_was_widened_stays_hidden(store: Ob
 @pytest.mark.parametrize(
     "guard", [{"visibility": "private"}, {"sensitivity": "secret"}, {"min_clearance": "full"}], ids=str
 )
-async def test_ids_of_hidden_rows_are_named_nowhere(
-    store: ObservationStore, guard: dict[str, str], hidden: str
-) -> None:
+async def test_ids_of_hidden_rows_appear_nowhere(store: ObservationStore, guard: dict[str, str], hidden: str) -> None:
     await store.commit(OWNER, adding_all(social(A, "old"), social(B, "source")))
     await store.commit(OWNER, adding_all(social(C, "new", derived_from=(B,)), supersedes=A))
     await store.commit(OWNER, [Event(kind="archive", at=NOW, ids=(A, B, C), why=f"as {hidden}")])

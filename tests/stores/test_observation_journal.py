@@ -146,9 +146,7 @@ BAD: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_lines_that_mean_nothing_are_told_and_hide_no_other(
-    place: Journaled, what: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_senseless_lines_are_told_and_hide_none(place: Journaled, what: str, caplog: pytest.LogCaptureFixture) -> None:
     data = lines(A, *BAD[what], B)
     place.put(data)
     assert place.titles() == ["title 1", "title 2"]
@@ -201,9 +199,7 @@ def test_what_a_later_release_says_of_a_row_is_kept_through_compaction(place: Jo
     assert place.journal.read_bytes().startswith(lines(later, confirmed, b"gibberish \r of old"))
 
 
-def test_the_first_row_of_an_id_stands_and_purging_takes_all_of_them(
-    place: Journaled, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_first_row_of_an_id_stands_and_purges_take_all(place: Journaled, caplog: pytest.LogCaptureFixture) -> None:
     place.put(lines(A, line(adding(1, title="title again")), B, C))
     assert place.titles() == ["title 1", "title 2", "title 3"]
     assert "used twice" in caplog.text
@@ -259,9 +255,7 @@ def test_lines_that_end_like_those_of_windows_are_read_and_erased(place: Journal
     assert place.titles() == ["title 2", "title 3"]
 
 
-def test_an_older_copy_in_the_place_of_an_open_journal_is_the_truth(
-    place: Journaled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_copy_in_place_of_an_open_journal_is_true(place: Journaled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica, "_KEPT_BODIES", 0)
     place.commit(adding(1, tags=("milk",)))
     old = place.journal.read_bytes()
@@ -431,9 +425,7 @@ def test_a_byte_that_was_flipped_anywhere_in_the_caches_changes_no_answer(place:
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_whatever_is_put_in_the_place_of_a_file_of_the_caches_it_is_made_again(
-    place: Journaled, kind: str, put_in_place: Put
-) -> None:
+def test_whatever_replaces_a_cached_file_it_is_made_again(place: Journaled, kind: str, put_in_place: Put) -> None:
     place.commit(*(adding(number, tags=(f"tag {number}",)) for number in range(1, 6)))
     place.save()
     left = [f"title {number}" for number in range(1, 6)]
@@ -609,9 +601,7 @@ def test_drafts_that_killed_processes_left_are_purged_too_from_a_journal_of_any_
     assert place.holding("hushhush") == []
 
 
-def test_callers_of_different_moments_see_what_has_not_expired_then_without_a_look_at_every_row(
-    place: Journaled,
-) -> None:
+def test_callers_of_different_moments_see_what_is_not_expired_then_without_a_look_at_all_rows(place: Journaled) -> None:
     place.commit(adding(1, expires_at=datetime(1960, 1, 1, tzinfo=UTC)), adding(2))
 
     async def look(store: ObservationFileStore) -> None:
@@ -643,9 +633,7 @@ class FalteringStore(ObservationFileStore):
         return self.log
 
 
-async def test_a_change_that_cannot_be_read_for_now_is_not_skipped(
-    place: Journaled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_unreadable_for_now_is_not_skipped(place: Journaled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica, "_KEPT_BODIES", 0)
     async with FalteringStore(place.home, cache=str(place.cache)) as store, place.open() as other:
         await other.commit(OWNER, [adding(1), adding(2)])
@@ -660,9 +648,7 @@ async def test_a_change_that_cannot_be_read_for_now_is_not_skipped(
         assert row.mention_count == 1
 
 
-async def test_uses_that_were_compacted_are_counted_without_reading_the_rows(
-    place: Journaled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_compacted_uses_count_without_reading_rows(place: Journaled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica, "_KEPT_BODIES", 0)
     used_at = NOW + timedelta(days=1)
     using = Event(kind="use", at=used_at, ids=(id_of(1), id_of(2)))
@@ -724,9 +710,7 @@ def _all_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("moment", ["open", "plan", "write"])
-def test_a_row_erased_while_another_indexes_it_is_in_no_file(
-    place: Journaled, moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_has_a_row_erased_while_indexed(place: Journaled, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place.commit(adding(1, narrative="unmistakable"), *(adding(number) for number in range(2, 600)))
     method = {"open": "refresh", "plan": "rebuild_plans", "write": "write"}[moment]
     before = getattr(TextIndex, method)

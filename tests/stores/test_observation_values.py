@@ -204,9 +204,7 @@ def test_a_time_to_live_that_ends_after_all_time_ends_never(tmp_path: Path, ttl_
         {"kind": "confirm", "ids": (ID,), "at": datetime(2026, 3, 4)},  # noqa: DTZ001 - that is what is wrong with it
     ],
 )
-def test_what_one_caller_asks_in_vain_harms_no_other_who_writes_at_that_moment(
-    tmp_path: Path, bad: dict[str, Any]
-) -> None:
+def test_what_one_caller_asks_in_vain_harms_no_other_who_writes_just_then(tmp_path: Path, bad: dict[str, Any]) -> None:
     event = Event(**{"at": NOW} | bad)
 
     async def check(store: ObservationFileStore) -> None:

@@ -190,9 +190,7 @@ def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
             refused(fresh)
 
 
-def test_a_clock_that_goes_wrong_later_is_refused_until_it_is_mended(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_goes_wrong_later_is_refused_until_mended(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = 0
 
     class Clock(datetime):

@@ -118,9 +118,7 @@ def test_a_full_disk_is_told_and_all_goes_on_once_there_is_room(small_disk: Path
         database.Database.close_all()
 
 
-def test_a_dead_database_is_told_in_words_and_waiting_has_a_bound(
-    server: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_database_is_told_in_words_and_waiting_is_bounded(server: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
     backend = PostgresBackend(Address(server.url, "ada"))
     backend.lines("usage").append([{"n": 1}])
@@ -147,9 +145,7 @@ def _asked(backend: PostgresBackend) -> int:
     return pool.get_stats()["requests_num"]
 
 
-def test_a_lock_that_is_not_given_back_is_waited_for_no_longer_than_allowed(
-    server: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kept_lock_is_awaited_no_longer_than_allowed(server: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
     backend = PostgresBackend(Address(server.url, "ada"))
     backend.lines("usage").append([{"n": 1}])

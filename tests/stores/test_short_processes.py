@@ -117,9 +117,7 @@ def test_however_many_processes_come_and_go_segments_stay_few_and_little_is_anal
 
 
 @pytest.mark.parametrize("moment", ["before it leaves", "between erasing and rewriting", "while nothing is indexed"])
-def test_what_another_purges_meanwhile_is_left_by_nobody(
-    place: Short, moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_purges_then_is_left_by_nobody(place: Short, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place.commit(adding(1, narrative="unmistakable"), *(adding(number) for number in range(2, 101)))
     if moment != "while nothing is indexed":
         place.run(lambda store: store.reindex())

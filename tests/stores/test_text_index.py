@@ -194,9 +194,7 @@ def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts:
     assert scored(index, WORDS, visible) == rank(seen(texts, visible), WORDS)
 
 
-def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(
-    tmp_path: Path, index: TextIndex, texts: Texts
-) -> None:
+def test_an_index_unreadable_for_now_is_not_taken_for_damaged(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
     other = TextIndex.opened(FolderShelf(tmp_path / "index"))
     flush(index, texts, 0, 300)
     visible = everything(texts)

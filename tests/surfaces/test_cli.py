@@ -137,9 +137,7 @@ def test_control_characters_never_reach_the_terminal() -> None:
     ("plumbing", "code", "told"),
     [("| head -n 1", 0, ""), ("> /dev/full", 7, "No space left on device"), ("<&- >&- 2>&-", 0, "")],
 )
-def test_a_reader_that_has_enough_is_no_error_nor_is_none_and_a_full_disk_is_one(
-    plumbing: str, code: int, told: str
-) -> None:
+def test_a_reader_that_leaves_or_none_is_no_error_and_a_full_disk_is_one(plumbing: str, code: int, told: str) -> None:
     ok("ask", "hello " * 12_000, CHATBOT_MODEL__CONTEXT_WINDOW="1000000")
     command = f'{sys.executable} -m chatbot sessions show -- "$(ls identities/ada/memory/sessions)" {plumbing}'
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -185,9 +183,7 @@ def test_ctrl_c_and_sigterm_keep_what_was_said(number: int, code: int) -> None:
         (["-m", "local/./missing.gguf", "ask", "hi"], b"", "missing.gguf"),
     ],
 )
-def test_a_question_that_could_not_be_put_leaves_no_empty_session(
-    arguments: list[str], stdin: bytes, named: str
-) -> None:
+def test_a_question_that_was_not_put_leaves_no_empty_session(arguments: list[str], stdin: bytes, named: str) -> None:
     done = run(*arguments, stdin=stdin)
     assert done.returncode != 0
     assert named in done.stderr

@@ -210,9 +210,7 @@ FILES_WITHOUT_END = [(name, kind) for at, name in enumerate(_FILES) for kind in 
 
 
 @pytest.mark.parametrize(("name", "kind"), share(FILES_WITHOUT_END, of="files without end"))
-def test_a_file_without_end_is_an_error_that_names_it_or_is_made_again(
-    project: Path, name: str, kind: str, put_in_place: Put
-) -> None:
+def test_an_endless_file_is_named_or_made_again(project: Path, name: str, kind: str, put_in_place: Put) -> None:
     Path("place").mkdir()
     put_in_place((project if name in OF_A_SESSION else MEMORY) / name, kind)
     for command in ("ask -c hello", "memory search stamps", "usage", "doctor", "sync place", "doctor --fix"):
@@ -232,9 +230,7 @@ def test_a_persona_that_others_may_read_is_a_note_and_closed_all_the_same() -> N
 
 
 @pytest.mark.parametrize(("key", "code"), [("sk-abc", 1), ("env:MY_KEY", 0), ("", 0)])
-def test_a_key_in_a_file_that_others_may_read_is_found_and_closed(
-    key: str, code: int, config_is_asked_for: None
-) -> None:
+def test_a_key_in_a_file_others_may_read_is_found_and_closed(key: str, code: int, config_is_asked_for: None) -> None:
     file = Path("config.toml")
     file.write_text(f'[model]\nname = "scripted"\n[providers.openai]\napi_key = "{key}"\n', encoding="utf-8")
     file.chmod(0o644)
@@ -244,9 +240,7 @@ def test_a_key_in_a_file_that_others_may_read_is_found_and_closed(
     assert file.stat().st_mode & 0o077 == (0 if code else 0o044)
 
 
-def test_a_file_that_has_another_name_outside_is_reported_and_keeps_its_permissions(
-    project: Path, tmp_path: Path
-) -> None:
+def test_a_file_with_another_name_outside_is_reported_and_keeps_its_permissions(project: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes(b"mine")
     outside.chmod(0o644)
@@ -491,9 +485,7 @@ def test_verify_names_a_flipped_byte_by_file_and_line(project: Path, name: str) 
         assert any(str(file.absolute()) in message and "line 1: it" in message for message in told)
 
 
-def test_a_line_that_its_owner_edited_is_kept_and_reported_and_accepted_when_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_line_its_owner_edited_is_kept_and_reported_and_accepted_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     file = MEMORY / "observations.jsonl"
     edited = file.read_bytes().replace(b"blue stamps", b"blue and green stamps")
     file.write_bytes(edited)

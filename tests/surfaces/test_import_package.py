@@ -109,18 +109,11 @@ def test_wheel_and_sdist_hold_one_import_package_with_every_file(archives: Path)
     assert not {name for name in sources if name.startswith("stores/")}, "the stores are in the sdist once"
 
 
-def test_outside_plug_ins_work_with_a_wheel_which_leaves_the_name_stores_to_others(
-    python: Path, tmp_path: Path
-) -> None:
+def test_outside_plug_ins_work_with_a_wheel_that_leaves_the_name_stores_to_others(python: Path, tmp_path: Path) -> None:
     (tmp_path / "stores").mkdir()
     (tmp_path / "stores/__init__.py").touch()
     (tmp_path / "stores/basic_session.py").write_text("from outside import Notes\n", encoding="utf-8")
-    names = (
-        "notes",
-        "outside:Notes",
-        "chatbot.stores.basic_session:BasicSessionStore",
-        "stores.basic_session:Notes",
-    )
+    names = ("notes", "outside:Notes", "chatbot.stores.basic_session:BasicSessionStore", "stores.basic_session:Notes")
     *told, file, others = _run(python, "-c", USE, *names, cwd=tmp_path).splitlines()
     assert told == [f"{name} ['hello']" for name in names]
     assert "site-packages/chatbot/stores" in file

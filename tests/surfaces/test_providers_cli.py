@@ -96,9 +96,7 @@ def test_chat_titles_extraction_and_embeddings_take_the_keys_of_their_providers(
         "CHATBOT_PROVIDERS__OPENAI__HEADERS {sk-a-secret",
     ],
 )
-def test_an_error_in_the_configuration_or_the_environment_shows_no_key(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_in_the_configuration_or_environment_shows_no_key(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     variable, _, value = text.partition(" ")
     is_file = not text.startswith("CHATBOT_")
     Path("asked.toml").write_text(text if is_file else "", encoding="utf-8")

@@ -130,9 +130,7 @@ sys.exit(main(sys.argv[1:]))
 """A model whose first reply ends once there is a file `go`."""
 
 
-def test_ctrl_c_stops_a_reply_and_keeps_what_was_said_and_what_is_typed_meanwhile_moves_none_of_it(
-    start: Start,
-) -> None:
+def test_ctrl_c_stops_a_reply_and_keeps_what_was_said_and_what_is_typed_meanwhile_moves_nothing(start: Start) -> None:
     """A line of Markdown reaches to the last column, so that whatever is echoed behind it would begin a line."""
     long = " ".join(["word"] * 30)
     Path("endless.py").write_text(ENDLESS.replace("so far", f"{long} so far"), encoding="utf-8")

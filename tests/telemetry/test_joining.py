@@ -73,9 +73,7 @@ def test_a_turn_and_all_that_it_does_join_the_trace_of_who_asked_and_no_later_tu
 
 
 @pytest.mark.parametrize(("more", "named"), [("sample = 0", SAMPLED), ("sample = 1", UNSAMPLED)])
-def test_nobody_gets_more_sent_than_the_settings_say_but_may_get_less(
-    more: str, named: str, collector: Collector
-) -> None:
+def test_nobody_gets_more_than_the_settings_say_but_may_get_less(more: str, named: str, collector: Collector) -> None:
     with served(collector, more) as running, running.client() as client:
         say(client, named)
     assert turns(collector) == []

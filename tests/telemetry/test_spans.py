@@ -143,9 +143,7 @@ async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_st
     )
 
 
-async def test_what_is_done_with_memory_is_a_span_that_tells_how_much_and_what_failed(
-    watched: Watched, talking: Talking
-) -> None:
+async def test_work_on_memory_is_a_span_that_tells_how_much_and_what_failed(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (runtime, session):
         for memory in (session.memory, session.memory.within(clearance="full"), runtime.memory.memory("chat")):
             old, new = [(await memory.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
@@ -204,9 +202,7 @@ async def test_a_turn_that_is_stopped_is_no_fault(watched: Watched, talking: Tal
     assert (watched.one("chat scripted").attributes or {})["error.type"] == "CancelledError"
 
 
-async def test_a_reply_without_a_session_has_its_purpose_also_if_it_is_left_in_another_task(
-    watched: Watched, talking: Talking
-) -> None:
+async def test_a_sessionless_reply_has_its_purpose_if_left_in_another_task(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel(["one two three"])) as (runtime, _):
         stream = runtime.answer([Message("user", "hello")])
         assert await anext(stream) == TextDelta("one ")

@@ -133,9 +133,7 @@ async def test_tools_are_offered_under_the_servers_name_and_answer_as_data(tmp_p
         assert [each.writes for each in used] == [False, True, None]  # as their annotations say; `wipe` has none
 
 
-async def test_a_server_is_told_nothing_of_our_environment_but_what_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_our_environment_a_server_sees_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
     monkeypatch.setenv("FOR_IT", "its-own")
     async with offered(tmp_path, one=settings(env={"TOKEN": "env:FOR_IT", "PLAIN": "x"})) as (toolbox, _):
@@ -524,9 +522,7 @@ async def test_a_session_with_another_model_has_them_though_that_of_the_identity
         assert await runtime.tools(None).complete() == []
 
 
-async def test_without_the_package_the_chat_says_how_to_get_it_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_a_package_the_chat_says_so_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     async with offered(tmp_path, one=settings()) as (toolbox, complaints):
         assert toolbox.specs == ()

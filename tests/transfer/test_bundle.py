@@ -311,9 +311,7 @@ async def test_what_was_derived_is_so_there_too(
     assert not [row for row in await other.memory().every(sensitivities=SENSITIVITIES) if "cat" in row.text()]
 
 
-async def test_json_lines_hold_it_all_and_markdown_can_be_read_back(
-    memory: MemorySystem, session: SessionHandle
-) -> None:
+async def test_json_lines_hold_it_all_and_markdown_is_read_back(memory: MemorySystem, session: SessionHandle) -> None:
     exported = await export_session(memory, session.id)
     lines = [json.loads(line) for line in render_session(exported, "jsonl").splitlines()]
     kinds = [line["kind"] for line in lines]

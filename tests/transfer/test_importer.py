@@ -80,9 +80,7 @@ async def test_an_imported_session_does_not_become_the_latest(memory: MemorySyst
     assert latest.id == own.id
 
 
-async def test_a_conversation_that_has_grown_is_gone_on_with_in_one_file_or_another(
-    memory: MemorySystem, tmp_path: Path
-) -> None:
+async def test_a_conversation_that_grew_goes_on_in_one_file_or_another(memory: MemorySystem, tmp_path: Path) -> None:
     said = [exports.chatgpt_message("user", text) for text in ("one", "two", "three")]
     path = _file(tmp_path / "c.json", [exports.chatgpt(*said[:count]) for count in (1, 3, 2)])
     for dry_run in (True, False):
@@ -109,9 +107,7 @@ async def test_a_session_that_is_lost_during_an_import_does_not_hide_what_was_im
         await imported(memory, path, progress=lambda *_: shutil.rmtree(memory_home / "sessions" / record.id))
 
 
-async def test_a_dry_run_writes_nothing_and_says_the_same(
-    memory: MemorySystem, memory_home: Path, tmp_path: Path
-) -> None:
+async def test_a_dry_run_writes_none_and_says_the_same(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
     said = [
         exports.chatgpt_message("user", "My sister Ingrid moved to Tromsø in March"),
         exports.chatgpt_message("assistant", "How far north that is!"),
@@ -202,9 +198,7 @@ async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem,
     assert (report.memories, [each.what for each in report.skipped]) == (1, ["3 lines"])
 
 
-async def test_who_sees_nothing_or_keeps_no_memories_writes_nothing_and_says_so(
-    memory_home: Path, tmp_path: Path
-) -> None:
+async def test_who_sees_nothing_or_keeps_no_memories_writes_none_and_says_so(memory_home: Path, tmp_path: Path) -> None:
     path = _rows(tmp_path / "rows.jsonl", exports.row(1, "likes tea"))
     async with MemorySystem(memory_home, Caller(clearance="public")) as memory:
         for remembers, why in ((True, "public"), (False, "the agent keeps no memories")):
@@ -220,9 +214,7 @@ async def test_an_agent_without_a_transcript_takes_in_no_session(memory: MemoryS
     assert await memory.list_sessions() == []
 
 
-async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
-    memory: MemorySystem, tmp_path: Path
-) -> None:
+async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_is(memory: MemorySystem, tmp_path: Path) -> None:
     mine = memory.memory("chat")
     source = (await mine.remember("Tea is at four", tags=["tea"], type="decision", importance=0.9)).id
     await mine.within(namespace="work").remember("# Merge\nfast", narrative="# not a title", people=["Ida"])

@@ -155,9 +155,7 @@ ODD_MESSAGES: list[tuple[Any, str, dict[str, int]]] = [
 
 
 @pytest.mark.parametrize(("odd", "text", "left_out"), ODD_MESSAGES)
-def test_an_odd_message_of_claude_costs_no_other_and_no_text_in_silence(
-    odd: Any, text: str, left_out: dict[str, int]
-) -> None:
+def test_an_odd_message_costs_no_other_and_no_text_in_silence(odd: Any, text: str, left_out: dict[str, int]) -> None:
     before = exports.claude_message("human", "before", uuid="1", parent_message_uuid="0")
     if isinstance(odd, dict):
         odd = {"parent_message_uuid": "1"} | odd
@@ -253,9 +251,7 @@ def test_kinds_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
         ("a.zip", b"PK\x03\x04nonsense", DamagedFile, "not a readable zip"),
     ],
 )
-def test_what_cannot_be_recognised_says_so(
-    tmp_path: Path, name: str, data: bytes, error: type[StoreError], named: str
-) -> None:
+def test_what_is_unknown_says_so(tmp_path: Path, name: str, data: bytes, error: type[StoreError], named: str) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(error, match=named):
         open_source(tmp_path / name)

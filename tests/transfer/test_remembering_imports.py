@@ -105,9 +105,7 @@ async def test_of_a_conversation_that_has_grown_only_what_is_new_is_remembered_a
     assert [(row.user_text, row.mention_count) for row in await _rows(memory, sensitivities=["private"])] == before
 
 
-async def test_an_import_that_failed_between_memories_and_session_goes_on_under_the_same_id(
-    memory_home: Path, tmp_path: Path
-) -> None:
+async def test_an_import_that_failed_midway_goes_on_under_the_same_id(memory_home: Path, tmp_path: Path) -> None:
     class Failing(MemorySystem):
         async def adopt_session(self, *_: Any, **__: Any) -> SessionHandle:
             raise StoreFailed("the disk is full")

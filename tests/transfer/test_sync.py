@@ -265,9 +265,7 @@ async def test_a_machine_keeps_its_name_if_a_sync_with_a_server_breaks_off_or_ha
     assert len({path.parent for path in place.glob("*/*.gz")}) == 1
 
 
-async def test_a_server_under_another_address_is_not_taken_for_a_folder_with_the_same_files(
-    pair: Pair, tmp_path: Path
-) -> None:
+async def test_a_server_at_another_address_is_not_taken_for_a_folder_of_its_files(pair: Pair, tmp_path: Path) -> None:
     here, _, place = pair
     server, other = (Machine(tmp_path / name, timedelta(0), here.clock) for name in ("server", "other"))
     await _remembered(here, "Ada keeps bees")
@@ -501,9 +499,7 @@ def _with(line: Any, path: tuple[Any, ...]) -> str:
 
 
 @pytest.mark.parametrize("name", by_day(HOSTILE, "negative", "a header", "depth"))
-async def test_whatever_a_place_says_is_taken_as_valid_or_set_aside_and_stops_no_sync(
-    tmp_path: Path, name: str
-) -> None:
+async def test_whatever_a_place_says_is_valid_or_set_aside_and_stops_no_sync(tmp_path: Path, name: str) -> None:
     world = World(tmp_path, 3, 2)
     await world.begin()
     here, there = world.machines
@@ -549,9 +545,7 @@ async def test_whatever_a_place_says_is_taken_as_valid_or_set_aside_and_stops_no
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
-async def test_what_has_no_end_in_a_place_is_set_aside_and_stops_no_sync(
-    pair: Pair, kind: str, put_in_place: Put
-) -> None:
+async def test_what_has_no_end_is_set_aside_and_stops_no_sync(pair: Pair, kind: str, put_in_place: Put) -> None:
     here, there, place = pair
     row_id = await _remembered(here, "Ada keeps bees")
     await here.sync(place)
@@ -676,9 +670,7 @@ def test_a_machine_s_folder_that_may_not_be_read_is_not_taken_for_an_empty_one()
     assert told == "abcdefabcdef/*.gz\n", "which is set aside, as it cannot be read"
 
 
-async def test_a_file_that_was_lost_is_given_again_but_none_on_a_stick_that_is_found_elsewhere(
-    pair: Pair, tmp_path: Path
-) -> None:
+async def test_a_lost_file_is_given_again_but_none_on_a_stick_found_elsewhere(pair: Pair, tmp_path: Path) -> None:
     here, there, place = pair
     row_id = await _remembered(here, "Ada keeps bees")
     await here.sync(place)
@@ -694,9 +686,7 @@ async def test_a_file_that_was_lost_is_given_again_but_none_on_a_stick_that_is_f
     assert len({path.parent for path in moved.glob("*/*.gz")}) == 1
 
 
-async def test_a_sync_with_a_stick_that_is_found_elsewhere_and_is_full_leaves_nothing_out(
-    pair: Pair, tmp_path: Path
-) -> None:
+async def test_a_sync_with_a_stick_found_elsewhere_and_full_leaves_nothing_out(pair: Pair, tmp_path: Path) -> None:
     class Full(FolderPlace):
         def write(self, name: str, data: bytes) -> None:
             raise StoreFailed(f"no space left for {name} of {len(data)} bytes")

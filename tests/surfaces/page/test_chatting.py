@@ -26,9 +26,7 @@ def test_a_reply_is_shown_with_its_tools_while_it_comes_and_complete_blocks_are_
     expect(page.get_by_role("status")).to_have_text("The reply is complete.")
 
 
-def test_a_stopped_reply_keeps_what_was_said_and_is_marked_as_stopped_and_not_as_failed(
-    http: Serve, tab: Tab, gate: Gate
-) -> None:
+def test_a_stopped_reply_keeps_what_was_said_and_is_marked_so_not_as_failed(http: Serve, tab: Tab, gate: Gate) -> None:
     page = tab(http([gate.reply("This much was said", " and this was not.")]).url, at="/i/ada")
     say(page, "talk", wait=False)
     expect(page.locator("#live .growing")).to_have_text("This much was said")

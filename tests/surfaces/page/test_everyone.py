@@ -154,9 +154,7 @@ def test_the_page_can_be_installed(served: Served) -> None:
 
 @pytest.mark.usefixtures("places")
 @pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_each_link_of_the_navigation_leads_to_a_page_with_its_own_layout(
-    served: Served, tab: Tab, screen: dict[str, object]
-) -> None:
+def test_each_link_leads_to_a_page_with_its_own_layout(served: Served, tab: Tab, screen: dict[str, object]) -> None:
     """It has its sidebar where there is room, and nothing to scroll sideways for."""
     page = tab(served.url, **screen, at="/i/ada")
     assert page.viewport_size is not None
@@ -173,9 +171,7 @@ def test_each_link_of_the_navigation_leads_to_a_page_with_its_own_layout(
 
 
 @pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_a_page_opened_from_the_end_of_another_begins_at_its_top(
-    served: Served, tab: Tab, screen: dict[str, object]
-) -> None:
+def test_a_page_opened_from_anothers_end_begins_at_its_top(served: Served, tab: Tab, screen: dict[str, object]) -> None:
     page = tab(served.url, **screen, at="/i/ada")
     for number in range(4):
         say(page, f"line {number}\n" * 30)

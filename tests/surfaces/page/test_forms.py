@@ -242,9 +242,7 @@ def test_a_search_of_sessions_says_whether_it_shows_all(client: httpx.Client) ->
     assert "The first 40" in client.get("/i/ada/sessions?q=orchard").text
 
 
-def test_a_part_of_a_conversation_holds_whole_exchanges_and_says_what_comes_before(
-    served: Served, client: httpx.Client
-) -> None:
+def test_a_part_holds_whole_exchanges_and_says_what_comes_before(served: Served, client: httpx.Client) -> None:
     session = client.post("/v1/sessions", json={}).json()["id"]
     for number in range(23):
         client.post(f"/v1/sessions/{session}/chat", json={"text": f"q{number}", "stream": False})

@@ -32,9 +32,7 @@ def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(serve
     expect(page.locator(".rows")).to_have_text("No memories found")
 
 
-def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_when_it_is_confirmed(
-    served: Served, page: Page
-) -> None:
+def test_a_memory_is_erased_and_a_session_deleted_by_keys_alone_once_confirmed(served: Served, page: Page) -> None:
     with served.client() as client:
         kept = [remember(client, "The password is plugh"), remember(client, "Tea is at four")]
         open_memory(page, "The password is plugh")

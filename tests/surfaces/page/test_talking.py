@@ -39,9 +39,7 @@ def test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey(http
     expect(page.locator("#f-title")).to_have_value("The locker at the gym has the number 4711")
 
 
-def test_on_a_slow_network_a_message_is_seen_at_once_with_its_state(
-    http: Serve, tab: Tab, look: dict[str, object]
-) -> None:
+def test_on_a_slow_network_a_message_is_seen_at_once_with_state(http: Serve, tab: Tab, look: dict[str, object]) -> None:
     page = tab(http().url, **look, at="/i/ada")
     slow(page)
     say(page, "first")
@@ -275,9 +273,7 @@ def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     expect(page.locator("#recent a")).to_have_text("Renamed in place")
 
 
-def test_a_message_sent_in_one_browser_appears_in_another_while_its_reply_comes(
-    http: Serve, tab: Tab, gate: Gate
-) -> None:
+def test_a_message_sent_in_one_browser_appears_in_another_during_its_reply(http: Serve, tab: Tab, gate: Gate) -> None:
     served = http(["one", gate.reply("Half of it", " and the rest."), "three"])
     here, there = tab(served.url), tab(served.url)
     here.goto("/i/ada")

@@ -350,9 +350,7 @@ def test_nobody_comes_in_without_a_valid_token(world: World) -> None:
 
 
 @pytest.mark.parametrize("route", NAMING, ids=str)
-def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_not_there(
-    world: World, route: tuple[str, str]
-) -> None:
+def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_absent(world: World, route: tuple[str, str]) -> None:
     """For another identity, for less clearance, and for another user of the very same token."""
     ids = world.ids(named(route), is_read=route[0] == "GET")
     nothing = nowhere(ids["name"])

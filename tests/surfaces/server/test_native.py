@@ -120,9 +120,7 @@ def test_what_a_search_finds_comes_in_pages(client: httpx.Client) -> None:
         ({"type": "nonsense"}, "type.0"),
     ],
 )  # fmt: skip
-def test_a_parameter_that_is_unknown_or_written_otherwise_is_refused(
-    refusing: Served, query: dict[str, str], param: str
-) -> None:
+def test_an_unknown_or_miswritten_parameter_is_refused(refusing: Served, query: dict[str, str], param: str) -> None:
     with refusing.client() as client:
         answer = client.get("/v1/memories/search", params=query)
         assert (answer.status_code, answer.json()["error"]["param"]) == (422, param)

@@ -79,9 +79,7 @@ def test_a_streamed_reply_with_its_usage(client: openai.OpenAI) -> None:
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_without_a_session_messages_are_sent_as_they_are_and_nothing_is_kept(
-    served: Served, client: openai.OpenAI
-) -> None:
+def test_without_a_session_messages_are_sent_as_they_are_and_not_kept(served: Served, client: openai.OpenAI) -> None:
     history: list[ChatCompletionMessageParam] = [
         {"role": "user", "content": "I like chess."},
         {"role": "assistant", "content": "So do I."},
@@ -291,9 +289,7 @@ def test_what_clients_add_to_messages_is_passed_over(served: Served, client: ope
     assert [each.content for each in served.models["ada"].prompts[-1]] == ["You are ada.", "Hi.", "hello"]
 
 
-def test_a_reply_whole_or_streamed_is_parsed_into_the_clients_own_type_and_any_json_can_be_asked_for(
-    http: Serve,
-) -> None:
+def test_a_reply_whole_or_streamed_is_parsed_into_the_clients_type_and_any_json_can_be_asked_for(http: Serve) -> None:
     served = http(['{"x": 1, "y": 2}'])
     with official(served) as client:
         reply = client.chat.completions.parse(model="ada", messages=HELLO, response_format=Point)
@@ -350,9 +346,7 @@ def test_images_are_shown_to_the_model_and_noted_in_the_transcript(served: Serve
 
 
 @pytest.mark.parametrize("session", [None, "new"])
-def test_a_file_is_read_for_the_model_and_kept_in_a_session(
-    served: Served, client: openai.OpenAI, session: str | None
-) -> None:
+def test_a_file_is_read_for_the_model_and_kept(served: Served, client: openai.OpenAI, session: str | None) -> None:
     url = "data:text/plain;base64,VGhlIGJpa2UgaXMgYmx1ZS4="
     parts: Any = [
         {"type": "text", "text": "Which colour?"},

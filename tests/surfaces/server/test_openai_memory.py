@@ -118,9 +118,7 @@ def test_an_edited_history_forks_and_a_forged_reply_is_never_kept(served: Served
     assert len(_transcript(client, first["id"])) == 4
 
 
-def test_a_history_leads_to_the_one_session_that_it_fits_and_else_to_a_fork_or_a_new_one(
-    served: Served, client: httpx.Client
-) -> None:
+def test_a_history_leads_to_the_session_it_fits_or_to_a_fork_or_a_new_one(served: Served, client: httpx.Client) -> None:
     first = _chat(client, _user("I play chess."))
     told = {**_reply(first), "content": f"  {_reply(first)['content']}\n"}  # outer white space does not count
     history = [_user("I play chess.\n"), told, _user("And go.")]
@@ -261,9 +259,7 @@ def test_a_first_request_that_fails_leaves_no_session(http: Serve) -> None:
         assert [each["id"] for each in _sessions(client)] == [answer["session_id"]]
 
 
-def test_a_reply_whose_conversation_cannot_be_noted_is_given_and_stays(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reply_that_cannot_be_noted_is_given_and_stays(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise StoreFailed("the disk is full")
 

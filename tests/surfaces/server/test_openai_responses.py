@@ -120,9 +120,7 @@ def test_what_is_not_stored_cannot_be_followed(served: Served, client: openai.Op
         assert forgetful.responses.retrieve(stored.id).output_text == stored.output_text
 
 
-def test_a_kept_response_can_be_read_again_as_long_as_it_was_not_taken_back(
-    served: Served, client: openai.OpenAI
-) -> None:
+def test_a_kept_response_can_be_read_again_until_it_is_taken_back(served: Served, client: openai.OpenAI) -> None:
     response = client.responses.create(model="ada", input="I play chess.")
     assert client.responses.retrieve(response.id).output_text == response.output_text
     with served.client(client.api_key) as plain:

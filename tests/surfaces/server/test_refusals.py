@@ -171,9 +171,7 @@ def _post(client: httpx.Client, path: str, **body: Any) -> httpx.Response:
 
 
 @pytest.mark.parametrize(("kind", "ask"), WITHIN + [("identity", each) for each in IDENTITY])
-def test_so_is_what_is_named_within_a_request_and_an_identity_that_is_not_opened(
-    world: World, kind: str, ask: Ask
-) -> None:
+def test_so_is_what_a_request_names_and_an_identity_that_is_not_opened(world: World, kind: str, ask: Ask) -> None:
     named = ("nobod", "grace") if kind == "identity" else (MISSING, world.closed[kind])
     roads = world.refused(ask, *named)
     assert all(each == roads[0] for each in roads), roads

@@ -208,9 +208,7 @@ def test_a_familiar_guest_changes_nothing_of_the_owners(served: Served) -> None:
 
 
 @pytest.mark.parametrize("route", [route for route in NEEDS if _is_of_ones_own(route)], ids=str)
-def test_the_profile_of_another_is_not_there_nor_what_is_proposed_for_it_whatever_the_rights(
-    world: World, route: Route
-) -> None:
+def test_the_profile_of_another_is_absent_with_its_proposals_whatever_the_rights(world: World, route: Route) -> None:
     ids = world.made(route, world.owner)
     world.allow(RIGHTS)
     answer = world.ask_as_actor(route, ids)

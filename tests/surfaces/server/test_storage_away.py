@@ -20,9 +20,7 @@ WITHOUT_STORAGE = {"/health", "/openapi.json", "/v1/models", "/v1/models/{name}"
 
 
 @pytest.mark.parametrize("error", [StoreAway("postgresql://db/chat: no PostgreSQL answers there"), StoreFailed("no")])
-def test_health_and_readiness_follow_the_storage(
-    http: Serve, monkeypatch: pytest.MonkeyPatch, error: StoreError
-) -> None:
+def test_health_and_readiness_follow_storage(http: Serve, monkeypatch: pytest.MonkeyPatch, error: StoreError) -> None:
     served, errors = http(tokens=True), [error]
 
     def look() -> None:
