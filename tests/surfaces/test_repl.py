@@ -60,9 +60,11 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     rows = [f"row{number}" for number in range(60)]  # more than the screen shows
     second = start(replies=["\n".join(["```", *rows, "```", "welcome back"])])
     second.see("continued · I am Sam.*user: I am Sam")
-    second.say("me again", "welcome back")
-    assert re.findall(r"row\d+", second.leave()) == rows
+    second.say("me again", r"welcome back.*\$0\.00")
     assert [role for role, _ in _said()] == ["user", "assistant"] * 2
+    ok("sessions", "delete", session_id[1], "--yes", "--with-memory")
+    second.say("and now?", "this session was deleted elsewhere.*a new session")
+    assert re.findall(r"row\d+", second.leave()) == rows
 
 
 def test_a_model_that_is_not_installed_is_reported_before_anything_is_typed(start: Start) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, NextStep, SlashCompleter, Typeahead
 from chatbot.cli.repl.screen import Screen
-from chatbot.errors import ChatbotError
+from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.options import Options
@@ -117,14 +118,28 @@ class Repl:
                     await self._commands.discard_empty()
                     raise
                 except (ChatbotError, StoreError) as error:
-                    self._screen.say(str(error), "ansired")
+                    await self._report(error)
                     following = NextStep()
         return following.identity
+
+    async def _report(self, error: Exception) -> None:
+        """Print the error, or that the session was deleted; then begin another."""
+        if not await self._is_deleted():
+            self._screen.say(str(error), "ansired")
+            return
+        self._screen.say("this session was deleted elsewhere: the up arrow brings your message back", "ansired")
+        await self._commands.do_new("")
+
+    async def _is_deleted(self) -> bool:
+        session = self._commands.session
+        with suppress(SessionNotFound):
+            return session is not None and not await self._runtime.memory.find_session(session.id)
+        return True
 
     async def say_goodbye(self) -> None:
         """Print how to resume the session, if anything was said."""
         session = self._commands.session
-        if await self._commands.discard_empty():
+        if await self._commands.discard_empty() or await self._is_deleted():
             return
         if session is not None and self._runtime.memory.where is not None:
             who = "" if self._asked_identity is None else f" -i {self._asked_identity}"
