@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 
 Method = Callable[..., Awaitable[Any]]
+CLOSED = "the memory is closed: open it again to continue"
 
 
 class AsyncResource(ABC):
@@ -89,7 +90,7 @@ class Closable(AsyncResource):
     def check_open(self) -> None:
         """Raise `ClosedResource` after `aclose`."""
         if self.is_closed:
-            raise ClosedResource(f"{type(self).__name__} is closed: open it again to continue")
+            raise ClosedResource(CLOSED)
 
     @classmethod
     def _guard_operation(cls, operation: Method) -> Method:

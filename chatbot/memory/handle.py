@@ -157,8 +157,9 @@ class SessionHandle:
     async def hold_turn(self) -> AsyncIterator[None]:
         """Hold the session for a turn. Costly reads within its first second are answered as of its start.
 
-        Raises `SessionNotFound` if it was moved to where the caller may not go.
+        Raises `SessionNotFound` if it was moved to where the caller may not go, and `ClosedResource`.
         """
+        self.check(None)
         await self.turn_order.take(self._reads)
         try:
             if (record := self._catalog.sessions.glance(self.id)) is not None:

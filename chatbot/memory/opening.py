@@ -17,6 +17,7 @@ from chatbot.embedding import Embedder
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.erasure import Tombstones
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
+from chatbot.memory.inputs import list_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Observable, Scope, SystemOptions, new_id, utc_now
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
@@ -24,7 +25,7 @@ from chatbot.memory.session_search import SessionHit, search
 from chatbot.stores.access import OWNER
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource, KeyValueStore, ObservationStore, Store
-from chatbot.stores.errors import InvalidValue, StoreError, UnknownStore, UnsupportedOperation
+from chatbot.stores.errors import StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
@@ -106,7 +107,7 @@ class SessionOpening(AsyncResource, Observable):
         `cleared_for` first.
         """
         self.caller.check("chat")
-        return await self._created(self._new_record(_names(store_types), agent_id, title))
+        return await self._created(self._new_record(list_of(store_types, "store_types"), agent_id, title))
 
     async def keyed_session(
         self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
@@ -122,7 +123,7 @@ class SessionOpening(AsyncResource, Observable):
             known = await self._find_open(lambda record: (record.agent_id, record.origin) == (agent_id, origin), None)
             if known:
                 return await self.load_session(known[-1].id, agent_id)
-            record = self._new_record(_names(store_types), agent_id, title)
+            record = self._new_record(list_of(store_types, "store_types"), agent_id, title)
             return await to_its_end(self._created(replace(record, origin=origin)))
 
     async def _created(self, record: SessionRecord) -> SessionHandle:
@@ -438,11 +439,3 @@ class SessionOpening(AsyncResource, Observable):
             store.observer = observer
             observer.opened(self)
         return store
-
-
-def _names(store_types: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(store_types, str | bytes) or not isinstance(store_types, Sequence):
-        raise InvalidValue(f"the stores are {store_types!r:.80}: they must be a list of names")
-    for name in store_types:
-        check_text(name, "a store's name")
-    return tuple(store_types)

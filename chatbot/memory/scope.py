@@ -45,7 +45,7 @@ from chatbot.stores.access import (
     least_clearance,
     project_words,
 )
-from chatbot.stores.base import ObservationStore
+from chatbot.stores.base import CLOSED, ObservationStore
 from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, StoreFailed, UnknownObservation
 from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
@@ -480,7 +480,7 @@ def _entered(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitabl
     @wraps(operation)
     async def entered(self: Any, *arguments: Any, **options: Any) -> Any:
         if self.is_closed:
-            raise ClosedResource(f"{type(self).__name__} is closed: open it again to continue")
+            raise ClosedResource(CLOSED)
         observer = self.caller.observer
         if observer is None:
             return await operation(self, *arguments, **options)

@@ -10,11 +10,13 @@ import pytest
 
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import new_id
+from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore
 from chatbot.stores.errors import BrokenStore, ClosedResource, StoreFailed, UnsupportedOperation
 from chatbot.stores.plugins import open_store
 from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry
+from tests.talk import begun, configure
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 NOT_CLOSED = {"aclose"}
@@ -59,7 +61,7 @@ def _value(name: str) -> Any:
 async def _raises_closed(thing: object) -> int:
     operations = _operations(thing)
     for name in operations:
-        with pytest.raises(ClosedResource):
+        with pytest.raises(ClosedResource, match="the memory is closed: open it again"):
             print(f"{type(thing).__name__}.{name}", await _call(thing, name), "goes on")  # noqa: T201 - where it fails
     return len(operations)
 
@@ -156,3 +158,12 @@ async def test_a_plug_in_that_cannot_be_opened_is_broken() -> None:
     async with MemorySystem(Path("memory")) as memory:
         with pytest.raises(BrokenStore, match="Unopened' could not be opened: no server answers"):
             await memory.create_session([f"{__name__}:Unopened"], "chat")
+
+
+async def test_a_turn_of_a_closed_runtime_begins_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    configure()
+    async with Runtime(Options(identity="ada")) as runtime:
+        _, chat = await begun(runtime)
+    with pytest.raises(ClosedResource):
+        await chat.turn("My sister Ingrid keeps a heron")
+    assert "hook" not in caplog.text
