@@ -334,13 +334,16 @@ class Scope(Struct, frozen=True):
         return self.acting(sensitivities)
 
     def acting(self, sensitivities: Sensitivities = PUBLIC) -> View:
-        """Return the caller's view for a change, which the store allows or refuses."""
+        """Return the caller's view for a change, which the store allows or refuses. Raises `InvalidValue`."""
+        if not (asked := frozenset(sensitivities)).issubset(SENSITIVITIES):
+            known = ", ".join(SENSITIVITIES)
+            raise InvalidValue(f"sensitivities is {sensitivities!r:.80}: it must be a list of {known}")
         own = self.caller
         spaces = None if self.across else frozenset({own.namespace})
         return View(
             own.clearance,
             self.clock(),
-            frozenset(sensitivities),
+            asked,
             spaces,
             own.principal,
             own.rights,

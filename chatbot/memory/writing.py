@@ -22,7 +22,7 @@ from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError, U
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth
 from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
 from chatbot.stores.query import EVERY, FactFilter, status_now
-from chatbot.stores.records import check_time, chunks, format_time, parse_time
+from chatbot.stores.records import check_time, check_type, chunks, format_time, parse_time
 from chatbot.stores.row_events import Event, Kind
 from chatbot.stores.text.analysis import terms
 
@@ -234,7 +234,9 @@ def _drafted(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None,
     now = scope.clock()
     given = {
         name: value
-        for (name, default), value in zip(_DEFAULTS.items(), _values_of(draft), strict=True)
+        for (name, default), value in zip(
+            _DEFAULTS.items(), _values_of(check_type(draft, Draft, "a memory")), strict=True
+        )
         if value is not default and value != default and (name, value) != ("metadata", None)
     }
     given, redacted = redact_all(_within_bounds(given))

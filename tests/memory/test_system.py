@@ -315,6 +315,11 @@ async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> Non
         (session.transcript_read_last(anything), "n is None: it must be a whole number"),
         (session.memory.forget(anything), "None"),
         (memory.load_session(anything, "chat"), "None"),
+        (
+            session.memory.search("milk", sensitivities=[three]),
+            r"sensitivities is \['3'\]: it must be a list of public",
+        ),
+        (session.memory.remember_all([three]), "a memory is '3': it must be Draft"),
         (memory.find_session(anything), "the session is None: it must be text"),
         (memory.choose_sessions(three), "wanted is '3': it must be SessionFilter"),
         (session.receipts_since(three), "the time is '3': it must be datetime"),
