@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION
 from tests.command import run
 from tests.patience import PATIENCE_S
 from tests.servers.mcp_server import MARK, result_of
+from tests.servers.memory_server import listening
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -319,11 +320,11 @@ async def test_of_tools_of_one_name_the_first_is_kept(tmp_path: Path) -> None:
     ("server", "words"),
     [
         (settings("--die-at-start"), "its output: there is no database"),
-        (settings("--no-start", start_timeout_s=1), "it did not start within 1 s"),
+        (settings("--no-start", start_timeout_s=0.3), "it did not start within 0.3 s"),
         (settings("--endless"), "they have more than 200 pages"),
         (McpServerSettings(command="no-such-program-anywhere"), "no such file or directory"),
         (McpServerSettings(command="sh", args=("-c", "exit 0")), "connection closed"),
-        (McpServerSettings(command="yes", start_timeout_s=1), "it did not start within 1 s"),
+        (McpServerSettings(command="yes", start_timeout_s=0.3), "it did not start within 0.3 s"),
         (McpServerSettings(url="http://127.0.0.1:9/mcp", start_timeout_s=5), "the server 'bad' cannot be used"),
     ],
 )
@@ -339,32 +340,25 @@ async def test_a_server_that_does_not_start_is_told_once_and_the_others_work(
 
 async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_went(tmp_path: Path) -> None:
     """Ours is the server here: the tools of one's own memory come in by the other door."""
-    (tmp_path / "config.toml").write_text(
-        '[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8"
-    )
-    secret, _ = Tokens(tmp_path / "identities" / ".server").add("test", Grant(("ada",), "full"))
-    process, url = await _serve(tmp_path, "0")
-    right = McpServerSettings(url=url, headers={"Authorization": f"Bearer {secret}"}, start_timeout_s=PATIENCE_S,
-                              trust=("memory_search", "memory_write"))  # fmt: skip
-    wrong = McpServerSettings(url=url, headers={"Authorization": "Bearer no"}, start_timeout_s=PATIENCE_S)
-    async with offered(tmp_path, right=right, wrong=wrong) as (toolbox, complaints):
-        assert len(complaints) == 1
-        assert complaints[0].startswith("the server 'wrong' cannot be used")
-        assert secret not in complaints[0]
-        names = [spec.name for spec in toolbox.specs]
-        assert names[0] == "right__memory_search"
-        assert not (await call(toolbox, "right__memory_write", title="Over the web")).is_error
-        assert "which cannot be asked for here" in error(
-            await call(toolbox, "right__memory_supersede", old="x", new="y")
-        )
-        assert "Over the web" in content(await call(toolbox, "right__memory_search", query="web"))
-        process.kill()
-        await process.wait()
+    Path("config.toml").write_text('[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8")
+    secret, _ = Tokens(Path("identities", ".server")).add("test", Grant(("ada",), "full"))
+    async with AsyncExitStack() as chat:
+        async with listening() as url:
+            right = McpServerSettings(url=url, headers={"Authorization": f"Bearer {secret}"},
+                                      start_timeout_s=PATIENCE_S, trust=("memory_search", "memory_write"))  # fmt: skip
+            wrong = McpServerSettings(url=url, headers={"Authorization": "Bearer no"}, start_timeout_s=PATIENCE_S)
+            toolbox, complaints = await chat.enter_async_context(offered(tmp_path, right=right, wrong=wrong))
+            assert len(complaints) == 1
+            assert complaints[0].startswith("the server 'wrong' cannot be used")
+            assert secret not in complaints[0]
+            assert toolbox.specs[0].name == "right__memory_search"
+            assert not (await call(toolbox, "right__memory_write", title="Over the web")).is_error
+            refused = await call(toolbox, "right__memory_supersede", old="x", new="y")
+            assert "which cannot be asked for here" in error(refused)
+            assert "Over the web" in content(await call(toolbox, "right__memory_search", query="web"))
         assert (await call(toolbox, "right__memory_search", query="web")).is_error
-        process, _ = await _serve(tmp_path, url.split(":")[-1].removesuffix("/mcp"))
-        assert "Over the web" in content(await call(toolbox, "right__memory_search", query="web"))
-        process.terminate()
-        await process.wait()
+        async with listening("--port", url.split(":")[-1].removesuffix("/mcp")):
+            assert "Over the web" in content(await call(toolbox, "right__memory_search", query="web"))
 
 
 async def test_a_server_on_the_web_whose_answer_is_not_what_it_promised_has_not_ended(tmp_path: Path) -> None:
@@ -392,19 +386,6 @@ async def test_a_server_on_the_web_whose_answer_is_not_what_it_promised_has_not_
             assert "the answer of 'echo' of 'one' cannot be used" in error(await call(toolbox, "one__echo", text="a"))
         assert content(await call(toolbox, "one__add", text="a")) == "a"
     await runner.cleanup()
-
-
-async def _serve(folder: Path, port: str) -> tuple[asyncio.subprocess.Process, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "chatbot", "mcp", "--http", "--port", port, "--config", "config.toml"),
-        stderr=subprocess.PIPE,
-        cwd=folder,
-    )
-    assert process.stderr is not None
-    line = (await process.stderr.readline()).decode()
-    assert " at http://" in line, line
-    return process, line.split()[-1]
 
 
 async def test_what_ignores_signals_and_what_it_started_ends_with_the_chat(tmp_path: Path) -> None:
