@@ -42,6 +42,6 @@ def share(items: Sequence[ItemT], of: object) -> Sequence[ItemT]:
     return items[crc32(str(of).encode()) % min(_SHARE, len(items)) :: _SHARE]
 
 
-def by_day(names: Iterable[str], *chosen: str) -> list[Any]:
-    """Parameters of a test that runs with the chosen ones by day, and with all of these names at night."""
-    return [name if name in chosen else pytest.param(name, marks=pytest.mark.nightly) for name in names]
+def by_day(values: Iterable[ItemT], *chosen: ItemT) -> list[Any]:
+    """Parameters of a test that runs with the chosen ones by day, and with all of these values at night."""
+    return [each if each in chosen else pytest.param(each, marks=pytest.mark.nightly) for each in values]

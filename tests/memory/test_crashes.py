@@ -28,7 +28,7 @@ CUTS = {"compact": 20} | dict.fromkeys(["append", "share", "kv", "create", "fork
 
 
 @pytest.mark.timeout(900 * TIMES)
-@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "long", "create", "erase", "remember", "purge"))
+@pytest.mark.parametrize("scenario", by_day(KILLS, "append", "create", "remember", "purge"))
 def test_a_killed_process_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path) -> None:
     tries = rounds(KILLS[scenario], least=3) * TIMES
     assert _drive("kill", scenario, tries, tmp_path) > tries // 8  # or the children never got to work
@@ -65,7 +65,7 @@ def test_a_power_cut_loses_what_was_not_synced_or_these_tests_could_not_fail(ima
 
 
 @pytest.mark.timeout(900 * TIMES)
-@pytest.mark.parametrize("scenario", by_day(CUTS, "append", "remember", "purge"))
+@pytest.mark.parametrize("scenario", by_day(CUTS, "remember", "purge"))
 def test_a_power_cut_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path, image: Path) -> None:
     tries = rounds(CUTS[scenario], least=3) * TIMES
     assert _drive("cut", scenario, tries, tmp_path / "disk", image) > tries // 8

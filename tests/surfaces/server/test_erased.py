@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from chatbot.stores.postgres.schema import TABLES
+from tests.effort import by_day
 from tests.postgres import fresh_database, owner_url
 from tests.servers.http_server import serving
 from tests.surfaces.server.test_doors import ASKED, Json
@@ -138,7 +139,7 @@ def _in_columns(url: str) -> list[str]:
         ]
 
 
-@pytest.fixture(params=["files", "postgres"])
+@pytest.fixture(params=by_day(["files", "postgres"], "files"))
 def storage(request: pytest.FixtureRequest) -> tuple[str, Callable[[], list[str]]]:
     """Lines of a configuration, and how to find the word in everything that is kept."""
     if request.param == "files":
