@@ -200,7 +200,7 @@ def read_toml(path: Path) -> Table:
             raise ConfigError(f"{path} is longer than {_LARGEST:,} characters", at=path)
         return parse_toml(text, path)
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
+        raise ConfigError(f"{path} is not valid UTF-8: save it as UTF-8 without BOM", at=path) from error
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", at=path) from error
 

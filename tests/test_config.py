@@ -108,7 +108,7 @@ def test_a_file_that_is_no_file_or_no_text_or_has_no_end_is_refused() -> None:
         Settings.read(environ={})
     Path("config.toml").rmdir()
     Path("config.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="not valid TOML"):
+    with pytest.raises(ConfigError, match="not valid UTF-8: save it as UTF-8"):
         Settings.read(environ={})
     os.truncate("config.toml", 0)
     os.truncate("config.toml", 50 << 30)

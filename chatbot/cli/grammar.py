@@ -105,7 +105,7 @@ _MEANT = {
     **dict.fromkeys(("delete", "remove", "rm", "del", "erase", "drop", "hide"), _REMOVALS),
     **dict.fromkeys(("change", "correct", "update", "fix", "set"), ("edit", "set")),
     **dict.fromkeys(("find", "grep", "query", "ask"), ("search", "recall")),
-    **dict.fromkeys(("show", "read", "view", "open", "cat"), ("get", "show", "list")),
+    **dict.fromkeys(("show", "read", "view", "open", "cat", "get"), ("get", "show", "list")),
     **dict.fromkeys(("new", "create", "remember", "save"), ("add", "set")),
     **dict.fromkeys(("undo", "unforget", "recover"), ("restore",)),
 }
