@@ -142,7 +142,7 @@ class Settings:
 
     def wrong(self, table: tuple[str, ...], message: str) -> ConfigError:
         """Return the error for a table such as `("memory", "observations")`, with the source of the setting."""
-        found = [_found(layer, table) for layer in self._layers.values()]
+        found = [_value_at(layer, table) for layer in self._layers.values()]
         inner = [key for each in found if isinstance(each, dict) for key in each]
         named = [key for key in inner if repr(key) in message or f" {key} = " in message]
         return _error(self._layers, (*table, *named[:1]), message)
@@ -294,7 +294,7 @@ def _mistake(kind: Any, value: Any, place: tuple[str, ...], layers: _Layers) -> 
         if found := _mistake(kind_of_inner, inner, here, layers):
             return found
     shown = "" if isinstance(value, dict | list) or _may_hold_key(place) else f" = {value!r}"
-    return _error(layers, place, f"{_dotted(place)}{without_password(shown)}: {what}")
+    return _error(layers, place, f"{_place_name(place)}{without_password(shown)}: {what}")
 
 
 def _parts(kind: Any, value: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -317,7 +317,7 @@ def _unknown(place: tuple[str, ...], known: Sequence[str], layers: _Layers) -> C
         hint = ": it belongs in an identity.toml"
     elif place[0] in NAMED_BY and place[-1] in ProviderSettings.__struct_fields__:
         hint = ": it belongs in [providers.NAME], the table of the model's provider"
-    return _error(layers, place, f"unknown setting {_dotted(place)}{hint}")
+    return _error(layers, place, f"unknown setting {_place_name(place)}{hint}")
 
 
 def _error(layers: _Layers, place: Sequence[str], message: str) -> ConfigError:
@@ -339,13 +339,13 @@ def _is_key(place: Sequence[str], value: Any) -> bool:
     return bool(is_named) or without_password(value) != value
 
 
-def _found(value: Any, place: Iterable[str]) -> Any:
+def _value_at(value: Any, place: Iterable[str]) -> Any:
     for key in place:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
-def _dotted(place: Sequence[str]) -> str:
+def _place_name(place: Sequence[str]) -> str:
     return f"{place[-1]!r}" if len(place) == 1 else f"{place[-1]!r} in [{'.'.join(place[:-1])}]"
 
 

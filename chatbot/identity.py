@@ -107,7 +107,7 @@ def load_identity(root: Path, name: str, providers: frozenset[str] = allowed.PRO
     if not is_there(folder / FILE_NAME):
         if name == Config().identity:
             return Identity(name, folder)
-        raise _missing(root, name)
+        raise _unknown_identity(root, name)
     return parse_identity(name, folder, read_toml(folder / FILE_NAME), providers)
 
 
@@ -118,11 +118,11 @@ def trust_identity(root: Path, name: str) -> tuple[Path, Table]:
     """
     file = _folder(root, name) / FILE_NAME
     if not is_there(file):
-        raise _missing(root, name)
+        raise _unknown_identity(root, name)
     return file, allowed.trust(file, _settings(read_toml(file)))
 
 
-def _missing(root: Path, name: str) -> IdentityError:
+def _unknown_identity(root: Path, name: str) -> IdentityError:
     known = {Config().identity, *list_identities(root)}
     return IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, known)}")
 

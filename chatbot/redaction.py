@@ -165,7 +165,7 @@ class SecretRule:
     @property
     def pattern(self) -> re.Pattern[str]:
         """Compiled pattern; a group holds the secret if it is not the whole match."""
-        return _compiled(self._written["regex"])
+        return _compile_go(self._written["regex"])
 
     def find(self, text: str) -> list[tuple[int, int]]:
         """Return where the secrets of the text begin and end, in order."""
@@ -185,7 +185,7 @@ class SecretRule:
         if _entropy(secret) < self._written.get("entropy", 0) or any(word in lowered for word in self._stop_words):
             return False
         return not any(
-            _compiled(pattern).search(match if each.get("regexTarget") == "match" else secret)
+            _compile_go(pattern).search(match if each.get("regexTarget") == "match" else secret)
             for each in self._allowed
             if each.get("regexTarget") != "line"
             for pattern in each.get("regexes", ())
@@ -194,7 +194,7 @@ class SecretRule:
 
 def candidates(lowered: str) -> Sequence[SecretRule]:
     """Return the rules that may find something in a text, given in lower case."""
-    keyed = _keyed() if _any_keyword().search(lowered) else _keyed(longest=_SHORT)
+    keyed = _rules_by_keyword() if _any_keyword().search(lowered) else _rules_by_keyword(longest=_SHORT)
     return list(dict.fromkeys(rule for keyword, rule in keyed if keyword in lowered))
 
 
@@ -227,20 +227,20 @@ def _rule_of(text: str) -> SecretRule | None:
 
 
 @cache
-def _keyed(longest: int = 1_000) -> tuple[tuple[str, SecretRule], ...]:
+def _rules_by_keyword(longest: int = 1_000) -> tuple[tuple[str, SecretRule], ...]:
     return tuple((keyword, rule) for rule in rules() for keyword in rule.keywords if len(keyword) <= longest)
 
 
 @cache
 def _any_keyword() -> re.Pattern[str]:
     """Return a pattern of all keywords but short ones, by first character: a third of the time of a loop over them."""
-    keywords = sorted({keyword for keyword, _ in _keyed() if len(keyword) > _SHORT})
+    keywords = sorted({keyword for keyword, _ in _rules_by_keyword() if len(keyword) > _SHORT})
     groups = [(begin, [re.escape(each[1:]) for each in same]) for begin, same in groupby(keywords, itemgetter(0))]
     return re.compile("|".join(f"{re.escape(begin)}(?:{'|'.join(ends)})" for begin, ends in groups))
 
 
 @cache
-def _compiled(source: str) -> re.Pattern[str]:
+def _compile_go(source: str) -> re.Pattern[str]:
     """Compile a pattern in the dialect of Go."""
     flags = re.IGNORECASE if "(?i)" in source else 0
     for theirs, ours in _TRANSLATED.items():
@@ -331,7 +331,9 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
 
     def clean(part: Any, names: tuple[str, ...] = ()) -> Any:
         if isinstance(part, Mapping):
-            return {clean(key): clean(inner, (*names, *_naming(key))[-_NAMED_ABOVE:]) for key, inner in part.items()}
+            return {
+                clean(key): clean(inner, (*names, *_secret_name(key))[-_NAMED_ABOVE:]) for key, inner in part.items()
+            }
         if isinstance(part, list | tuple):
             return type(part)(clean(each, names) for each in part)
         if isinstance(part, str):
@@ -350,7 +352,7 @@ def _kinds_named(name: str, text: str) -> tuple[str, ...]:
     return tuple(rule.id for rule in rules() if rule.id in _BY_NAME and rule.find(f"{name}: {text}"))
 
 
-def _naming(key: object) -> tuple[str, ...]:
+def _secret_name(key: object) -> tuple[str, ...]:
     """Return the key, if it may name a secret."""
     return (key,) if isinstance(key, str) and any(name in key.lower() for name in _NAMES) else ()
 

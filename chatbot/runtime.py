@@ -262,7 +262,7 @@ class Runtime(AsyncResource):
         The model gets the settings of `[model]`, as with the option `model`, and those of its own provider in
         `[providers]`. Hooks keep the model they began with.
         """
-        model = await self._opened(name)
+        model = await self._open_model(name)
         self._former.append(self.model)
         self.model, self.model_asked_for = model, name
 
@@ -280,10 +280,10 @@ class Runtime(AsyncResource):
                 "or choose another one"
             )
         if name not in self._others:
-            self._others[name] = await self._opened(name)
+            self._others[name] = await self._open_model(name)
         return self._others[name]
 
-    async def _opened(self, name: str) -> Model:
+    async def _open_model(self, name: str) -> Model:
         name = self.config.aliases.get(check_text(name, "the model"), name)
         model = open_model(replace(self.config.model, name=name), self.config.providers)
         try:

@@ -108,36 +108,35 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
         sources = filter(None, map(known.observation, row.derived_from))
         if project := next((source.project for source in sources if source.project), ""):
             row = replace(row, project=project)
-    row = _inheriting(row, view, known, old.derived_from if old else ())
+    row = _inherit_guards(row, view, known, old.derived_from if old else ())
     _check_writable(row, view)
     if event.compresses:
-        return [_compressing(structs.replace(event, row=row), row, view, known)], Outcome("added", row.id)
+        return [_digest_event(structs.replace(event, row=row), row, view, known)], Outcome("added", row.id)
     if (twin := _twin(row, view, known)) is not None:
-        return _mentioned(event, row, twin, view, known), Outcome("exact_dup", twin.id, _REPEATED)
-    _leaving(event, row, view, known)
-    return [*_tightening(event, row, known), event if row is event.row else structs.replace(event, row=row)], Outcome(
-        "added", row.id
-    )
+        return _mention_events(event, row, twin, view, known), Outcome("exact_dup", twin.id, _REPEATED)
+    _replacement_events(event, row, view, known)
+    added = event if row is event.row else structs.replace(event, row=row)
+    return [*_tightening_events(event, row, known), added], Outcome("added", row.id)
 
 
-def _mentioned(event: Event, row: Observation, twin: Observation, view: View, known: PriorState) -> list[Event]:
+def _mention_events(event: Event, row: Observation, twin: Observation, view: View, known: PriorState) -> list[Event]:
     """Return the events for a `row` that repeats `twin`, ordered so that a kill in between does no harm."""
     supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
-    leaving = _leaving(structs.replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
+    leaving = _replacement_events(structs.replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
     mention = structs.replace(_implied_event(event, "mention", twin.id), fields=_merge(twin, row))
     if is_own(twin) and not is_own(row):  # a person's row is not confirmed when others repeat it
         mention = structs.replace(mention, kind="update")
     kept = [mention] if mention.kind == "mention" or mention.fields else []
-    return [*_tightening(event, row_events.applied(twin, mention), known, twin), *leaving, *kept]
+    return [*_tightening_events(event, row_events.applied(twin, mention), known, twin), *leaving, *kept]
 
 
-def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> list[Event]:
+def _replacement_events(event: Event, row: Observation, view: View, known: PriorState) -> list[Event]:
     """Return the events that let `row` replace others. Raises a `StoreError` if it may not."""
     kept = []
     if event.supersedes is not None:
         old = row_events.visible(event.supersedes, view, known)
         _check_replaced(old, view)
-        kept.append(_superseding(event, old, row, known))
+        kept.append(_supersession_event(event, old, row, known))
     if event.forgets is not None:
         old = row_events.visible(event.forgets, view, known)
         _check_change(old, view)
@@ -168,7 +167,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         merged = {**old.metadata, **wanted["metadata"]}
         wanted["metadata"] = {key: value for key, value in merged.items() if value is not None}
     try:
-        new = _inheriting(with_fields(old, wanted), view, known, old.derived_from)
+        new = _inherit_guards(with_fields(old, wanted), view, known, old.derived_from)
     except NothingSaid:
         raise ConflictingChange("this would leave the memory empty; use `forget`") from None
     if any(known.observation(each) is None for each in old.derived_from):
@@ -177,7 +176,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     _check_writable(new, view)
     _check_update(old, new, view)
     if new.assistant_text and not old.assistant_text and (twin := _twin(new, view, known)) is not None:
-        kept = [*_mentioned(event, new, twin, view, known), *_hidden(event, new, old, twin, known)]
+        kept = [*_mention_events(event, new, twin, view, known), *_hiding_events(event, new, old, twin, known)]
         return kept, Outcome("exact_dup", twin.id, _REPEATED)
     before, after = old.as_json(), new.as_json()
     derived = {"hash", "token_count"} - wanted.keys()
@@ -189,7 +188,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     if not different:
         return [], Outcome("skipped", old.id, "nothing changed")
     update = structs.replace(event, fields=dict(sorted(different.items())))
-    return [*_tightening(event, new, known, old), update], Outcome("updated", old.id)
+    return [*_tightening_events(event, new, known, old), update], Outcome("updated", old.id)
 
 
 def _check_sources(old: Observation, new: Observation, known: PriorState) -> None:
@@ -200,13 +199,15 @@ def _check_sources(old: Observation, new: Observation, known: PriorState) -> Non
         raise ConflictingChange(f"{old.id} cannot be derived from itself: it could never be declassified")
 
 
-def _hidden(event: Event, new: Observation, old: Observation, twin: Observation, known: PriorState) -> list[Event]:
+def _hiding_events(
+    event: Event, new: Observation, old: Observation, twin: Observation, known: PriorState
+) -> list[Event]:
     """Return the events that hide `old`, whose new version repeats `twin`, and have it erased with `twin`."""
     guard = strictest([new, old, twin])
     strict: dict[str, Any] = {"sensitivity": guard.sensitivity, "min_clearance": guard.min_clearance}
     derive = structs.replace(event, fields={"derived_from": [*old.derived_from, twin.id], **strict})
     hide = structs.replace(_implied_event(event, "delete", old.id), why=_REPEATED)
-    return [*_tightening(event, row_events.applied(old, derive), known, old), derive, hide]
+    return [*_tightening_events(event, row_events.applied(old, derive), known, old), derive, hide]
 
 
 def _check_update(old: Observation, new: Observation, view: View) -> None:
@@ -221,10 +222,10 @@ def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event]
     new = row_events.visible(event.by, view, known)
     old = row_events.visible(event.ids[0], view, known)
     _check_replaced(old, view)
-    return [_superseding(event, old, new, known)], Outcome("updated", event.ids[0])
+    return [_supersession_event(event, old, new, known)], Outcome("updated", event.ids[0])
 
 
-def _compressing(event: Event, row: Observation, view: View, known: PriorState) -> Event:
+def _digest_event(event: Event, row: Observation, view: View, known: PriorState) -> Event:
     """Return the event that replaces active rows by their summary `row`; all have its agent, principal and guard."""
     rows = row_events.each_visible(event.compresses, view, known)
     if len(rows) != len(set(event.compresses)) or not all(each.is_current(view.now) for each in rows):
@@ -261,7 +262,7 @@ def _set_status(event: Event, view: View, known: PriorState) -> tuple[list[Event
     states = row_events.each_state(event.ids, view, known)
     _check_each_state(states, view, known)
     rows = [row.id for row in states if allowed(row)]
-    return _kept(event, rows, "deleted" if event.kind == "delete" else "updated")
+    return _narrow_event(event, rows, "deleted" if event.kind == "delete" else "updated")
 
 
 def _count(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
@@ -271,7 +272,7 @@ def _count(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
     else:
         _check_each_state(states, view, known)
     rows = [row.id for row in states if row.is_current(view.now)]
-    return _kept(event, rows, "updated")
+    return _narrow_event(event, rows, "updated")
 
 
 def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
@@ -302,7 +303,7 @@ def _retract(event: Event, view: View, known: PriorState) -> tuple[list[Event], 
     if not seen:
         raise UnknownObservation(f"no fact has the id {', '.join(event.ids)}")
     _check_each(seen, view)
-    return _kept(event, [triple.id for triple in seen], "deleted")
+    return _narrow_event(event, [triple.id for triple in seen], "deleted")
 
 
 _DECISIONS: dict[str, Callable[[Event, View, PriorState], tuple[list[Event], Outcome]]] = {
@@ -322,7 +323,7 @@ _DECISIONS: dict[str, Callable[[Event, View, PriorState], tuple[list[Event], Out
 """Decisions by kind of event; all other kinds are reserved for stores."""
 
 
-def _kept(event: Event, ids: list[str], kind: Literal["updated", "deleted"]) -> tuple[list[Event], Outcome]:
+def _narrow_event(event: Event, ids: list[str], kind: Literal["updated", "deleted"]) -> tuple[list[Event], Outcome]:
     if not ids:
         return [], Outcome("skipped", event.ids[0] if event.ids else "", f"nothing to {event.kind}")
     return [structs.replace(event, ids=tuple(ids), fields={})], Outcome(kind, ids[0])
@@ -389,7 +390,7 @@ def _merge_key(row: Observation) -> tuple[object, ...]:
     return (row.agent_id, row.principal, Guard.of(row))
 
 
-def _inheriting(row: Observation, view: View, known: PriorState, before: Collection[str] = ()) -> Observation:
+def _inherit_guards(row: Observation, view: View, known: PriorState, before: Collection[str] = ()) -> Observation:
     """Return the row, at least as strict as its sources, which must exist and be visible to the caller.
 
     A hidden, erased or unknown source gives the same error. Sources in `before` were checked earlier.
@@ -404,7 +405,9 @@ def _inheriting(row: Observation, view: View, known: PriorState, before: Collect
     return row if guard == Guard.of(row) else replace(row, **guard._asdict())
 
 
-def _tightening(event: Event, row: Observation, known: PriorState, before: Observation | None = None) -> list[Event]:
+def _tightening_events(
+    event: Event, row: Observation, known: PriorState, before: Observation | None = None
+) -> list[Event]:
     """Return the events that make all rows derived from `row` at least as strict as it is now.
 
     They are written before `row`, so that a kill in between leaves no row less strict than its source.
@@ -423,7 +426,7 @@ def _tightening(event: Event, row: Observation, known: PriorState, before: Obser
     ]
 
 
-def _superseding(event: Event, old: Observation, new: Observation, known: PriorState) -> Event:
+def _supersession_event(event: Event, old: Observation, new: Observation, known: PriorState) -> Event:
     """Return the event that lets `new` replace `old`. Raises `ConflictingChange` if it may not."""
     if old.id == new.id:
         raise ConflictingChange(f"{old.id} cannot supersede itself")

@@ -240,7 +240,7 @@ def erasing(
     def change(line: bytes, begin: int) -> bytes | None:
         if begin in gone:
             record = record_of(line) if _REPLACING.search(line) else {}
-            along = _replaced(record, past)
+            along = _replaced_rows(record, past)
             since = parse_time(record["at"]) if along else at  # the time at which it replaced them
             return encode(replace(purge, at=since, ids=(gone[begin],), **along).as_json()).rstrip(b"\n")
         other = _ADDING.match(line)
@@ -272,7 +272,7 @@ def _is_count(line: bytes) -> bool:
         return False
 
 
-def _replaced(record: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:
+def _replaced_rows(record: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:
     """Return the existing rows that the row of a line replaced, by field of the line."""
     along = {name: each for name in ("supersedes", "forgets") if (each := record.get(name)) and each not in gone}
     if compresses := tuple(each for each in record.get("compresses", ()) if each not in gone):

@@ -233,7 +233,7 @@ class GroupCommit(Generic[Item]):
         with self._working:  # a thread that could not be started leaves its call to a later one
             batch, _ = self._next()  # also what came while this thread began
             while batch:
-                error, is_untidy = self._committed(batch)
+                error, is_untidy = self._commit_batch(batch)
                 waiters = [done for _, done in batch if done is not None]
                 if is_untidy:
                     wake(waiters)
@@ -243,7 +243,7 @@ class GroupCommit(Generic[Item]):
                 wake(waiters, error)
                 wake(finished)
 
-    def _committed(self, batch: Batch[Item]) -> tuple[BaseException | None, bool]:
+    def _commit_batch(self, batch: Batch[Item]) -> tuple[BaseException | None, bool]:
         try:
             return None, bool(self._commit([item for item, _ in batch]))
         except BaseException as error:  # noqa: BLE001 - it is raised in the waiters

@@ -60,7 +60,7 @@ class PluginPoint(Struct, frozen=True):
 
     def load(self, name: str, *, beside: Path | None = None) -> object:
         """Load the plug-in of that name; `beside` is a folder to search for modules that are not installed."""
-        where = name if ":" in name else self.own.get(name) or self._registered(name)
+        where = name if ":" in name else self.own.get(name) or self._entry_point(name)
         if where == name and beside is not None and str(beside) not in sys.path:
             sys.path.append(str(beside))
         try:
@@ -72,7 +72,7 @@ class PluginPoint(Struct, frozen=True):
             named = repr(name) if where == name else f"{name!r} ({where})"
             raise self.broken(f"the {self.noun} {named} cannot be loaded: {reason_of(error)}") from error
 
-    def _registered(self, name: str) -> str:
+    def _entry_point(self, name: str) -> str:
         points = self.installed()
         if name not in points:
             raise self.unknown(f"unknown {self.noun} {name!r}{did_you_mean(name, points)}")

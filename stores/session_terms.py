@@ -80,7 +80,7 @@ class SessionTerms:
                     encode({"session": session, "version": version_of(stamp), "terms": dict(counts)})
                     for session, stamp, counts in new
                 ]
-                data = b"".join([_head(), *lines])
+                data = b"".join([_first_line(), *lines])
                 has_draft = any(name.startswith(f".{NAME}.") for name in names)  # of a killed process
                 if has_draft or (data != old and (NAME in names or lines)):
                     if not old:  # there may be anything in its place
@@ -93,7 +93,7 @@ class SessionTerms:
 def _lines(data: bytes) -> Iterator[tuple[re.Match[bytes], bytes]]:
     """Yield the sound lines, each with the match of its beginning."""
     first, *lines = data.split(b"\n")
-    if first + b"\n" == _head():
+    if first + b"\n" == _first_line():
         yield from ((head, line) for line in lines if (head := _SESSION.match(line)) and not damage_of(line))
 
 
@@ -101,7 +101,7 @@ def _session_of(head: re.Match[bytes]) -> str:
     return head[1].decode(errors="replace")
 
 
-def _head() -> bytes:
+def _first_line() -> bytes:
     """Return the first line of the file."""
     return encode({"format": f"sessions 5.{VERSION}"})
 

@@ -40,7 +40,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
     async def view(self, command: beta.BetaMemoryTool20250818ViewCommand) -> str:
         """Show a file with line numbers, or list a folder."""
-        path = _checked(command.path)
+        path = _safe_path(command.path)
         files = await self._below(path)
         if path not in files:
             if not files and path != _ROOT:
@@ -58,7 +58,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
     async def create(self, command: beta.BetaMemoryTool20250818CreateCommand) -> str:
         """Write a new file."""
-        path = _checked(command.path)
+        path = _safe_path(command.path)
         if path in await self._below(path):
             raise ToolError(f"File {path} already exists")
         await self._write(path, command.file_text)
@@ -86,7 +86,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
     async def delete(self, command: beta.BetaMemoryTool20250818DeleteCommand) -> str:
         """Hide a file, or all files of a folder; `chatbot memory restore` brings them back."""
-        path = _checked(command.path)
+        path = _safe_path(command.path)
         files = await self._below(path)
         if path == _ROOT or not files:
             raise ToolError(f"The path {path} does not exist" if path != _ROOT else f"Cannot delete {path} itself")
@@ -95,7 +95,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
     async def rename(self, command: beta.BetaMemoryTool20250818RenameCommand) -> str:
         """Move a file, or all files of a folder."""
-        old, new = _checked(command.old_path), _checked(command.new_path)
+        old, new = _safe_path(command.old_path), _safe_path(command.new_path)
         files = await self._below(old)
         if _ROOT in (old, new) or not files or await self._below(new):
             there = "does not exist" if not files else "cannot be moved there"
@@ -113,7 +113,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
         return {each: row for each, row in files.items() if each.is_relative_to(path)}
 
     async def _read(self, name: str) -> tuple[PurePosixPath, Observation]:
-        path = _checked(name)
+        path = _safe_path(name)
         row = (await self._below(path)).get(path)
         if row is None:
             raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
@@ -140,7 +140,7 @@ def _as_tool_errors(path: PurePosixPath) -> Iterator[None]:
         raise ToolError(f"File {path} already exists") from None
 
 
-def _checked(name: str) -> PurePosixPath:
+def _safe_path(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if not path.is_relative_to(_ROOT) or ".." in path.parts:
         raise ToolError(f"Path must start with /memories, and may not leave it, got: {name!r:.200}")

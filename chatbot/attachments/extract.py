@@ -94,7 +94,7 @@ class _Office:
         parser.StartDoctypeDeclHandler = self._refuse
         parser.StartElementHandler = self._begin
         parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._said
+        parser.CharacterDataHandler = self._take_text
         for _ in range(_MOST_UNPACKED // _AT_A_TIME):
             data = read(_AT_A_TIME)
             parser.Parse(data, not data)
@@ -136,7 +136,7 @@ class _Office:
         self._cells -= name in {"tc", "table-cell"}
         self._skipped -= name in self._left_out
 
-    def _said(self, text: str) -> None:
+    def _take_text(self, text: str) -> None:
         if self._reading and not self._skipped:
             self._parts.append(text)
 

@@ -213,7 +213,7 @@ def _decoded(data: bytes) -> str | None:
 def _text_of(name: str, data: bytes, media: str) -> str:
     kind = SUFFIXES[media].removeprefix(".")
     try:
-        done = _extracted(data, kind)
+        done = _run_extractor(data, kind)
     except subprocess.TimeoutExpired:
         raise InvalidValue(f"{name} could not be read within {_WALL_S:g} s: attach the pages that matter") from None
     if done.returncode == extract.ENCRYPTED:
@@ -226,7 +226,7 @@ def _text_of(name: str, data: bytes, media: str) -> str:
     return text
 
 
-def _extracted(data: bytes, kind: str) -> subprocess.CompletedProcess[bytes]:
+def _run_extractor(data: bytes, kind: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-P", extract.__file__, kind],
         input=data,

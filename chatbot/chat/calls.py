@@ -1,7 +1,8 @@
-"""Model calls: each has a purpose, is checked against the budget, and is billed however it ends.
+"""Model calls: each has a purpose, is checked against the budget, and is billed.
 
 Every call of a chat model goes through `Calls`: replies, titles, answers without a session, extraction and
-summaries. A call that was cancelled or broke off is billed by our own count. No lock is held while a model is asked.
+summaries. A call that was cancelled or broke off is billed by our own count; one that failed before its reply began is
+not billed. No lock is held while a model is asked.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class _Hold(Struct, frozen=True):
 
 
 class Calls:
-    """The model calls of one piece of work, such as a turn; `made` are those on the bill so far.
+    """The model calls of one piece of work, such as a turn; `made` are those that are in no receipt yet.
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. `session` is the session
     that the calls are billed to; `payers` are those whose quotas apply as well; `report` is called if a line of the

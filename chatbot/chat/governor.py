@@ -161,7 +161,7 @@ def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None
     `orders` is the level that the head gave it. Never raises, and takes time in proportion to the length of the shown
     text.
     """
-    shown = tuple(said_by(row) if part is None else part)
+    shown = tuple(labelled_texts(row) if part is None else part)
     written = [text for _, text in shown]
     beside = list(_beside(row))
     if not may_see(row, view) or not row.is_current(view.now):
@@ -177,7 +177,7 @@ def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None
     found = next(filter(None, map(form_in, ([text for _, text in texts], written, beside))), None)
     if found or orders >= _SURE:
         return Verdict(found or ORDERS)
-    is_quoted = orders > 0 or len(_said(row)) > _LINE
+    is_quoted = orders > 0 or len(_whole_text(row)) > _LINE
     return Verdict(texts=texts, quoted=_origin(row, view) if is_quoted else "")
 
 
@@ -188,7 +188,7 @@ def is_own(row: Observation, view: View) -> bool:
 
 def line_of(row: Observation) -> str:
     """Return the text by which the head judges a row; empty for one that is too long for it."""
-    said = unicodedata.normalize("NFKC", visible(_said(row)))
+    said = unicodedata.normalize("NFKC", visible(_whole_text(row)))
     return said if len(said) <= _LINE else ""
 
 
@@ -217,7 +217,7 @@ def _strings(value: object) -> Iterator[str]:
         yield from chain.from_iterable(map(_strings, value))
 
 
-def said_by(row: Observation) -> Iterator[tuple[Label, str]]:
+def labelled_texts(row: Observation) -> Iterator[tuple[Label, str]]:
     """Yield the texts of a row that a prompt shows, with labels; some may be empty."""
     yield "title", row.title
     yield "subtitle", row.subtitle
@@ -231,8 +231,8 @@ def said_by(row: Observation) -> Iterator[tuple[Label, str]]:
         yield "task", task_of(row).details()
 
 
-def _said(row: Observation) -> str:
-    return "\n".join(text for _, text in said_by(row) if text)
+def _whole_text(row: Observation) -> str:
+    return "\n".join(text for _, text in labelled_texts(row) if text)
 
 
 def _beside(row: Observation) -> Iterator[str]:

@@ -364,7 +364,7 @@ class Ledger:
 
         def add(before: bytes | None) -> bytes:
             now = utc_now()
-            waiting = [each for each in _parsed(self._reservations, before) if each.until > now]
+            waiting = [each for each in _parse_reservations(self._reservations, before) if each.until > now]
             with self._summing:  # after the reservations: a call settled meanwhile counts twice rather than never
                 self._read_new()
                 day = merged([self._by_day.get(_day(at), Bill())])
@@ -383,13 +383,13 @@ class Ledger:
 
     def _release(self, reservation: Reservation) -> None:
         def without(before: bytes | None) -> bytes:
-            kept = [each for each in _parsed(self._reservations, before) if each.id != reservation.id]
+            kept = [each for each in _parse_reservations(self._reservations, before) if each.id != reservation.id]
             return msgspec.json.encode(_Reservations(kept))
 
         self._reservations.change(without, durable=False)
 
 
-def _parsed(document: Document, data: bytes | None) -> list[Reservation]:
+def _parse_reservations(document: Document, data: bytes | None) -> list[Reservation]:
     """Read every reservation. Raises `DamagedFile`: unknown calls could exceed a limit together."""
     try:
         return [] if data is None else msgspec.json.decode(data, type=_Reservations).reservations
@@ -406,7 +406,7 @@ def examine_reservations(place: Place | Home) -> Flaw | None:
         return f"kept as {name}; calls that are running now are not counted until they end"
 
     try:
-        count = len(_parsed(document, document.read()))
+        count = len(_parse_reservations(document, document.read()))
     except DamagedFile as error:
         return Flaw("bill", "bad", str(error), mend=set_aside)
     except StoreError as error:

@@ -26,7 +26,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.chat.governor import TOO_LONG, Label, Verdict, fenced, in_one_line, judge, said_by
+from chatbot.chat.governor import TOO_LONG, Label, Verdict, fenced, in_one_line, judge, labelled_texts
 from chatbot.chat.prompt import excerpt, question_words
 from chatbot.memory.episode import EXCHANGE
 from chatbot.memory.profile_lines import ProfileLine
@@ -191,7 +191,7 @@ def _texts_of(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]
 
     For a digest, the texts of its rows: its own title only counts them and repeats the last.
     """
-    texts = [each for each in said_by(row) if each[1].strip()]
+    texts = [each for each in labelled_texts(row) if each[1].strip()]
     if row.type == "compressed_summary" and row.title.startswith(f"{len(row.derived_from)} "):  # not a corrected title
         left_out = {"title", "subtitle", *(() if asks_the_bot else ("bot replied",))}
         return [each for each in texts if each[0] not in left_out] or texts

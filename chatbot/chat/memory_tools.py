@@ -153,7 +153,7 @@ class OperationTool(Tool):
             if isinstance(error, SessionNotFound):
                 raise ToolError(str(error)) from None
             raise ToolError(f"the session cannot be read: {without_folders(str(error))}") from error
-        return framed(**_changed(operation, touched, given)) if result is None else _as_answer(operation, result)
+        return framed(**_changed_rows(operation, touched, given)) if result is None else _as_answer(operation, result)
 
     async def _id_of(self, text: str, parameter: Parameter) -> str:
         """Return an id as it is, or that of the one memory whose words the text is: prompts show no ids.
@@ -206,17 +206,17 @@ class OtherTools(Tool):
     def unwrapped(self, call: ToolCall) -> ToolCall:
         """Return the call of the named tool; a call that names none stays as it is."""
         try:
-            name, given = self._named(json.loads(call.arguments or "{}"))
+            name, given = self._parse_call(json.loads(call.arguments or "{}"))
         except (ValueError, AttributeError, RecursionError, ToolError):
             return call  # `run` reports the mistake
         return ToolCall(call.id, name, well_formed(json.dumps(given, ensure_ascii=False)))
 
     async def run(self, arguments: dict[str, Any]) -> str:
         """Run the named tool. Raises `ToolError` if there is none."""
-        name, given = self._named(arguments)
+        name, given = self._parse_call(arguments)
         return await self._tools[name].run(given)
 
-    def _named(self, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def _parse_call(self, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return the named tool and its arguments, which may be next to its name. Raises `ToolError`."""
         beside = {name: value for name, value in asked.items() if name not in {"tool", "arguments"}}
         name, given = asked.get("tool"), coerced(asked.get("arguments") or {}, "object")
@@ -263,7 +263,7 @@ def _is_quoted(row: Observation, text: str) -> bool:
     return any(each and f": {plain_text}".endswith(f": {each}") for each in plain_words)
 
 
-def _changed(operation: Operation, rows: Sequence[Observation], given: Mapping[str, Any]) -> Answer:
+def _changed_rows(operation: Operation, rows: Sequence[Observation], given: Mapping[str, Any]) -> Answer:
     """Return the answer for an operation without a result: the memories that it changed."""
     by_id = {row.id: {"id": row.id, "title": row.brief()["title"]} for row in rows}
     words, named = operation.gives.split(), [ids for _, ids in _named_ids(operation, given)]

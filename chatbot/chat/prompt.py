@@ -78,7 +78,7 @@ def excerpt(
             chosen.append(passage)
     if not chosen:
         return []
-    return [*kept, *((rest[number][0], text) for number, text in _joined(chosen, [text for _, text in rest]))]
+    return [*kept, *((rest[number][0], text) for number, text in _join_passages(chosen, [text for _, text in rest]))]
 
 
 def _split(number: int, text: str) -> Iterable[Passage]:
@@ -110,7 +110,7 @@ def _by_worth(
     return sorted(good, key=lambda each: -worth[each]) if good else passages
 
 
-def _joined(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[int, str]]:
+def _join_passages(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[int, str]]:
     """Yield each text with its chosen passages in order, and marks for the rest."""
     spans: dict[int, list[tuple[int, int]]] = {}
     for each in sorted(chosen, key=lambda each: (each.text, each.begin)):
@@ -151,7 +151,7 @@ async def fit(
 ) -> tuple[list[list[Message]], list[int], tuple[Cut, ...]]:
     """Cut long texts until the exchanges fit `room` tokens, if possible; return them, their tokens, and the cuts.
 
-    Cuts long documents and tool results of earlier exchanges first, then the longest texts of the last one. Runs in a
+    Cuts long documents and tool results of earlier exchanges first, then the longest texts of the last one: in a
     thread, as a long document takes seconds.
     """
     if sum(costs) <= room or not exchanges:

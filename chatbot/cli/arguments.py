@@ -199,19 +199,19 @@ def _tools(parser: argparse.ArgumentParser) -> None:
 def _mcp(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clearance", choices=_CLEARANCES, help="clearance of clients, at most the identity's")
     flag(parser, "--http", "serve streamable HTTP instead of standard input and output")
-    _listening(parser, 8808)
+    _add_address(parser, 8808)
     _namespace(parser)
     _project(parser, "restrict clients to this project; - for none")
 
 
 def _serve(parser: argparse.ArgumentParser) -> None:
-    _listening(parser, 8000)
+    _add_address(parser, 8000)
     _model(parser)
     flag(parser, "--ephemeral", "keep nothing of this run", default=_INHERITED)
     _namespace(parser)
 
 
-def _listening(parser: argparse.ArgumentParser, usual: int) -> None:
+def _add_address(parser: argparse.ArgumentParser, usual: int) -> None:
     option(parser, "--host", "ADDRESS", "address to listen on (default 127.0.0.1)")
     option(parser, "--port", "N", f"port (default {usual}; 0: any free port)", type=port)
 

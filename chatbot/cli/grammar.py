@@ -74,7 +74,7 @@ def _time(text: str, direction: int) -> datetime:
     try:
         if span := _SPAN.fullmatch(text):
             return datetime.now(UTC) + direction * timedelta(**{_UNITS[span[2]]: int(span[1])})
-        if direction < 0 and (named := _named(text)):
+        if direction < 0 and (named := _first_moment(text)):
             return named
         return read_time(text)
     except (ValueError, OverflowError):
@@ -83,7 +83,7 @@ def _time(text: str, direction: int) -> datetime:
         ) from None
 
 
-def _named(text: str) -> datetime | None:
+def _first_moment(text: str) -> datetime | None:
     """Return the first moment of a time such as "May 2025", "last week" or "2025"; None for a full date in numbers."""
     if text.casefold() in {"now", "today"}:
         now = datetime.now(UTC)

@@ -116,7 +116,7 @@ def _yes(value: bool | None) -> str:  # noqa: FBT001 - a cell of a table
 
 async def _weights(args: argparse.Namespace) -> None:
     if args.json:
-        say_json([_described(each) for each in WEIGHTS.values()])
+        say_json([_details(each) for each in WEIGHTS.values()])
     else:
         rows = [
             ["*" if each.folder() else "", each.name, f"{each.mb} MB", each.licence, each.about]
@@ -134,10 +134,10 @@ async def _get(args: argparse.Namespace) -> None:
         if not args.json:
             say(f"{weights.name}: {'already installed' if was_there else 'installed'} in {folder}")
     if args.json:
-        say_json([_described(weights) for weights in wanted])
+        say_json([_details(weights) for weights in wanted])
 
 
-def _described(weights: Weights) -> Mapping[str, str | int | None]:
+def _details(weights: Weights) -> Mapping[str, str | int | None]:
     fields = {name: getattr(weights, name) for name in ("name", "mb", "licence", "about", "package")}
     return fields | {"folder": str(folder) if (folder := weights.folder()) else None}
 

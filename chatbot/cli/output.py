@@ -83,7 +83,7 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool
     With `aside` the table goes to standard error, like the question that it belongs to.
     """
     to = sys.stderr if aside else sys.stdout
-    head_line, *lines = table_lines(head, [[printable(cell) for cell in row] for row in rows], _columns(to))
+    head_line, *lines = table_lines(head, [[printable(cell) for cell in row] for row in rows], _terminal_width(to))
     for line in (f"\x1b[1m{head_line}\x1b[0m" if to.isatty() else head_line, *lines):
         print(line, file=to)
 
@@ -121,7 +121,7 @@ def error_text(error: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text without characters that control the terminal, change its direction or are invisible.
+    """Return the text with � for characters that control the terminal, change its direction or are invisible.
 
     Spaces of every width stay, and so do the joiners that emoji and some scripts are written with.
     """
@@ -136,7 +136,7 @@ def wrapped(text: str, indent: str = "", *, to: TextIO | None = None) -> str:
     """
     from textwrap import fill
 
-    if (columns := _columns(to or sys.stdout)) is None:
+    if (columns := _terminal_width(to or sys.stdout)) is None:
         return text
     text = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), text)
     lines = (
@@ -394,7 +394,7 @@ SESSION_HEAD = ("session", "used", "agent", "title")
 _USUAL_COLUMNS = 80
 
 
-def _columns(to: TextIO) -> int | None:
+def _terminal_width(to: TextIO) -> int | None:
     """Return the width of the terminal; None without one."""
     if not to.isatty():
         return None

@@ -185,7 +185,7 @@ async def run_usage(args: argparse.Namespace) -> None:
     async with setup.open_memory() as memory:
         session = await memory.load_session((await memory.find_session(args.session)).id, any_agent=True)
         records = await session.records()
-        bill, attached = bill_of(calls_in(records)), _attached(await session.attachments(), records)
+        bill, attached = bill_of(calls_in(records)), _file_tokens(await session.attachments(), records)
     if args.json:
         say_json(bill.as_json() | ({"attachments": attached} if attached else {}))
     elif not bill.calls:
@@ -197,7 +197,7 @@ async def run_usage(args: argparse.Namespace) -> None:
             say(f"attachments: {files}, {size} kept, {tokens} in prompts")
 
 
-def _attached(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def _file_tokens(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return the files of a session and their tokens in its prompts, each turn counted once; empty without any."""
     if not kept:
         return {}

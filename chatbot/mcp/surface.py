@@ -143,7 +143,7 @@ class _Offer:
 
     async def page(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
         """Return a page of sessions, then memories, and the cursor of the next page; None at the end."""
-        kind, *place = _decoded(cursor) if cursor else ["sessions"]
+        kind, *place = _parse_cursor(cursor) if cursor else ["sessions"]
         if kind == "memories":
             return await self._memories_from(place[0] if place else None)
         before = (datetime.fromisoformat(place[0]), place[1]) if place else None
@@ -159,7 +159,7 @@ class _Offer:
         shown = records[:PAGE]
         last = shown[-1]
         following = ["sessions", last.used_at.isoformat(), last.id] if len(records) > PAGE else ["memories"]
-        return [_session(record) for record in shown], _encoded(following)
+        return [_session(record) for record in shown], _cursor(following)
 
     async def read(self, address: str) -> str:
         """Return the JSON at an address."""
@@ -176,7 +176,7 @@ class _Offer:
 
     async def _memories_from(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
         page = await self._context.memories.list_observations(order="created", limit=PAGE, cursor=cursor)
-        return [_memory(row) for row in page.rows], _encoded(["memories", page.after]) if page.after else None
+        return [_memory(row) for row in page.rows], _cursor(["memories", page.after]) if page.after else None
 
 
 def _session(record: SessionRecord) -> types.Resource:
@@ -197,11 +197,11 @@ def _memory(row: Observation) -> types.Resource:
     )
 
 
-def _encoded(place: list[str]) -> str:
+def _cursor(place: list[str]) -> str:
     return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
 
 
-def _decoded(cursor: str) -> list[str]:
+def _parse_cursor(cursor: str) -> list[str]:
     try:
         place = json.loads(base64.urlsafe_b64decode(cursor))
         kind, *others = place
@@ -261,7 +261,7 @@ class _Surface:
 
     async def list_tools(self, context: _Request, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         tools = self._for(context).tools
-        return types.ListToolsResult(tools=[_listed(tool, self._operations[name]) for name, tool in tools.items()])
+        return types.ListToolsResult(tools=[_mcp_tool(tool, self._operations[name]) for name, tool in tools.items()])
 
     async def call_tool(self, context: _Request, asked: types.CallToolRequestParams) -> types.CallToolResult:
         """Return the answer of the tool; an error is an answer too, which the model can read."""
@@ -304,7 +304,7 @@ def _memory_for(memory: MemorySystem, caller: ServerCaller | None) -> MemorySyst
     return memory.cleared_for(rights=TOOL_RIGHTS) if caller is None else caller.memory_of(memory, TOOL_RIGHTS)
 
 
-def _listed(tool: Tool, operation: Operation) -> types.Tool:
+def _mcp_tool(tool: Tool, operation: Operation) -> types.Tool:
     effect = tool.effect
     return types.Tool(
         name=tool.spec.name,

@@ -163,8 +163,8 @@ def _without_hidden(going: Erasure) -> Erasure:
 
 async def _find(scope: Scope, target: Target) -> Erasure:
     """Return everything that is erased with the target. Needs a scope with `erasing`."""
-    named = {row.id: row for row in await _named(scope, target)}
-    derived = await _derived(scope, [*dict.fromkeys([*named, *target.ids])], named)
+    named = {row.id: row for row in await _rows_of_target(scope, target)}
+    derived = await _derived_rows(scope, [*dict.fromkeys([*named, *target.ids])], named)
     rows = (*named.values(), *derived.values())
     facts = {fact.id: fact async for fact in _facts(scope, target, rows)}
     return Erasure(observations=rows, derived=frozenset(derived), facts=tuple(facts.values()))
@@ -204,7 +204,7 @@ def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:
 async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> list[PurgeMark]:
     """Return the marks of all rows that are erased with these, visible or not: digests reveal nothing."""
     scope = replace(scope, caller=scope.caller.raised("read", clearance="full"), across=True, erasing=True)
-    derived = await _derived(scope, list(ids), ())
+    derived = await _derived_rows(scope, list(ids), ())
     sources = [*ids, *derived]
     marks = [mark for row in derived.values() for mark in marks_of(row)]
     for some in chunks(sources, _CHUNK):
@@ -214,7 +214,7 @@ async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> list[PurgeMar
     return marks
 
 
-async def _derived(scope: Scope, ids: Iterable[str], besides: Collection[str]) -> dict[str, Observation]:
+async def _derived_rows(scope: Scope, ids: Iterable[str], besides: Collection[str]) -> dict[str, Observation]:
     """Return the visible rows derived, directly or not, from these, except those in `besides`."""
     waiting, found = list(ids), dict[str, Observation]()
     while waiting:
@@ -227,7 +227,7 @@ async def _derived(scope: Scope, ids: Iterable[str], besides: Collection[str]) -
     return found
 
 
-async def _named(scope: Scope, target: Target) -> list[Observation]:
+async def _rows_of_target(scope: Scope, target: Target) -> list[Observation]:
     view = scope.view(SENSITIVITIES)
     rows = await scope.store.get(view, target.ids, current=False) if target.ids else []
     for wanted in await _filters(scope, target):

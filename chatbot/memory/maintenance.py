@@ -140,7 +140,7 @@ def over_caps(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[
     changes: list[RowChange] = []
     gone = set[str]()
     for (cap, what, *_), crowd in crowds.items():
-        changes += (over := _over([row for row in crowd if row.id not in gone], cap, what))
+        changes += (over := _surplus([row for row in crowd if row.id not in gone], cap, what))
         gone.update(each for change in over for each in change.ids)
     return changes
 
@@ -150,7 +150,7 @@ def _days_since(then: datetime, now: datetime) -> float:
     return (now - then).total_seconds() / 86_400
 
 
-def _over(rows: Sequence[Observation], cap: int, what: str) -> list[RowChange]:
+def _surplus(rows: Sequence[Observation], cap: int, what: str) -> list[RowChange]:
     by_weight = sorted(rows, key=lambda row: cap_weight(row.type, row.standing, row.use_count + row.mention_count))
     ids = tuple(row.id for row in by_weight[: max(0, len(rows) - cap)])
     return [RowChange("archive", ids, f"more than {cap:,} {what}")] if ids else []
@@ -208,7 +208,7 @@ class Run:
         self.erased_at = erased_at
         self.changes: list[RowChange] = []
         self._gone: set[str] = set()
-        self._started = self._begun = time.monotonic()
+        self._started = self._round_started = time.monotonic()
         self._looked_at = 0
         self._is_first = self._is_done = True
         self.is_finished = False
@@ -229,7 +229,7 @@ class Run:
 
         Changes of strength and erasing are bounded, retention is not; a dry run does these in its first round only.
         """
-        self._begun, self._is_done = time.monotonic(), True
+        self._round_started, self._is_done = time.monotonic(), True
         if self._is_first or not self._dry_run:
             await self._consolidate()
             for rule in self._policy.rules:
@@ -306,10 +306,12 @@ class Run:
     async def _retire(self, rule: RetentionSettings) -> None:
         """Delete and archive rows past the retention of a rule."""
         for removal, days, statuses in removals(rule):
-            rows = await self._untouched(days, rule, statuses)
+            rows = await self._untouched_rows(days, rule, statuses)
             await self._carry_out(removal, overdue([row for row in rows if row.id not in self._gone], removal, days))
 
-    async def _untouched(self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]) -> list[RowState]:
+    async def _untouched_rows(
+        self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]
+    ) -> list[RowState]:
         """Return the rows of the rule that were untouched for `days`."""
         policy = self._policy
         types = types_of(policy, rule)
@@ -355,14 +357,14 @@ class Run:
         for row in rows:
             if row.session_id is not None and may_be_merged(row) and self._days_old(row) >= days:
                 sessions[row.session_id, merge_key(row)].append(row)
-        over = [
+        ended = [
             group
             for (session, _), group in sessions.items()
-            if len(group) >= _LEAST and await self._is_over(session, days)
+            if len(group) >= _LEAST and await self._has_ended(session, days)
         ]
-        await self._merge("summarize", over, "memories of a session", f"a session {days:g} days old")
+        await self._merge("summarize", ended, "memories of a session", f"a session {days:g} days old")
 
-    async def _is_over(self, session: str, days: float) -> bool:
+    async def _has_ended(self, session: str, days: float) -> bool:
         wanted = Filter(session_id=session)
         newest = (await self._scope.store.find(self._view, wanted, order="created", limit=1)).rows
         return all(self._days_old(row) >= days for row in newest)
@@ -380,9 +382,9 @@ class Run:
         sources = {fact.source for fact in facts}
         free = ([row for row in rows if row.id not in sources] for rows in found)
         parts = (part for rows in free for part in digest_groups(rows, least=_LEAST))
-        await self._do(self._merging(kind, part, what, why) for part in parts)
+        await self._do(self._digest_change(kind, part, what, why) for part in parts)
 
-    def _merging(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> PlannedChange:
+    def _digest_change(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> PlannedChange:
         new_id = str(self._scope.environment.new_id())
         row = digest(rows, new_id=new_id, what=what, now=self._view.now)
         event = Event(kind="add", at=self._view.now, row=row, compresses=row.derived_from, who=WHO, why=why)
@@ -452,7 +454,7 @@ class Run:
             return datetime.min.replace(tzinfo=UTC)
 
     def _is_late(self) -> bool:
-        return time.monotonic() - self._begun > self._policy.seconds_per_run
+        return time.monotonic() - self._round_started > self._policy.seconds_per_run
 
 
 def _batches(planned: Iterable[PlannedChange]) -> Iterator[list[PlannedChange]]:

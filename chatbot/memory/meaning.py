@@ -110,7 +110,7 @@ class Meaning(AsyncResource):
         done = 0
         stuck: set[str] = set()
         while most is None or done < most:
-            rows = await self._missing(self._embedder.batch if most is None else most - done)
+            rows = await self._rows_without_vector(self._embedder.batch if most is None else most - done)
             if stuck.issuperset(row.id for row in rows):
                 break
             kept = await self._embed_rows(rows)
@@ -139,7 +139,7 @@ class Meaning(AsyncResource):
 
     async def missing(self) -> int:
         """Return how many rows have no vector yet."""
-        return (await self._store.vector_stats(self._everything())).missing
+        return (await self._store.vector_stats(self._full_view())).missing
 
     def begin(self) -> None:
         """Start embedding missing rows in the background, unless it is running. Never raises."""
@@ -147,14 +147,14 @@ class Meaning(AsyncResource):
         with self._beginning:
             if not self.is_under_way and not self._is_paused():
                 self._under_way = asyncio.create_task(self._embed_quietly())
-                self._under_way.add_done_callback(self._ended)
+                self._under_way.add_done_callback(self._forget_task)
 
     async def questions_of(self, texts: Sequence[str]) -> list[list[Vector]]:
         """Return the vectors to search with for each text, after embedding a few missing rows.
 
         Empty for a text without words, and for all if meaning cannot be used now, which a notice reports.
         """
-        made = await self._made(texts, self._embed_questions)
+        made = await self._make_each(texts, self._embed_questions)
         return [made.get(text, []) for text in texts]
 
     async def judge(self, texts: Sequence[str], *, sentences: bool = False) -> list[Judgement | None]:
@@ -165,8 +165,8 @@ class Meaning(AsyncResource):
         """
         parts = {text: found for text in texts if sentences and len(found := sentences_of(text)) <= _MOST_JUDGED}
         every = [*texts, *(part for found in parts.values() for part in found)]
-        made = await self._made(every, lambda asked: self._in_batches(asked, self._judge_batch))
-        return [_stating(made.get(text), [made.get(part) for part in parts.get(text, ())]) for text in texts]
+        made = await self._make_each(every, lambda asked: self._in_batches(asked, self._judge_batch))
+        return [_judgement_of_parts(made.get(text), [made.get(part) for part in parts.get(text, ())]) for text in texts]
 
     async def _judge_batch(self, texts: Sequence[str]) -> list[Judgement | None]:
         judged: list[Judgement | None] = [*await self._embedder.judge(texts)]
@@ -240,9 +240,9 @@ class Meaning(AsyncResource):
             self._report(f"{self.model} gave no finite vector for some memories: they are found only by words for now")
         return await self._store.put_vectors(self.model, made)
 
-    async def _missing(self, most: int) -> list[Observation]:
+    async def _rows_without_vector(self, most: int) -> list[Observation]:
         """Return a batch of rows without a vector. Another encoder's vectors are deleted if this one is free."""
-        view, name, limit = self._everything(), self._embedder.name, min(most, self._embedder.batch)
+        view, name, limit = self._full_view(), self._embedder.name, min(most, self._embedder.batch)
         try:
             rows = await self._store.missing_vectors(view, model=name, limit=limit)
         except OtherEmbedder:
@@ -259,13 +259,15 @@ class Meaning(AsyncResource):
         task = self._under_way
         return task is not None and not task.done() and not task.get_loop().is_closed()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
         if self._under_way is task:
             self._under_way = None
         if not task.cancelled():
             task.result()
 
-    async def _made(self, texts: Sequence[str], make: Callable[[Sequence[str]], Awaitable[list[T]]]) -> Mapping[str, T]:
+    async def _make_each(
+        self, texts: Sequence[str], make: Callable[[Sequence[str]], Awaitable[list[T]]]
+    ) -> Mapping[str, T]:
         """Return the result of `make` for each text that has words; nothing if meaning cannot be used now."""
         asked = list(dict.fromkeys(text for text in texts if text.strip()))
         if not asked or self._is_paused():
@@ -328,7 +330,7 @@ class Meaning(AsyncResource):
             raise ModelError(f"{self._embedder.name} gave {len(found)} vectors for {texts} texts")
         return found
 
-    def _everything(self) -> View:
+    def _full_view(self) -> View:
         asked = frozenset({"public"} if self._embedder.sends_away else SENSITIVITIES)
         return View("full", self._clock(), asked, None)  # type: ignore[arg-type]
 
@@ -381,7 +383,7 @@ def split_questions(text: str) -> tuple[str, list[str]]:
     return " ".join(said), questions
 
 
-def _stating(judged: Judgement | None, parts: Sequence[Judgement | None]) -> Judgement | None:
+def _judgement_of_parts(judged: Judgement | None, parts: Sequence[Judgement | None]) -> Judgement | None:
     """Return the judgement of a text, which states something if one of its parts does."""
     states = any(part is not None and part.scores.get("states_something", 0.0) > 0 for part in parts)
     return replace(judged, states_something=True) if states and judged is not None else judged
@@ -405,7 +407,7 @@ async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]], *, asks: 
     texts = list(dict.fromkeys([*wholes, *(part for each in parts for part in each)]))
     made = dict(zip(texts, await meaning.questions_of(texts), strict=True))
     return [
-        [vector for part in each for vector in _leaning(made[whole], made[part])] or made[whole]
+        [vector for part in each for vector in _lean(made[whole], made[part])] or made[whole]
         for whole, each in zip(wholes, parts, strict=True)
     ]
 
@@ -420,7 +422,7 @@ def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
     return [each for each in parts if each != whole.strip() and terms(each)][-_MOST_QUESTIONS:]
 
 
-def _leaning(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
+def _lean(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
     """Return a part's vectors at their lengths, each moved towards the whole's of that encoder, or its last."""
     around = [*whole, *[whole[-1]] * len(part)] if whole else []
     return [

@@ -107,7 +107,7 @@ class SessionOpening(AsyncResource, Observable):
         `cleared_for` first.
         """
         self.caller.check("chat")
-        return await self._created(self._new_record(list_of(store_types, "store_types"), agent_id, title))
+        return await self._create(self._new_record(list_of(store_types, "store_types"), agent_id, title))
 
     async def keyed_session(
         self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
@@ -124,9 +124,9 @@ class SessionOpening(AsyncResource, Observable):
             if known:
                 return await self.load_session(known[-1].id, agent_id)
             record = self._new_record(list_of(store_types, "store_types"), agent_id, title)
-            return await to_its_end(self._created(replace(record, origin=origin)))
+            return await to_its_end(self._create(replace(record, origin=origin)))
 
-    async def _created(self, record: SessionRecord) -> SessionHandle:
+    async def _create(self, record: SessionRecord) -> SessionHandle:
         stores = self._open_stores(record.store_types)
         self._chosen.update(record.store_types)
         await self._catalog.make(record)

@@ -105,7 +105,7 @@ def plain(text: str) -> str:
 def unmasked(text: str) -> Iterator[str]:
     """Yield the distinct readings of `text`: plain, look-alikes folded, spelled words joined, decoded once."""
     seen: set[str] = set()
-    for reading in (text, *_decoded(text)):
+    for reading in (text, *_decode_hex(text)):
         for unfolded in _readings(reading):
             short = re.sub(_GAP, " ", unfolded)
             if short not in seen:
@@ -125,7 +125,7 @@ def _readings(text: str) -> Iterator[str]:
         yield re.sub(_SPELLED_WORD, lambda found: found[0][::2], folded)
 
 
-def _decoded(text: str) -> Iterator[str]:
+def _decode_hex(text: str) -> Iterator[str]:
     if "<" in text:
         yield re.sub(_ELEMENT, "", text)
     if re.search(_INSIDE, text):

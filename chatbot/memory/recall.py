@@ -147,7 +147,7 @@ async def recollected(
     scores = {row.match.id: row for row in (*unasked, *ranked)}
     later = [RankedMemory(scores[match.id], said[match.id], RECALLED, match.score) for match in nearest]
     hits = [*hits[: limit - len(later)], *later]
-    return Recollection(tuple(hits), _considered(verdicts, hits, left_out))
+    return Recollection(tuple(hits), _all_considered(verdicts, hits, left_out))
 
 
 def merely_asks(row: Observation) -> bool:
@@ -155,7 +155,7 @@ def merely_asks(row: Observation) -> bool:
     return row.type in _SAID and is_only_questions(row.user_text or row.title)
 
 
-def _considered(
+def _all_considered(
     verdicts: Sequence[tuple[RowScore, str]], hits: Sequence[RankedMemory], left_out: Mapping[str, str]
 ) -> tuple[RankedMemory, ...]:
     """Return all considered rows, then the hits that the question did not find."""
@@ -186,7 +186,7 @@ async def rows_about(
     They include those of `past`, which no index has. `limit` is the number of newest rows, and `reach` the minimum of
     matching rows to consider. `vectors` are those of the last text, if they are known; for `asks` see `vectors_of`.
     """
-    last, dates, earlier = _asked(texts, view)
+    last, dates, earlier = _question_terms(texts, view)
     if not (last or dates or earlier):
         rows = await scope.rows(wanted, view=view, order="updated", limit=max(limit, 1))
         newest = {row.id: Match.of(row) for row in (*rows, *past.values())}
@@ -337,7 +337,7 @@ def _is_summary(row: RowScore) -> bool:
     return row.match.type in SUMMARIES
 
 
-def _asked(texts: Sequence[str], view: View) -> tuple[list[str], list[str], list[str]]:
+def _question_terms(texts: Sequence[str], view: View) -> tuple[list[str], list[str], list[str]]:
     """Return the terms of the last question, its dates, and the terms of everything else."""
     if not texts:
         return [], [], []

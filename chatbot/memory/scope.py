@@ -474,11 +474,11 @@ class Observable:
         super().__init_subclass__(**options)
         for name, operation in list(vars(cls).items()):
             if iscoroutinefunction(operation) and not name.startswith("_") and name != "aclose":
-                setattr(cls, name, _entered(operation))
+                setattr(cls, name, _with_span(operation))
 
 
-def _entered(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return the operation as a span that sets the observer for everything within."""
+def _with_span(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return the operation in a span with the caller's observer; it raises `ClosedResource` for a closed owner."""
 
     @wraps(operation)
     async def entered(self: Any, *arguments: Any, **options: Any) -> Any:

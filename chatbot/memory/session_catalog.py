@@ -208,7 +208,7 @@ class SessionCatalog(Closable):
                 kept.append(session)
         those = [receipt for receipt in said if receipt.get("remembered") in ids]
         quoted = QuotedTexts(
-            frozenset(text for receipt in those for text in _asked(receipt)[-1:]),
+            frozenset(text for receipt in those for text in _queries(receipt)[-1:]),
             frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")),
         )
         for session in kept:
@@ -273,7 +273,7 @@ class QuotedTexts(Struct, frozen=True):
         """Return a receipt without these texts; receipts of later turns may quote them too."""
         if receipt.get("title") in self.titles:
             receipt = {**receipt, "title": ""}
-        asked = _asked(receipt)
+        asked = _queries(receipt)
         if self.said.isdisjoint(asked):
             return receipt
         return {**receipt, "memory": {**receipt["memory"], "query": [each for each in asked if each not in self.said]}}
@@ -295,7 +295,7 @@ def since(moment: datetime) -> Callable[[Record], bool]:
     return lambda receipt: str(receipt.get("at", "")) >= earliest
 
 
-def _asked(receipt: Record) -> list[str]:
+def _queries(receipt: Record) -> list[str]:
     """Return the queries to memory: recent messages, with that of the turn itself last."""
     return list((receipt.get("memory") or {}).get("query") or ())
 

@@ -110,7 +110,7 @@ async def search(
     for each in best:
         each.entries = await _entries(each.session, unread) or ()
     rows = await _rows(memories, [each.memory[1] for each in best if each.memory[1]])
-    hits = await asyncio.to_thread(_ranked, best, asked, rows)
+    hits = await asyncio.to_thread(_rank, best, asked, rows)
     return hits[:limit]
 
 
@@ -213,12 +213,12 @@ async def _rows(memories: Scope | None, ids: Sequence[str]) -> dict[str, Observa
     return {row.id: row for row in await memories.store.get(memories.view(), ids)}
 
 
-def _ranked(best: Sequence[_Candidate], asked: Sequence[str], rows: Mapping[str, Observation]) -> list[SessionHit]:
+def _rank(best: Sequence[_Candidate], asked: Sequence[str], rows: Mapping[str, Observation]) -> list[SessionHit]:
     wanted = set(asked)
     places: list[tuple[_Candidate, int]] = []
     documents: dict[int, dict[str, list[str]]] = {}
     for each in best:
-        for number, role, text in _said(each):
+        for number, role, text in _searched_texts(each):
             if not wanted.isdisjoint(words := terms(text)):
                 documents[len(places)] = {role: words}
                 places.append((each, number))
@@ -231,7 +231,7 @@ def _ranked(best: Sequence[_Candidate], asked: Sequence[str], rows: Mapping[str,
     return sorted(hits, key=lambda hit: (hit.score, hit.record.used_at), reverse=True)
 
 
-def _said(each: _Candidate) -> Iterable[tuple[int, str, str]]:
+def _searched_texts(each: _Candidate) -> Iterable[tuple[int, str, str]]:
     """Yield the searchable texts of a session: its title as number 0, then its entries; with the field of each."""
     if each.session.record.title:
         yield 0, "title", each.session.record.title
@@ -254,14 +254,14 @@ def _hit(
         line, ranges = snippet(row.text(), wanted)
         return SessionHit(record, score + own, MEMORY, line, ranges, row.created_at, observation=row.id)
     if number == 0:
-        line, ranges = _shown(record.title, wanted)
+        line, ranges = _matching_line(record.title, wanted)
         return SessionHit(record, score + own, TITLE, line, ranges, record.created_at)
     entry = each.entries[number - 1]
-    line, ranges = _shown(entry.content, wanted)
+    line, ranges = _matching_line(entry.content, wanted)
     return SessionHit(record, score + own, entry.role, line, ranges, entry.at, number)
 
 
-def _shown(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:
+def _matching_line(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:
     """Return the matching line; secrets are removed before it is cut, so that no part of one remains."""
     return snippet(redact(text)[0], wanted)
 
@@ -279,7 +279,7 @@ def snippet(text: str, wanted: Collection[str]) -> tuple[str, tuple[Range, ...]]
     asked = set(wanted)
     lines = [line.strip() for line in text.splitlines()[:_LINES_LOOKED_AT] if line.strip()]
     line = max(lines, key=lambda line: len(asked & set(terms(line))), default="")
-    found = tuple(_merged(_ranges(line, asked)))
+    found = tuple(_merge_ranges(_ranges(line, asked)))
     return _cut(line, found, LONGEST)
 
 
@@ -294,7 +294,7 @@ def _ranges(line: str, asked: set[str]) -> Iterator[Range]:
             yield word.span()
 
 
-def _merged(ranges: Iterator[Range]) -> Iterator[Range]:
+def _merge_ranges(ranges: Iterator[Range]) -> Iterator[Range]:
     last: Range | None = None
     for begin, end in ranges:
         if last is not None and last[1] == begin:

@@ -113,7 +113,7 @@ class StandingQuestions(Profiles):
             rows = [hit.observation for hit in hits if hit.observation]
             answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
         unpinned = [row for each in answers if not each.pinned for row in each.rows]
-        stated = await self._stated(unpinned) if unpinned else ()
+        stated = await self._statement_ids(unpinned) if unpinned else ()
         answers = [replace(each, rows=_best(each, stated)) for each in answers]
         made = await self._sentences(sensitivities) if any(each.model for each in answers) and not pinned else {}
         return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
@@ -144,7 +144,7 @@ class StandingQuestions(Profiles):
         made = [(row, row.metadata.get(_MADE_OF)) for row in own]
         return {(str(row.metadata[LINE]), *map(str, of)): row.title for row, of in made if isinstance(of, list)}
 
-    async def _stated(self, rows: Sequence[Observation]) -> set[str]:
+    async def _statement_ids(self, rows: Sequence[Observation]) -> set[str]:
         """Return the ids of the rows that are judged to state something, or of all without a judge."""
         meaning = self.scope.meaning
         judged = await meaning.judge([row.headline for row in rows], sentences=True) if meaning is not None else ()

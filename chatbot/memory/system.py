@@ -217,7 +217,7 @@ class MemorySystem(SessionOpening):
 
         The owner may know of those of every namespace.
         """
-        return [record for record in await self._expired() if self._may_know(record)]
+        return [record for record in await self._expired_sessions() if self._may_know(record)]
 
     async def expire_sessions(self, *, keep_memory: bool = True) -> list[str]:
         """Erase all expired sessions that can be erased. Return the ids that the caller may know of.
@@ -226,7 +226,7 @@ class MemorySystem(SessionOpening):
         """
         now = self._clock()
         erased = []
-        for record in await self._expired():
+        for record in await self._expired_sessions():
             try:
                 if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
                     await self._erase(record, self._owner_in(record.namespace), keep_memory=keep_memory)
@@ -273,7 +273,7 @@ class MemorySystem(SessionOpening):
         own = self.caller
         return record.is_open_to(own.clearance, record.namespace if own.may_cross else own.namespace, own.project)
 
-    async def _expired(self) -> list[SessionRecord]:
+    async def _expired_sessions(self) -> list[SessionRecord]:
         now = self._clock()
         return await self._catalog.find(lambda record: record.is_expired(now))
 

@@ -92,7 +92,7 @@ class MemoryWrites(ScopedOperations):
         Raises `InvalidValue`, `AccessDenied`, or `ConflictingChange` if it cannot supersede the old row or has expired.
         """
         [remembered] = await self.remember_all([draft])
-        if draft.source in _BY_HAND and (noticed := await _noticed(self.scope, draft)):
+        if draft.source in _BY_HAND and (noticed := await _warning(self.scope, draft)):
             return replace(remembered, warning="; ".join(filter(None, (remembered.warning, noticed))))
         return remembered
 
@@ -111,7 +111,7 @@ class MemoryWrites(ScopedOperations):
 
         Raises `InvalidValue`.
         """
-        row, _, redacted, _ = _drafted(self.scope, draft)
+        row, _, redacted, _ = _make_row(self.scope, draft)
         return row, redacted
 
     @sets(Change, "`update` cannot set")
@@ -176,7 +176,7 @@ class MemoryWrites(ScopedOperations):
         return rows
 
 
-async def _noticed(scope: Scope, draft: Draft) -> str:
+async def _warning(scope: Scope, draft: Draft) -> str:
     """Return a warning if a memory reads like an order to a model."""
     from chatbot.memory.orders import form_in  # late: only rows written by hand are checked
 
@@ -212,7 +212,7 @@ async def add_drafts(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool 
         if number % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
         try:
-            row, (old, gone), redacted, warning = _drafted(scope, draft)
+            row, (old, gone), redacted, warning = _make_row(scope, draft)
             event = Event(kind="add", at=row.updated_at, row=row, supersedes=old, forgets=gone, who=scope.agent_id)
             events[number] = (event, redacted, warning)
         except StoreError as error:
@@ -229,7 +229,7 @@ async def add_drafts(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool 
     return kept
 
 
-def _drafted(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
+def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
     """Return the row of a draft, the rows that it replaces, the kinds of removed secrets, and a warning."""
     now = scope.clock()
     given = {

@@ -189,13 +189,13 @@ def find_servers(more: Sequence[str] = ()) -> list[ModelServer]:
     Raises `ConfigError` for an address in `more` that is not on loopback.
     """
     ollama = [ollama_address()] if _is_loopback(ollama_address()) else []
-    addresses = list(dict.fromkeys((*map(_checked, more), *ollama, *_USUAL)))
+    addresses = list(dict.fromkeys((*map(_checked_root, more), *ollama, *_USUAL)))
     with ThreadPoolExecutor(len(addresses)) as pool:
         found = list(pool.map(_server, addresses))
     return [server for server in found if server is not None and server.models]
 
 
-def _checked(address: str) -> str:
+def _checked_root(address: str) -> str:
     if not _is_loopback(address):
         raise ConfigError(f"{address!r} is not an address on this machine, such as http://127.0.0.1:8080")
     return _root(address)

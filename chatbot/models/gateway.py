@@ -78,7 +78,7 @@ class LiteLLMModel(LiteLLMClient, Model):
         asked = options.as_openai().keys() - CallOptions.HARMLESS
         if not asked:
             return ()
-        known = await self._supported()
+        known = await self._supported_options()
         return () if known is None else tuple(sorted(asked - set(known) - _PASSED_ANYWAY))
 
     async def json_mode(self) -> JsonMode:
@@ -87,9 +87,9 @@ class LiteLLMModel(LiteLLMClient, Model):
         with suppress(Exception):  # LiteLLM's own, which cannot be named without importing it
             if litellm.supports_response_schema(model=self.provider.called):
                 return "schema"
-        return "object" if "response_format" in (await self._supported() or ()) else ""
+        return "object" if "response_format" in (await self._supported_options() or ()) else ""
 
-    async def _supported(self) -> Sequence[str] | None:
+    async def _supported_options(self) -> Sequence[str] | None:
         """Return the options that LiteLLM passes on; None for a provider that it does not know."""
         litellm = await litellm_import.litellm()
         try:

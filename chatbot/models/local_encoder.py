@@ -37,7 +37,7 @@ class JudgingEmbedder(Embedder):
         """Return the judgement of each text, made on this machine; an empty list without that encoder."""
         if MULTILINGUAL.folder() is None:
             return []
-        return [_multilingual().judge(part) for part in await _encoded(texts)]
+        return [_multilingual().judge(part) for part in await _encode_multilingual(texts)]
 
 
 class MiniLMEmbedder(JudgingEmbedder):
@@ -117,13 +117,13 @@ class LocalEmbedder(JudgingEmbedder):
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return each text's vector: both parts of an English one, and the multilingual part of any other."""
-        parts = await _encoded(texts)
+        parts = await _encode_multilingual(texts)
         english, usage = await self._english_parts(texts, parts)
         return EmbeddingResult([_row(english.get(text), part) for text, part in zip(texts, parts, strict=True)], usage)
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
         """Return a vector that finds rows of all languages, and for an English text one that finds English rows."""
-        parts = await _encoded(texts)
+        parts = await _encode_multilingual(texts)
         english, usage = await self._english_parts(texts, parts)
         asked = map(_multilingual().question, parts)
         return [_questions(english.get(text), part) for text, part in zip(texts, asked, strict=True)], usage
@@ -139,7 +139,7 @@ class LocalEmbedder(JudgingEmbedder):
         return dict(zip(english, found.vectors, strict=True)), Usage(found.usage.input_tokens, cost_usd=0.0)
 
 
-async def _encoded(texts: Sequence[str]) -> list[Vector]:
+async def _encode_multilingual(texts: Sequence[str]) -> list[Vector]:
     return await asyncio.to_thread(lambda: _multilingual().encode(texts)) if texts else []
 
 

@@ -73,8 +73,6 @@ _START = 1
 """Id of the start token; 0 is that of an unknown piece."""
 _LONGEST = 2_000
 """Characters that are embedded: the mean over a longer text means little."""
-
-
 _FOREIGN_SHARE = 0.3
 """A text with at least this share of letters in another script is not English."""
 

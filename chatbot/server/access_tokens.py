@@ -57,10 +57,10 @@ class Token(Grant, frozen=True, kw_only=True):
 
     def caller(self) -> ServerCaller:
         """Return the caller of this token."""
-        return ServerCaller(token=self.id, **_granted(self))
+        return ServerCaller(token=self.id, **_grant_fields(self))
 
 
-def _granted(grant: Grant) -> dict[str, Any]:
+def _grant_fields(grant: Grant) -> dict[str, Any]:
     return {name: getattr(grant, name) for name in Grant.__struct_fields__}
 
 
@@ -97,7 +97,7 @@ class Tokens:
         project = Caller().narrowed(rights=grant.rights, project=grant.project).project
         text = _PREFIX + secrets.token_urlsafe(32)
         token = Token(
-            **_granted(replace(grant, project=project)),
+            **_grant_fields(replace(grant, project=project)),
             id=f"tk_{secrets.token_hex(4)}",
             sha256=_hash(text),
             label=one_line(label, "the label"),
@@ -114,7 +114,7 @@ class Tokens:
         changed: list[Token] = []
 
         def limited(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
-            token = _called(tokens, text)
+            token = _find_token(tokens, text)
             new = change(token)
             changed[:] = [replace(token, quota=new.quota, user_quota=new.user_quota)]
             return tuple(changed[0] if each is token else each for each in tokens)
@@ -127,7 +127,7 @@ class Tokens:
         revoked: list[Token] = []
 
         def without(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
-            revoked[:] = [_called(tokens, text)]
+            revoked[:] = [_find_token(tokens, text)]
             return tuple(token for token in tokens if token is not revoked[0])
 
         self._change(without)
@@ -144,7 +144,7 @@ class Tokens:
         self._document.change(changed)
 
 
-def _called(tokens: tuple[Token, ...], text: str) -> Token:
+def _find_token(tokens: tuple[Token, ...], text: str) -> Token:
     """Return the token with that id or label. Raises `UnknownToken`."""
     found = [token for token in tokens if token.id == text] or [token for token in tokens if token.label == text]
     if len(found) != 1:

@@ -54,7 +54,7 @@ async def _any_version(response: Response) -> IfMatch:
     return IfMatch(None, response)
 
 
-async def _expected(
+async def _parse_if_match(
     response: Response,
     if_match: Annotated[str | None, Header(description="Change only the version with this `ETag`.")] = None,
 ) -> IfMatch:
@@ -64,7 +64,7 @@ async def _expected(
     return IfMatch(frozenset(tag for weak, tag in tags if not weak), response)
 
 
-IfMatchHere = Annotated[IfMatch, Depends(_expected)]
+IfMatchHere = Annotated[IfMatch, Depends(_parse_if_match)]
 AnyVersionHere = Annotated[IfMatch, Depends(_any_version)]
 """For reads, and for writes that create a memory: no version can be expected."""
 

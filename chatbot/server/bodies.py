@@ -26,7 +26,7 @@ _WITH_FILES = re.compile(
 _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*", re.IGNORECASE)
 """A `data:` URL in JSON or in a form; text that only begins like one counts as text."""
 _READ_ON = 4
-"""A request up to this many times the limit is read to its end before it is refused."""
+"""A request with files that is up to this many times the limit is read to its end before it is refused."""
 _PER_TIMEOUT = 1 << 20
 """Bytes for which a request gets its time limit once more."""
 
@@ -78,7 +78,7 @@ class Bodies:
                 else:
                     return None
         except TimeoutError:
-            return _closing(408, "request_timeout", f"the request did not arrive within {timeout_s:g} s")
+            return _closing_refusal(408, "request_timeout", f"the request did not arrive within {timeout_s:g} s")
         if len(body) > self._most_bytes and len(_FILE.sub(b"", body)) > self._most_bytes:
             return self._too_large(takes_files=False)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -96,10 +96,10 @@ class Bodies:
     def _too_large(self, *, takes_files: bool) -> Problem:
         files = f", and {self._attached_bytes:,} bytes of files in base64: see attachments_kb" if takes_files else ""
         most = f"a request may hold at most {self._most_bytes:,} bytes: see body_kb{files}"
-        return _closing(413, "body_too_large", most)
+        return _closing_refusal(413, "body_too_large", most)
 
 
-def _closing(status: int, code: str, message: str) -> Problem:
+def _closing_refusal(status: int, code: str, message: str) -> Problem:
     """Return a refusal that closes the connection, as the rest of the request is unread."""
     return Problem(status, code, message, headers={"connection": "close"})
 

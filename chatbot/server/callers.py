@@ -181,7 +181,7 @@ class Accounts:
         """Give a user a quota of their own; None removes it, so the token's applies again. Durable on return."""
 
         def changed(data: bytes | None) -> bytes:
-            quotas = {**_parsed(data, self._document.name)}
+            quotas = {**_parse_quotas(data, self._document.name)}
             quotas.pop(digest_of(namespace), None)
             if quota is not None:
                 quotas[digest_of(namespace)] = checked(quota)
@@ -195,7 +195,7 @@ class Accounts:
     def _quotas(self) -> dict[str, Quota]:
         data = self._document.read()
         if data is not self._read[0]:
-            self._read = (data, _parsed(data, self._document.name))
+            self._read = (data, _parse_quotas(data, self._document.name))
         return self._read[1]
 
 
@@ -212,7 +212,7 @@ def checked(quota: Quota) -> Quota:
     return quota
 
 
-def _parsed(data: bytes | None, name: str) -> dict[str, Quota]:
+def _parse_quotas(data: bytes | None, name: str) -> dict[str, Quota]:
     try:
         quotas = {} if data is None else msgspec.convert(json.loads(data)["users"], dict[str, Quota])
         return {digest: checked(quota) for digest, quota in quotas.items()}

@@ -74,7 +74,7 @@ class DocumentedApi(FastAPI):
         """Return the document. The first call builds it, which takes most of a second."""
         with self._making:
             if self.openapi_schema is None:
-                self.openapi_schema = _completed(super().openapi())
+                self.openapi_schema = _complete(super().openapi())
             return self.openapi_schema
 
 
@@ -91,7 +91,7 @@ def _name_operations(paths: dict[str, dict[str, Any]]) -> None:
             operation["operationId"] = operation["operationId"].removesuffix(place).strip("_")
 
 
-def _completed(document: dict[str, Any]) -> dict[str, Any]:
+def _complete(document: dict[str, Any]) -> dict[str, Any]:
     _name_operations(document["paths"])
     components = document["components"]
     components["securitySchemes"] = {

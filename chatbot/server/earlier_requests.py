@@ -90,7 +90,7 @@ class Requests:
 
         def changed(data: bytes | None) -> bytes:
             since = self._clock() - _KNOWN_FOR
-            known = {key: each for key, each in _parsed(data, document.name).items() if each.at > since}
+            known = {key: each for key, each in _parse_known(data, document.name).items() if each.at > since}
             results.append(change(known))
             return msgspec.json.encode(_without_surplus(known))
 
@@ -114,7 +114,7 @@ def _without_surplus(known: _Known) -> _Known:
     return dict(reversed(kept.items()))
 
 
-def _parsed(data: bytes | None, name: str) -> _Known:
+def _parse_known(data: bytes | None, name: str) -> _Known:
     try:
         return msgspec.json.decode(data or b"{}", type=_Known)
     except (ValueError, RecursionError) as error:

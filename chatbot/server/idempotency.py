@@ -54,11 +54,11 @@ class IdempotentWrite:
         self.made = made
 
 
-async def _writing(request: Request) -> IdempotentWrite:
+async def _current_write(request: Request) -> IdempotentWrite:
     return getattr(request.state, "writing", None) or IdempotentWrite()
 
 
-WritingHere = Annotated[IdempotentWrite, Depends(_writing)]
+WritingHere = Annotated[IdempotentWrite, Depends(_current_write)]
 
 
 @dataclass(slots=True)

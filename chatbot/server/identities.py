@@ -95,7 +95,7 @@ class Identities(AsyncResource):
 
     def names_for(self, caller: ServerCaller) -> list[str]:
         """Return the names that the caller may know, the default one first."""
-        return [name for name in self._served() if caller.may_enter(name)]
+        return [name for name in self._served_names() if caller.may_enter(name)]
 
     def knows(self, caller: ServerCaller, name: str) -> bool:
         """Return whether a name is in `names_for`, without listing all."""
@@ -103,7 +103,7 @@ class Identities(AsyncResource):
 
     def may_read_metrics(self, caller: ServerCaller) -> bool:
         """Return True for a caller who may see everything of every identity, or has a metrics token."""
-        return caller.metrics or (caller.sees_all and all(map(caller.may_enter, self._served())))
+        return caller.metrics or (caller.sees_all and all(map(caller.may_enter, self._served_names())))
 
     def written_at(self, identity: str) -> int:
         """Time of the last change of the identity's file, in seconds since 1970; 0 if it has none."""
@@ -159,7 +159,7 @@ class Identities(AsyncResource):
         if self._own_telemetry is not None:
             await self._own_telemetry.aclose()
 
-    def _served(self) -> list[str]:
+    def _served_names(self) -> list[str]:
         usual = self.setup.identity.name
         others = () if self._only else list_identities(self.setup.identities)
         return list(dict.fromkeys([usual, *others]))

@@ -112,7 +112,7 @@ def named_in_headers(caller: ServerCaller, headers: Headers) -> ServerCaller:
     Raises `Problem` for an invalid name and for several users, `AccessDenied` for another project than theirs.
     """
     for label in _texts(headers, USER_HEADER):
-        caller = _named(caller, label, "X-Chatbot-User")
+        caller = _caller_for_user(caller, label, "X-Chatbot-User")
     for name in _texts(headers, PROJECT_HEADER):
         caller = caller.in_project(name)
     return caller
@@ -131,11 +131,11 @@ def named_in(caller: ServerCaller, **fields: str | None) -> ServerCaller:
     """Return the caller acting for the user that one of these fields names. Raises `Problem` for more than one."""
     for name, label in fields.items():
         if label is not None:
-            caller = _named(caller, label, name)
+            caller = _caller_for_user(caller, label, name)
     return caller
 
 
-def _named(caller: ServerCaller, label: str, param: str) -> ServerCaller:
+def _caller_for_user(caller: ServerCaller, label: str, param: str) -> ServerCaller:
     try:
         return caller.for_user(label)
     except InvalidValue as error:

@@ -65,7 +65,7 @@ class EventStream(Response):
         """Send the events."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send_all(send))
-        others = [asyncio.create_task(_disconnected(receive)), asyncio.create_task(_ping(send))]
+        others = [asyncio.create_task(_wait_for_disconnect(receive)), asyncio.create_task(_ping(send))]
         try:
             await asyncio.wait([sending, *others], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -131,7 +131,7 @@ class _Buffer:
         return data
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -195,10 +195,10 @@ class RemoteTurn:
     async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the events of `KeptTurn` at the turn's end; none if its server died."""
         while not await asyncio.to_thread(is_free, self._lease):
-            if await self._ended():  # and another one runs
+            if await self._ended_receipts():  # and another one runs
                 break
             await asyncio.sleep(_LOOK_EVERY_S)
-        for receipt in await self._ended():
+        for receipt in await self._ended_receipts():
             self._kept = await KeptTurn.of(self._session, str(receipt["turn"]))
             async for event in self._kept.events():
                 yield event
@@ -215,7 +215,7 @@ class RemoteTurn:
             raise TurnLost("the reply failed: the session's messages say why")
         return ended
 
-    async def _ended(self) -> list[dict[str, Any]]:
+    async def _ended_receipts(self) -> list[dict[str, Any]]:
         """Return the receipts of turns that have ended meanwhile, oldest first."""
         receipts = await self._session.receipts_since(self._last)
         return receipts[::-1][self._known :]

@@ -156,7 +156,7 @@ class OtelObserver(Observer):
         """Begin a span, and the time of its metric."""
         known = _KINDS[kind]
         if kind == "call":
-            labels = {**labels, **_named(labels["model"]), **_server_at(labels.get("server", ""))}
+            labels = {**labels, **_model_labels(labels["model"]), **_server_at(labels.get("server", ""))}
         span = self._tracer.start_span(known.title.format_map(labels), kind=known.role, attributes=dict(known.fixed))
         work = _OtelSpan(known, span, self._durations[kind])
         work.note(**labels)
@@ -186,7 +186,7 @@ class OtelObserver(Observer):
         self._sizes.open.pop(memory, None)
 
     def _add_call(self, model: str, purpose: str, usage: Usage) -> None:
-        named = _named(model)
+        named = _model_labels(model)
         labels = {_MODEL: named["model"], _PURPOSE: purpose}
         operation = "embeddings" if purpose == "embed" else "chat"
         of_tokens = {**labels, _PROVIDER: named["provider"], _OPERATION: operation}
@@ -304,7 +304,7 @@ async def _stats(system: MemorySystem) -> Stats | None:
     return None if memories is None else await memories.stats(sensitivities=SENSITIVITIES)
 
 
-def _named(model: str) -> dict[str, str]:
+def _model_labels(model: str) -> dict[str, str]:
     """Return the provider by its name in the conventions, and the model without it, as dashboards expect both."""
     provider = provider_of(model)
     return {"provider": _PROVIDERS.get(provider, provider) or "litellm", "model": model.removeprefix(f"{provider}/")}

@@ -67,7 +67,7 @@ class WorkFolder:
         """Return the paths in a folder, sorted, each with the size of a file, or None for a folder."""
         parts = _parts(path)
         with self._opened(parts) as folder:
-            return list(_listed(folder, parts))
+            return list(_list_folder(folder, parts))
 
     def files(self, path: str) -> Iterator[str]:
         """Yield the paths of all files below a folder, at most `MOST_FILES`, and of folders that cannot be opened."""
@@ -90,7 +90,7 @@ class WorkFolder:
     def write(self, path: str, text: str) -> bool:
         """Write a file whole or not at all, with the folders that it needs; return whether it replaced one."""
         parent, name = self._split(path)
-        data = _encoded(path, text)
+        data = _encode(path, text)
         if len(data) > LARGEST:
             raise ToolError(f"{path!r}: {len(data):,} bytes are more than may be written ({LARGEST:,})")
         with self._opened(parent, makes=True) as folder, _as_tool_error(path):
@@ -169,11 +169,11 @@ def _parts(path: str) -> list[str]:
         raise ToolError(f"{path!r:.200} is hidden: names that begin with a dot are out of reach")
     if len(parts) > _DEEPEST:
         raise ToolError(f"{path!r:.200} is too deep")
-    _encoded(path, path)
+    _encode(path, path)
     return parts
 
 
-def _listed(folder: Folder, parts: list[str]) -> Iterator[tuple[str, int | None]]:
+def _list_folder(folder: Folder, parts: list[str]) -> Iterator[tuple[str, int | None]]:
     for name in folder.names():
         status = None if name.startswith(".") else folder.status(name)
         if status is not None and (_is_file(status) or stat.S_ISDIR(status.st_mode)):
@@ -184,7 +184,7 @@ def _is_file(status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
-def _encoded(path: str, text: str) -> bytes:
+def _encode(path: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair, as JSON can write it

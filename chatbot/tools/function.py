@@ -93,11 +93,11 @@ def _arguments_of(function: Callable[..., Any]) -> Arguments:
             raise TypeError(f"the argument {parameter} of {name} has no name that a model could use")
         if parameter.name not in hints:
             raise TypeError(f"the argument {parameter.name!r} of {name} has no annotation")
-    about, described = _described(inspect.getdoc(function) or "")
+    about, described = _parse_docstring(inspect.getdoc(function) or "")
     return Arguments(name, about, [each.replace(annotation=hints[each.name]) for each in parameters], described)
 
 
-def _described(text: str) -> tuple[str, dict[str, str]]:
+def _parse_docstring(text: str) -> tuple[str, dict[str, str]]:
     """Parse the descriptions of a function and its arguments from its docstring."""
     found = _ARGUMENTS.search(text)
     if not found:

@@ -284,10 +284,10 @@ def load(name: str, *, beside: Path | None = None) -> Any:
 
 def tools_of(names: Sequence[str], context: object, *, beside: Path | None = None) -> list[Tool]:
     """Return the tools of the named plug-ins, made for `context`. Raises `ConfigError` with the faulty plug-in."""
-    return [tool for name in dict.fromkeys(names) for tool in _made(name, load(name, beside=beside), context)]
+    return [tool for name in dict.fromkeys(names) for tool in _tools_of(name, load(name, beside=beside), context)]
 
 
-def _made(name: str, found: Any, context: object) -> list[Tool]:
+def _tools_of(name: str, found: Any, context: object) -> list[Tool]:
     try:
         made = found if _is_one(found) else found(context)
         several = [made] if _is_one(made) else made

@@ -271,11 +271,11 @@ def _note(row: Observation) -> str:
     said = list(row.said())
     title = row.title or said[0][:_LONGEST_TITLE]
     about = ", ".join((row.type, format_time(row.created_at)[:10], *row.tags))
-    body = "".join(f"{_unheaded(text)}\n\n" for text in said if text != title)
+    body = "".join(f"{_escape_headings(text)}\n\n" for text in said if text != title)
     return f"# {' '.join(title.split())}\n\n{body}*{about}*\n"
 
 
-def _unheaded(text: str) -> str:
+def _escape_headings(text: str) -> str:
     """Escape lines that would be headings and start another note."""
     return "\n".join(f"\\{line}" if line.startswith("#") else line for line in text.split("\n"))
 

@@ -168,7 +168,7 @@ class Importer:
         """Add a session, or the new entries of one that is here, unless that has diverged."""
         origin = f"{self._report.kind}:{item.key}"
         known = self._origins.get(origin)
-        said = await self._said(known) if known else ()
+        said = await self._transcript_of(known) if known else ()
         if known and (len(said) >= len(item.entries) or not all(map(is_same, said, item.entries))):
             self._report.already += 1
         elif not known and self._is_barred([("origin", origin)]):
@@ -185,7 +185,7 @@ class Importer:
         gate = self.gate
         if gate is None or not self.remembers:
             return record
-        visibility = self._narrowed(default_visibility(record.clearance))
+        visibility = self._allowed_visibility(default_visibility(record.clearance))
         exchanges = [each for each in exchanges_in(entries) if each.last > beyond]
         meaning = self.memory.memory(self.agent).scope.meaning
         texts = [without_blocks(each.text) for each in exchanges]
@@ -214,7 +214,7 @@ class Importer:
         origin = f"{BUNDLE}:{item.record.id}:{digest}"
         here = self._origins.get(origin)
         if here is None and (known := self._here.get(item.record.id)) is not None:
-            said = await self._said(known)
+            said = await self._transcript_of(known)
             is_contained = len(said) >= len(item.entries) and all(map(is_same, said, item.entries))
             here = known if is_contained else None
         if here is None and self._is_barred([("origin", origin), ("session", item.record.id)]):
@@ -246,7 +246,7 @@ class Importer:
         parts: dict[str, Any] = {"key_values": values, "receipts": receipts, "attachments": attachments}
         return await self._write(record, item.entries, given.id, {}, **parts)
 
-    async def _said(self, record: SessionRecord) -> Sequence[TranscriptEntry]:
+    async def _transcript_of(self, record: SessionRecord) -> Sequence[TranscriptEntry]:
         """Return the transcript of a session, in a dry run as an import would leave it."""
         if record.id in self._foreseen:
             return self._foreseen[record.id]
@@ -329,7 +329,7 @@ class Importer:
                         confidence=fact.confidence,
                         project=fact.project or None,
                         source=self._ids_here.get(fact.source or ""),
-                        visibility=self._narrowed(fact.visibility),
+                        visibility=self._allowed_visibility(fact.visibility),
                         sensitivity=self._stricter(fact.sensitivity),
                     )
             except StoreError as error:
@@ -343,7 +343,7 @@ class Importer:
         content = {name: getattr(row, name) for name in CONTENT if name not in _OURS}
         return Draft(
             **content | {"subject": new if new and row.subject == old else row.subject},
-            visibility=self._narrowed(row.visibility),
+            visibility=self._allowed_visibility(row.visibility),
             sensitivity=row.sensitivity,
             min_clearance=row.min_clearance,
             created_at=row.created_at,
@@ -397,7 +397,7 @@ class Importer:
             known.by_hash.pop(said, None)
             known.by_hash[digest] = self._ids_here[item.key] = row.id
             self._report.changed += 1
-            draft = self._drafted(item)
+            draft = self._with_origin(item)
             if self.dry_run:
                 known.by_content = {words: id_ for words, id_ in known.by_content.items() if id_ != row.id}
                 known.by_content[row.agent_id, row.visibility, content_hash(draft)] = row.id
@@ -410,7 +410,7 @@ class Importer:
         return False
 
     async def _add(self, memories: Memory, known: KnownRows, items: Sequence[MemoryItem]) -> None:
-        drafts = [self._drafted(item) for item in items]
+        drafts = [self._with_origin(item) for item in items]
         if self.dry_run:
             results = [self._foreseen_of(memories, known, draft) for draft in drafts]
         else:
@@ -443,12 +443,12 @@ class Importer:
         if self.include_purged or not self.memory.tombstones.any():
             return []
         try:
-            row, _ = memories.drafted(self._drafted(item))
+            row, _ = memories.drafted(self._with_origin(item))
         except StoreError:
             return [("id", item.key)]  # `_add` reports the error
         return [("id", item.key), *marks_of(row)]
 
-    def _drafted(self, item: MemoryItem) -> Draft:
+    def _with_origin(self, item: MemoryItem) -> Draft:
         """Return the draft with its origin in the metadata."""
         origin = {FROM: self._report.kind, KEY: item.key, HASH: item.hash}
         return replace(
@@ -459,7 +459,7 @@ class Importer:
             metadata={**(item.draft.metadata or {}), **origin},
         )
 
-    def _narrowed(self, visibility: Visibility) -> Visibility:
+    def _allowed_visibility(self, visibility: Visibility) -> Visibility:
         """Return the visibility of an imported row: at most that of the caller's own rows, unless `trust` is set."""
         own = default_visibility(self.memory.caller.clearance)
         return visibility if self.trust else min(visibility, own, key=VISIBILITIES.index)

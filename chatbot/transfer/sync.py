@@ -147,7 +147,7 @@ class Sync:
         if not self._is_waiting:
             self.known.taken = {*(self.known.taken if self.place.keeps or not batch.names else ()), *batch.names}
         if self.gives:
-            stale, left = await asyncio.to_thread(self._cleared, journal)
+            stale, left = await asyncio.to_thread(self._drop_erased, journal)
             await self._give(self._records(journal, rows, left), stale)
         if not self._is_forgotten:
             self.known.at = format_time(self.now())
@@ -362,7 +362,7 @@ class Sync:
         """Latest time of a valid record."""
         return self.now() + (_OWN_AHEAD if self.is_own else AHEAD)
 
-    def _cleared(self, journal: Journal) -> tuple[list[str], list[Line]]:
+    def _drop_erased(self, journal: Journal) -> tuple[list[str], list[Line]]:
         """Return our files with lines that were erased since, and the lines to keep of them, without sessions.
 
         All sessions in these files are given again.
@@ -377,7 +377,7 @@ class Sync:
                 lines = [*self._lines(name)]
             except _WRONG:
                 continue  # damaged: nobody can read it
-            kept = [line for line in lines if gone.isdisjoint(_quoted(line))]
+            kept = [line for line in lines if gone.isdisjoint(_ids_in(line))]
             if len(kept) == len(lines):
                 continue
             names.append(name)
@@ -485,7 +485,7 @@ class Sync:
         self.known.own = {*(there if self.place.keeps or not files else ()), *files}
 
 
-def _quoted(line: Line) -> set[str]:
+def _ids_in(line: Line) -> set[str]:
     """Return the ids of the rows, facts, sessions, entries and attachments that a line holds or refers to."""
     if isinstance(line, RowLine):
         return {line.id, *(part["triple"].get("source", "") for part in line.parts if "triple" in part)}

@@ -288,7 +288,7 @@ class ServerPlace(ParcelPlace):
         request = Request(self._address, msgspec.json.encode(body), self._headers)  # noqa: S310 - http or https
         try:
             with build_opener(_NoRedirect()).open(request, timeout=_PATIENCE_S) as answer:
-                said = _received(answer, _LARGEST_ANSWER)
+                said = _read_answer(answer, _LARGEST_ANSWER)
             return msgspec.json.decode(said, type=ServerAnswer)
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
@@ -296,7 +296,7 @@ class ServerPlace(ParcelPlace):
             raise StoreFailed(f"{self.key} cannot be synced with: {getattr(error, 'reason', error)}") from error
 
 
-def _received(answer: Any, most: int) -> bytes:
+def _read_answer(answer: Any, most: int) -> bytes:
     """Read an answer to its end. Raises `OSError` for one that is too large."""
     if len(data := answer.read(most + 1)) > most:
         raise OSError(f"its answer is larger than {most >> 10:,} KiB")
@@ -307,7 +307,7 @@ def _why(error: HTTPError) -> str:
     """Return a server's explanation of an error."""
     try:
         with error:
-            return str(json.loads(_received(error.fp, _LARGEST_REASON))["error"]["message"])
+            return str(json.loads(_read_answer(error.fp, _LARGEST_REASON))["error"]["message"])
     except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
         return f"the server answered with the status {error.code}: is it `chatbot serve`?"
 

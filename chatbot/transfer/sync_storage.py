@@ -179,7 +179,7 @@ class SessionUnion:
             known.sessions[record.id] = digest
             receipts = readable(content.receipts, check, f"receipts of session {record.id}", self.report.aside)
             content = replace(content, receipts=receipts)
-            given = self._given(record, content, known)
+            given = self._session_line(record, content, known)
             given.own = OwnPart(record.as_json(), content.choices) if is_own else None
             lost: set[str] = set()
             async for files in self._portions(record.id, known.new(content.files, record.id), lost):
@@ -203,7 +203,7 @@ class SessionUnion:
                 return True
         return False
 
-    def _given(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> SessionLine:
+    def _session_line(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> SessionLine:
         """Return a session for the place, with the part of its transcript and receipts that the place lacks."""
         state, said = self.state.sessions[record.id], dict(content.said)
         return SessionLine(
@@ -281,7 +281,7 @@ class SessionUnion:
         self.state.sessions[record.id] = replace(state, stamp=stamp, digest=digest)
         return content
 
-    async def _merged(self, session_id: str) -> None:
+    async def _note_merged(self, session_id: str) -> None:
         """Note the state of a session that the sync has changed."""
         await self._note(await self._record(session_id), is_merged=True)
 
@@ -294,7 +294,7 @@ class SessionUnion:
         session_id, entries, own = given.id, given.entries, given.own
         is_new = not await self._is_there(session_id)
         if is_new:
-            if (theirs := await self._resolved(machine, given, entries)) is None:
+            if (theirs := await self._complete_transcript(machine, given, entries)) is None:
                 return None
             await self._make(parse_record(own.record if own else given.session), theirs, is_own=bool(own))
         ref = self._sessions.ref(session_id)
@@ -303,13 +303,13 @@ class SessionUnion:
             state = self.state.sessions[session_id]
             state.cut = list(dict.fromkeys([*state.cut, *given.cut]))
             ours = union.with_ids(await self.storage.store.transcript_read_all(ref))
-            if (theirs := await self._resolved(machine, given, {**dict(ours), **entries})) is None:
+            if (theirs := await self._complete_transcript(machine, given, {**dict(ours), **entries})) is None:
                 return None
             for name, data in given.files.items():
                 await asyncio.to_thread(self._blobs(session_id).put, data, name[32:])
             await self._unite_transcript(session_id, ours, theirs)
             if saves:
-                await self._merged(session_id)
+                await self._note_merged(session_id)
                 await self.storage.save(self.state)
             said = await self.storage.store.transcript_read_all(ref)
             await asyncio.to_thread(self._drop_files, session_id, said)
@@ -317,7 +317,7 @@ class SessionUnion:
             lines = self.storage.backend.place_of(ref).lines(RECEIPTS)
             await asyncio.to_thread(unite_lines, lines, given.receipts, receipts=True)
             await self._take_record(session_id, given)
-            await self._merged(session_id)
+            await self._note_merged(session_id)
             if self.state.sessions[session_id].digest == given.digest:  # the place has it as it is here
                 known.sessions[session_id] = given.digest
                 known.new(self.state.sessions[session_id].files, session_id)
@@ -343,7 +343,7 @@ class SessionUnion:
             state.record = union.portable(await asyncio.to_thread(self._sessions.change, session_id, change))
         state.times |= {name: given.times[name] for name in later if name in given.times}
 
-    async def _resolved(self, machine: str, given: SessionLine, known: Entries) -> Said | None:
+    async def _complete_transcript(self, machine: str, given: SessionLine, known: Entries) -> Said | None:
         """Return the transcript of another machine, completed with entries that it sent before or that exist here.
 
         None if one of them is in a file that has not arrived yet.
@@ -394,7 +394,7 @@ class SessionUnion:
             await self._note(await self._record(fork_id))
             ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
             await self._unite_transcript(fork_id, ours, said)
-            await self._merged(fork_id)
+            await self._note_merged(fork_id)
 
     def _drop_files(self, session_id: str, said: list[TranscriptEntry]) -> None:
         """Erase the attachments that were erased on any side, unless a message names them."""

@@ -68,7 +68,7 @@ class Postings:
 
     def arrays(self, codes: Ints) -> dict[str, Ints]:
         """Return the arrays of a segment but for `codes` and `versions`; `codes` are lengths by field and document."""
-        parts = [*self.parts, *([self._gathered()] if self._runs else [])]
+        parts = [*self.parts, *([self._gather()] if self._runs else [])]
         if not sum(len(part[2]) for part in parts):
             return {}
         terms = list(parts[0][0]) if len(parts) == 1 else sorted(set().union(*(part[0] for part in parts)))
@@ -82,7 +82,7 @@ class Postings:
         packed.sort()
         return _term_arrays(terms) | _posting_arrays(packed, len(terms), codes)
 
-    def _gathered(self) -> Part:
+    def _gather(self) -> Part:
         found = [term.encode() for term in self._words]
         order = np.array(sorted(range(len(found)), key=found.__getitem__), "i8")
         ranks = np.empty(len(found), "i8")
@@ -110,7 +110,7 @@ def _posting_arrays(packed: Ints, terms: int, codes: Ints) -> dict[str, Ints]:
     counts, documents = packed & np.uint64(0xFFFF), (packed >> np.uint64(16)) & np.uint64(0xFFFF)
     many = np.flatnonzero(counts >= MANY).astype("u8")
     lengths = codes[(entries & np.uint64(15)).astype("i8"), documents.astype("i8")]
-    flags = np.minimum(counts, MANY).astype("u1") | _repeated(packed, owners, begins)
+    flags = np.minimum(counts, MANY).astype("u1") | _repeat_flags(packed, owners, begins)
     return {
         "firsts": np.searchsorted(owners, np.arange(terms + 1, dtype="u8")).astype("<u4"),
         "fields": (entries[begins] & np.uint64(15)).astype("u1"),
@@ -120,7 +120,7 @@ def _posting_arrays(packed: Ints, terms: int, codes: Ints) -> dict[str, Ints]:
     }
 
 
-def _repeated(packed: Ints, owners: Ints, begins: Ints) -> Ints:
+def _repeat_flags(packed: Ints, owners: Ints, begins: Ints) -> Ints:
     """Return `REPEATED` for each posting whose row has the term in an earlier field too."""
     flags = np.full(len(packed), 0, "u1")
     sizes = np.diff(np.r_[begins, len(packed)])

@@ -17,7 +17,7 @@ from chatbot.stores.records import micros
 Range = tuple[Sequence[float], Callable[[Any, float], Any], float]
 """A column, how its numbers are compared, and with which number."""
 _EMPTY = frozenset(label_of(name, "") for name in EMPTY)
-"""Filter value for rows without a value."""
+"""Labels that ask for the rows without a value in a field."""
 
 
 def fitting(table: Table, wanted: Filter) -> set[int] | None:
@@ -30,7 +30,7 @@ def fitting(table: Table, wanted: Filter) -> set[int] | None:
     exact = {key: value for key, value in wanted.metadata.items() if key[:1] != "$" and tests_of(value) is None}
     groups += [[label_of(f"metadata.{key}", written(value))] for key, value in exact.items()]
     compared = {key: value for key, value in wanted.metadata.items() if key not in exact}
-    found = _meeting(table, compared) if compared else None
+    found = _rows_meeting_all(table, compared) if compared else None
     for group in groups:
         rows: set[int] = set()
         for label in group:
@@ -39,18 +39,18 @@ def fitting(table: Table, wanted: Filter) -> set[int] | None:
     return found
 
 
-def _meeting(table: Table, conditions: Mapping[str, Any]) -> set[int]:
+def _rows_meeting_all(table: Table, conditions: Mapping[str, Any]) -> set[int]:
     """Return the rows whose metadata meets all conditions, by their labels."""
-    return set.intersection(set(range(len(table))), *(_holding(table, *each) for each in conditions.items()))
+    return set.intersection(set(range(len(table))), *(_rows_meeting(table, *each) for each in conditions.items()))
 
 
-def _holding(table: Table, name: str, asked: Any) -> set[int]:
+def _rows_meeting(table: Table, name: str, asked: Any) -> set[int]:
     if name == "$and":
-        return set.intersection(set(range(len(table))), *(_meeting(table, each) for each in asked))
+        return set.intersection(set(range(len(table))), *(_rows_meeting_all(table, each) for each in asked))
     if name == "$or":
-        return set().union(*(_meeting(table, each) for each in asked))
+        return set().union(*(_rows_meeting_all(table, each) for each in asked))
     if name == "$not":
-        return set(range(len(table))) - _meeting(table, asked)
+        return set(range(len(table))) - _rows_meeting_all(table, asked)
     if (tests := tests_of(asked)) is None:
         return set(table.labels.of(label_of(f"metadata.{name}", written(asked))))
     start = label_of(f"metadata.{name}", "")

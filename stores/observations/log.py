@@ -48,7 +48,7 @@ class FileLog(Log):
         return LogMark(self._inode, self._position, self._tail_digest())
 
     def resume(self, mark: LogMark) -> bool:
-        if self._opened() is None or self._inode != mark.inode or self._size() < mark.size:
+        if self._open_file() is None or self._inode != mark.inode or self._size() < mark.size:
             return False
         self._position = mark.size
         if self._tail_digest() == mark.digest:
@@ -73,7 +73,7 @@ class FileLog(Log):
         self._last = b""
 
     def read_new(self) -> Iterator[tuple[LinePlace, bytes]]:
-        file = self._opened()
+        file = self._open_file()
         if file is None or self._size() <= self._position:
             return
         with files.translated(self._home):
@@ -104,7 +104,7 @@ class FileLog(Log):
 
     def _tail_digest(self) -> str:
         """Return a digest of the file's start and of the bytes before the position: it distinguishes journals."""
-        if not self._position or self._opened() is None:
+        if not self._position or self._open_file() is None:
             return ""
         head = self._read(0, min(self._position, _CHECKED_BYTES))
         tail = self._read(max(0, self._position - _CHECKED_BYTES), self._position)
@@ -112,7 +112,7 @@ class FileLog(Log):
 
     def _read(self, start: int, end: int) -> bytes:
         """Return the bytes of the file between these places; empty if there is no file."""
-        file = self._opened()
+        file = self._open_file()
         with files.translated(self._home):
             return b"" if file is None else files.read_between(file, start, end)
 
@@ -122,7 +122,7 @@ class FileLog(Log):
             self._file = None
         self._inode = 0
 
-    def _opened(self) -> int | None:
+    def _open_file(self) -> int | None:
         """Return the file; None if there is none.
 
         It stays open, so that all reads are from one file even if it is replaced, and no other file gets its inode.
@@ -145,7 +145,7 @@ class FileLog(Log):
 
     def take_as_read(self, data: bytes) -> None:
         """Count the current file, which has this content, as read. Needs the lock, so that it cannot be replaced."""
-        self._opened()
+        self._open_file()
         self._position, self._last = len(data), data[-_LAST_BYTES:]
 
     def _known_end(self) -> files.Stamp | None:

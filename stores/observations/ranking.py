@@ -57,7 +57,7 @@ class Totals:
         self._horizon = len(visible.flags)
         self._counted: dict[int, tuple[int, ...]] = {}
         self._norms: Ints | None = None
-        self.seen = [_seen(segment, visible, overlay) for segment in segments]
+        self.seen = [_visible_part(segment, visible, overlay) for segment in segments]
         self.count = sum(each.count for each in self.seen)
         self.lengths = [sum(parts) for parts in zip([0] * len(FIELDS), *(each.lengths for each in self.seen))]  # noqa: B905
         for row in overlay:
@@ -116,7 +116,7 @@ class Totals:
         self.lengths = [a + b for a, b in zip(self.lengths, lengths, strict=True)]
 
 
-def _seen(segment: Segment, visible: Visible, overlay: Overlay) -> _VisiblePart:
+def _visible_part(segment: Segment, visible: Visible, overlay: Overlay) -> _VisiblePart:
     known = segment.versions != UNKNOWN
     flags = np.frombuffer(bytes(visible.flags[segment.start : segment.end]).ljust(len(segment), b"\0"), "u1")
     seen = known & (flags != 0)
@@ -163,7 +163,7 @@ def ranked(
 ) -> RankedRows:
     """Return the best of the visible rows that have any of the terms, only `wanted` ones if that is given."""
     terms = list(dict.fromkeys(query))
-    parts = _found(terms, totals, overlay, visible)
+    parts = _find_postings(terms, totals, overlay, visible)
     if not parts:
         return RankedRows(_NOTHING, np.zeros(0))
     matching = np.sum([part.distinct() for part in parts], axis=0).tolist()
@@ -176,7 +176,7 @@ def ranked(
 
 def holders(terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible) -> list[Ints]:
     """Return for each distinct term the visible rows that hold it in any field, each once, in no order."""
-    parts = _found(terms, totals, overlay, visible, distinct=True)
+    parts = _find_postings(terms, totals, overlay, visible, distinct=True)
     rows = [part.rows + part.first for part in parts]
     owners = [part.owners >> 4 for part in parts]
     ends = [np.searchsorted(each, np.arange(len(terms) + 1)).tolist() for each in owners]
@@ -186,7 +186,7 @@ def holders(terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Vis
     ]
 
 
-def _found(
+def _find_postings(
     terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible, *, distinct: bool = False
 ) -> list[_Postings]:
     parts = [

@@ -114,7 +114,7 @@ class Vectors:
             self.catch_up(writer)
             self.check(model, dimension)
             new = _rows_of(given, dimension)
-            flags, places = self._used(digests, without=new[0]), zip(self._known, self._starts, strict=True)
+            flags, places = self._usable_flags(digests, without=new[0]), zip(self._known, self._starts, strict=True)
             used = {part: flags[start : start + len(part)] for part, start in places}
             kept, taken = self._split(len(new[0]), {part: int(np.count_nonzero(flags)) for part, flags in used.items()})
             left = [part.rows(used[part]) for part in taken if used[part].any()]
@@ -160,14 +160,14 @@ class Vectors:
 
         `wanted` is a flag for each row, and `query` has length 1. A query of another dimension matches nothing.
         """
-        used = self._used(digests, wanted)
+        used = self._usable_flags(digests, wanted)
         return self._most_alike(query, used if len(query) == self.dimension else used & False, limit)
 
     def later_alike(
         self, numbers: Sequence[int], digests: array[int], wanted: Ints, limit: int
     ) -> dict[int, tuple[Ints, Ints]]:
         """Return for each of these rows with a vector what `nearest` finds for it among the wanted rows after it."""
-        used = self._used(digests, wanted)
+        used = self._usable_flags(digests, wanted)
         present = self.present(digests)
         own = [number for number in numbers if present[number]]
         return {
@@ -224,7 +224,7 @@ class Vectors:
         self._digests = np.zeros(size, "i8")
         self._digests[self._numbers] = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
 
-    def _used(self, digests: array[int], wanted: Ints | None = None, without: Ints | None = None) -> Ints:
+    def _usable_flags(self, digests: array[int], wanted: Ints | None = None, without: Ints | None = None) -> Ints:
         """Return a flag for each vector, part by part: 1 if it is its row's last, of the current text, and wanted."""
         usable = self.present(digests)
         if wanted is not None:

@@ -79,7 +79,7 @@ class TextSearch:
 
     def caught_up(self, *, is_fresh: bool = False) -> TextIndex:
         """Return the index, with all rows in it; with `is_fresh`, does not check for one of another process."""
-        index = self._index or self._opened()
+        index = self._index or self._open_index()
         if not is_fresh and index.refresh():
             self._is_whole = False
         if not self._is_whole:
@@ -91,7 +91,7 @@ class TextSearch:
 
     def erase(self, numbers: Collection[int]) -> None:
         """Remove the texts of these rows from memory and every file of the index before returning."""
-        index = self._index or self._opened()
+        index = self._index or self._open_index()
         self._is_whole = False  # if this fails, the remaining rows are found again
         if index.shelf is not self._shelf:
             self._shelf.clear()
@@ -102,7 +102,7 @@ class TextSearch:
     def rebuild(self, progress: Progress | None) -> None:
         """Delete the index and write it again, however small it is."""
         self.close()
-        index = self._opened()
+        index = self._open_index()
         before, self.progress = self.progress, progress
         try:
             index.erase(range(len(self._versions())))
@@ -158,7 +158,7 @@ class TextSearch:
         self._stale.clear()
         self._is_whole = False
 
-    def _opened(self) -> TextIndex:
+    def _open_index(self) -> TextIndex:
         from chatbot.stores.observations.index import TextIndex
 
         self._index = TextIndex.opened(self._shelf)

@@ -123,13 +123,13 @@ class LoggedObservations(ObservationStore):
         after: str | None = None,
     ) -> query.Page:
         limit = min(query.check_limit(limit), query.MOST_AT_ONCE)
-        found = self._found(view, wanted, order, limit=limit + 1, ascending=ascending, after=after)
+        found = self._find_numbers(view, wanted, order, limit=limit + 1, ascending=ascending, after=after)
         rows = tuple(self._replica.rows(found[:limit], view))
         return query.Page(rows, rows[-1].id if rows and len(found) > limit else None)
 
     @reading
     def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
-        found = self._found(view, wanted, "created", limit=query.check_limit(limit), ascending=True, after=after)
+        found = self._find_numbers(view, wanted, "created", limit=query.check_limit(limit), ascending=True, after=after)
         return list(map(self._table.state, found))
 
     @reading
@@ -266,7 +266,7 @@ class LoggedObservations(ObservationStore):
     def _table(self) -> Table:
         return self._replica.table
 
-    def _found(
+    def _find_numbers(
         self, view: View, wanted: Filter, order: query.Order, *, limit: int, ascending: bool, after: str | None
     ) -> list[int]:
         """Return the first rows that match, by time."""

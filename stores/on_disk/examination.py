@@ -115,11 +115,11 @@ def _renew_checksums(path: Path, lock: str) -> str:
     """Renew the checksums of readable lines."""
     with files.locked(path.parent, name=lock) as folder:
         lines = folder.read(path.name, most=files.LARGEST_JOURNAL).split(b"\n")
-        aside = _put_lines(folder, path.name, [_sealed(line) for line in lines if line])
+        aside = _put_lines(folder, path.name, [_seal(line) for line in lines if line])
     return f"accepted as it is; a copy is kept as {aside}"
 
 
-def _sealed(line: bytes) -> bytes:
+def _seal(line: bytes) -> bytes:
     try:
         return encode(record_of(line)).rstrip(b"\n") if damage_of(line) else line
     except ValueError:

@@ -140,7 +140,7 @@ class _FileRecordWriter:
         texts = [text.encode() for text in holding]
         old = self._folder.read(self._name).split(b"\n")
         new = [
-            _rewritten(line, change) if line and (not texts or any(text in line for text in texts)) else line
+            _rewrite_line(line, change) if line and (not texts or any(text in line for text in texts)) else line
             for line in old
         ]
         if new != old:
@@ -252,7 +252,7 @@ class FileBlobs(backend.Blobs):
             return
 
 
-def _rewritten(line: bytes, change: backend.RecordChange) -> bytes | None:
+def _rewrite_line(line: bytes, change: backend.RecordChange) -> bytes | None:
     try:
         record = json_lines.record_of(line)
     except InvalidValue:

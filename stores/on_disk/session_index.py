@@ -267,7 +267,7 @@ def _behind(records: Iterable[SessionRecord], session_id: str | None) -> Iterato
 
 
 def _journal_backwards(folder: Folder, dropped: set[str], changed: dict[str, _Written]) -> Iterator[_Written]:
-    for line in _decoded(filter(None, json_lines.lines_backwards(folder, JOURNAL_NAME))):
+    for line in _decode(filter(None, json_lines.lines_backwards(folder, JOURNAL_NAME))):
         if line.get("op") == "drop":
             dropped.add(str(line.get("id")))
         elif isinstance(line.get("session"), dict):
@@ -282,10 +282,10 @@ def _index_backwards(folder: Folder) -> Iterator[_Written]:
     lines = (line for line in lines if line and not line.endswith(b'"sessions": ['))
     if next(lines, b"") != b"]}":
         raise DamagedFile("it has no end")
-    yield from _decoded(lines)
+    yield from _decode(lines)
 
 
-def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+def _decode(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         if damage := json_lines.damage_of(line):
             raise DamagedFile(f"{line[:80]!r}: {damage}")

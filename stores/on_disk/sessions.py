@@ -98,7 +98,7 @@ class FolderSessions(Sessions):
         except LaterFormat as error:
             raise LaterFormat(f"{self._folder(session_id) / SESSION_NAME}: {error}") from error
         except (FileNotFoundError, ValueError) as error:
-            return self._indexed(session_id, error)
+            return self._index_record(session_id, error)
 
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
@@ -239,7 +239,7 @@ class FolderSessions(Sessions):
         with files.opened(self._folder(session_id)) as folder:
             return decode_record(folder.read(SESSION_NAME), session_id)
 
-    def _indexed(self, session_id: str, error: Exception) -> SessionRecord:
+    def _index_record(self, session_id: str, error: Exception) -> SessionRecord:
         """Return the index record of a session whose file is damaged, leaving that file as it is."""
         known = self.index.find(lambda record: record.id == session_id, 1)
         path = self._folder(session_id) / SESSION_NAME

@@ -42,12 +42,12 @@ class PostgresSessions(Sessions):
         """Insert a draft row. Drafts of dead processes are deleted after a day."""
         for (stray,) in self._place.rows(statements.FORGET_DRAFTS):
             self._forget(stray)
-        self._place.run(statements.BEGIN_SESSION, **_written(record))
+        self._place.run(statements.BEGIN_SESSION, **_columns(record))
         return self.ref(record.id)
 
     def publish(self, record: SessionRecord) -> None:
-        if not self._place.run(statements.PUBLISH_SESSION, **_written(record)):
-            raise _missing(record.id)
+        if not self._place.run(statements.PUBLISH_SESSION, **_columns(record)):
+            raise _no_session(record.id)
 
     def abandon(self, session_id: str) -> None:
         self._forget(session_id)
@@ -65,8 +65,8 @@ class PostgresSessions(Sessions):
     def get(self, session_id: str) -> SessionRecord:
         rows = self._place.rows(statements.READ_SESSION, id=_as_id(session_id))
         if not rows:
-            raise _missing(session_id)
-        return _read(session_id, *rows[0])
+            raise _no_session(session_id)
+        return _record(session_id, *rows[0])
 
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
@@ -94,9 +94,9 @@ class PostgresSessions(Sessions):
         place = self._place
         with place.database.transaction(place.identity, statements.LOCK_SESSION, id=_as_id(session_id)) as transaction:
             if not transaction.first:
-                raise _missing(session_id)
-            record = change(_read(session_id, *transaction.first[0]))
-            transaction.run(statements.CHANGE_SESSION, **_written(record))
+                raise _no_session(session_id)
+            record = change(_record(session_id, *transaction.first[0]))
+            transaction.run(statements.CHANGE_SESSION, **_columns(record))
         return record
 
     def note_used(self, session_id: str, now: datetime) -> None:
@@ -107,7 +107,7 @@ class PostgresSessions(Sessions):
 
     def delete(self, session_id: str) -> None:
         if not self._forget(_as_id(session_id)):
-            raise _missing(session_id)
+            raise _no_session(session_id)
 
     def _forget(self, session_id: str) -> bool:
         """Delete a session, before its parts, so that nothing is added to it; return whether it existed."""
@@ -118,12 +118,12 @@ class PostgresSessions(Sessions):
             return bool(transaction.first)
 
 
-def _written(record: SessionRecord) -> dict[str, Any]:
+def _columns(record: SessionRecord) -> dict[str, Any]:
     text = json.dumps(record.as_json(), ensure_ascii=False)
     return {"id": record.id, "record": text, "used_at": record.used_at}
 
 
-def _read(session_id: str, text: str, used_at: datetime) -> SessionRecord:
+def _record(session_id: str, text: str, used_at: datetime) -> SessionRecord:
     try:
         record = decode_record(text.encode(), session_id)
     except LaterFormat as error:
@@ -135,7 +135,7 @@ def _read(session_id: str, text: str, used_at: datetime) -> SessionRecord:
 
 def _readable(session_id: str, text: str, used_at: datetime) -> SessionRecord | None:
     try:
-        return _read(session_id, text, used_at)
+        return _record(session_id, text, used_at)
     except StoreError as error:
         logger.warning("%s: it is skipped", error)
         return None
@@ -144,11 +144,11 @@ def _readable(session_id: str, text: str, used_at: datetime) -> SessionRecord | 
 def _as_id(session_id: str) -> str:
     """Return the id. Raises `MissingFolder` for any other text, which PostgreSQL may refuse in its own way."""
     if not is_session_id(session_id):
-        raise _missing(session_id)
+        raise _no_session(session_id)
     return session_id
 
 
-def _missing(session_id: str) -> MissingFolder:
+def _no_session(session_id: str) -> MissingFolder:
     return MissingFolder(f"no session has the id {session_id}")
 
 

@@ -167,7 +167,7 @@ def explained(error: psycopg.Error, where: str) -> StoreError:
     if fault := _fault(error):
         return StoreFailed(f"{where}{fault}")
     if is_broken(error):
-        return StoreAway(f"{where}: {_found(_ABSENCES, error) or _short(error)}")
+        return StoreAway(f"{where}: {_hint_for(_ABSENCES, error) or _short(error)}")
     return StoreFailed(f"{where}: {_short(error)}")
 
 
@@ -221,10 +221,10 @@ def _hint(error: psycopg.Error) -> str:
         return "the database does not exist: create it with createdb, or correct url in [storage]"
     if "role" in text and "does not exist" in text:
         return "the role does not exist: create it with createuser, or correct url in [storage]"
-    return _found(_FAULTS, error)
+    return _hint_for(_FAULTS, error)
 
 
-def _found(hints: Mapping[str, str], error: psycopg.Error) -> str:
+def _hint_for(hints: Mapping[str, str], error: psycopg.Error) -> str:
     return next((hint for part, hint in hints.items() if part in str(error)), "")
 
 

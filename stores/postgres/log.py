@@ -337,7 +337,7 @@ class PostgresWriting(_QueuedLines):
         if self.is_over:
             return
         try:
-            self._transaction.commit(*self._unsent())
+            self._transaction.commit(*self._unsent_statements())
         except BaseException:
             self._log.discard()
             raise
@@ -358,10 +358,10 @@ class PostgresWriting(_QueuedLines):
         return moved
 
     def _send(self) -> None:
-        for statement, values in self._unsent():
+        for statement, values in self._unsent_statements():
             self._transaction.run(statement, **values)
 
-    def _unsent(self) -> list[tuple[str, dict[str, Any]]]:
+    def _unsent_statements(self) -> list[tuple[str, dict[str, Any]]]:
         """Return the statements that write the appended lines."""
         if not self._added:
             return []

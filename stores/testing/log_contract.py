@@ -83,7 +83,7 @@ class LogContract(Contract):
         return tmp_path / "memory"
 
     @pytest.fixture(autouse=True)
-    def _closing(self) -> Iterator[None]:
+    def _close_at_end(self) -> Iterator[None]:
         self._opened: list[Log] = []
         yield
         for log in self._opened:

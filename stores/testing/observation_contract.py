@@ -184,7 +184,7 @@ class ObservationStoreContract(StoreTests):
     async def test_a_summary_replaces_its_sources_in_one_step(self, store: ObservationStore) -> None:
         rows = [observation(number, agent_id="chat") for number in range(1, 4)]
         await store.commit(OWNER, adding(*rows))
-        [outcome] = await store.commit(OWNER, [_compressing(observation(5, agent_id="chat"), *IDS[1:4])])
+        [outcome] = await store.commit(OWNER, [_compress_event(observation(5, agent_id="chat"), *IDS[1:4])])
         assert outcome == Outcome("added", IDS[5])
         assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [IDS[5]]
         compressed = await store.find(OWNER, Filter(statuses=("compressed",)), order="created", ascending=True)
@@ -204,7 +204,7 @@ class ObservationStoreContract(StoreTests):
 
         async def write(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(*(observation(number) for number in range(6))))
-            await store.commit(OWNER, [_compressing(observation(6), *IDS[:3])])
+            await store.commit(OWNER, [_compress_event(observation(6), *IDS[:3])])
             newer = Event(kind="add", at=at, row=observation(7), supersedes=IDS[3])
             await store.commit(OWNER, [newer, Event(kind="supersede", at=at, ids=(IDS[4],), by=IDS[5])])
             later = structs.replace(OWNER, now=NOW + timedelta(days=90))
@@ -233,7 +233,7 @@ class ObservationStoreContract(StoreTests):
         await store.commit(everything, adding(observation(0), observation(1), *rows, observation(8)))
         await store.commit(everything, [Event(kind="archive", at=NOW, ids=(IDS[8],))])
         for other in (*(row.id for row in rows), IDS[8], IDS[20]):
-            [outcome] = await store.commit(everything, [_compressing(observation(9), IDS[0], IDS[1], other)])
+            [outcome] = await store.commit(everything, [_compress_event(observation(9), IDS[0], IDS[1], other)])
             assert outcome.kind == "skipped", other
             assert outcome.error is not None
         active = await store.find(everything, Filter(), order="created", ascending=True)
@@ -246,15 +246,15 @@ class ObservationStoreContract(StoreTests):
         await store.commit(OWNER, adding(*rows))
         later = structs.replace(OWNER, now=NOW + timedelta(days=4))
         await store.commit(later, [Event(kind="use", at=later.now, ids=(IDS[0],))])
-        [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
+        [outcome] = await store.commit(later, [_consolidate_event(later, *IDS[:2])])
         assert outcome.kind == "updated"
         used, unused = await store.get(later, IDS[:2])
         assert (used.strength, unused.strength) == (0.5693, 0.4)
         assert (used.importance, used.updated_at) == (0.5, rows[0].updated_at)
-        [outcome] = await store.commit(later, [_consolidating(later, *IDS[:2])])
+        [outcome] = await store.commit(later, [_consolidate_event(later, *IDS[:2])])
         assert outcome.kind == "skipped"
         back = structs.replace(later, now=NOW)
-        [outcome] = await store.commit(back, [_consolidating(back, *IDS[:2])])
+        [outcome] = await store.commit(back, [_consolidate_event(back, *IDS[:2])])
         assert outcome.kind == "skipped"
         assert await store.get(later, IDS[:2]) == [used, unused]
         found = await store.match(later, ["titl"], Filter())
@@ -263,10 +263,10 @@ class ObservationStoreContract(StoreTests):
         [unused] = await store.get(later, [IDS[1]])
         assert unused.standing == 0.9
         hidden = structs.replace(later, clearance="familiar")
-        [outcome] = await store.commit(hidden, [_consolidating(hidden, IDS[2])])
+        [outcome] = await store.commit(hidden, [_consolidate_event(hidden, IDS[2])])
         assert isinstance(outcome.error, UnknownObservation)
         for rate in (-1, float("nan"), float("inf"), True, "x"):
-            [outcome] = await store.commit(later, [_consolidating(later, IDS[0], rate=rate)])
+            [outcome] = await store.commit(later, [_consolidate_event(later, IDS[0], rate=rate)])
             assert isinstance(outcome.error, InvalidValue)
 
     def test_strength_survives_closing(self, tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ class ObservationStoreContract(StoreTests):
 
         async def write(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(observation(0), observation(1)))
-            await store.commit(later, [_consolidating(later, *IDS[:2])])
+            await store.commit(later, [_consolidate_event(later, *IDS[:2])])
             await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"tags": ["a"]})])
 
         async def check(store: ObservationStore) -> None:
@@ -806,14 +806,14 @@ def _bringing_about(status: str, row: Observation) -> list[Event]:
         "expired": [Event(kind="update", at=NOW, ids=ids, fields={"expires_at": format_time(NOW)})],
         "archived": [Event(kind="archive", at=NOW, ids=ids)],
         "deleted": [Event(kind="delete", at=NOW, ids=ids)],
-        "compressed": [_compressing(replace(summary, people=(), tags=()), row.id)],
+        "compressed": [_compress_event(replace(summary, people=(), tags=()), row.id)],
     }[status]
 
 
-def _compressing(summary: Observation, *ids: str) -> Event:
+def _compress_event(summary: Observation, *ids: str) -> Event:
     row = replace(summary, type="compressed_summary", derived_from=ids)
     return Event(kind="add", at=NOW, row=row, compresses=ids, who="maintenance", why="alike")
 
 
-def _consolidating(view: View, *ids: str, rate: Any = 0.05) -> Event:
+def _consolidate_event(view: View, *ids: str, rate: Any = 0.05) -> Event:
     return Event(kind="consolidate", at=view.now, ids=ids, fields={"decay_per_day": rate})

@@ -368,7 +368,7 @@ async def test_few_documents_are_read_at_a_time_and_all_else_gets_threads(monkey
         assert may_end.wait(PATIENCE_S)
         return subprocess.CompletedProcess([], 0, b"text")
 
-    monkeypatch.setattr("chatbot.attachments.read._extracted", extracted)
+    monkeypatch.setattr("chatbot.attachments.read._run_extractor", extracted)
     tasks = [asyncio.create_task(read_all([Upload("a.pdf", b"%PDF-1.4")])) for _ in range(40)]
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chatbot.chat.governor import judge, said_by
+from chatbot.chat.governor import judge, labelled_texts
 from chatbot.messages import without_blocks
 from chatbot.stores.access import View
 from chatbot.stores.observation import Observation, parse_observation
@@ -114,8 +114,8 @@ def _read_line(line: str) -> Note:
 def note_of(row: Observation, part: Collection[str] | None = None, *, orders: int = 0) -> Note:
     """The note that a row, or that part of its texts, must become; of an exchange what the person said."""
     of_a_person = row.type == "exchange" and row.user_text
-    part = part or (["person said"] if of_a_person else [label for label, _ in said_by(row)])
-    verdict = judge(row, VIEW, [each for each in said_by(row) if each[0] in part], orders=orders)
+    part = part or (["person said"] if of_a_person else [label for label, _ in labelled_texts(row)])
+    verdict = judge(row, VIEW, [each for each in labelled_texts(row) if each[0] in part], orders=orders)
     assert verdict.ok, verdict.reason
     kind = f", quoted from {verdict.quoted}" if verdict.quoted else _KINDS.get(row.type, "")
     said = {label: _in_one_line(text) for label, text in verdict.texts}

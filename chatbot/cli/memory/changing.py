@@ -61,12 +61,12 @@ async def change_memory(run: VerbRun) -> None:
 
 async def confirm_memory(run: VerbRun) -> None:
     """Mark memories as correct."""
-    await _change(run, await _selected(run, "confirm", lambda status: status == "active"))
+    await _change(run, await _fitting_ids(run, "confirm", lambda status: status == "active"))
 
 
 async def restore_memory(run: VerbRun) -> None:
     """Make memories active again."""
-    ids = await _selected(run, "restore", lambda status: status != "active")
+    ids = await _fitting_ids(run, "restore", lambda status: status != "active")
     replaced = {each: (await run.memories.row(each, sensitivities=SENSITIVITIES)).superseded_by for each in ids}
     await _change(run, ids)
     successors = [*filter(None, replaced.values())]
@@ -79,7 +79,7 @@ async def restore_memory(run: VerbRun) -> None:
 async def forget_memory(run: VerbRun) -> None:
     """Hide memories; several only after confirmation, on a terminal."""
     args = run.args
-    ids = await _selected(run, "forget", lambda status: status != "deleted")
+    ids = await _fitting_ids(run, "forget", lambda status: status != "deleted")
     if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
         rows = [await run.memories.row(each, sensitivities=SENSITIVITIES) for each in ids]
         question = "forget these? undo with `restore`;"
@@ -169,7 +169,7 @@ async def _change(run: VerbRun, ids: Sequence[str]) -> None:
     show_changed(run, operation.gives, [ids])
 
 
-async def _selected(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
+async def _fitting_ids(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
     """Return the ids on the command line whose status allows `verb`; warn of the others."""
     operation = OPERATIONS[run.args.operation]
     given: dict[str, Any] = await given_of(run, operation.at("cli").values())

@@ -309,10 +309,10 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
 def _documents(commands: type[Commands]) -> dict[str, str]:
     names = (name.removeprefix("do_") for name in dir(commands) if name.startswith("do_"))
     known = {name: inspect.getdoc(getattr(commands, f"do_{name}")) or "" for name in names} | commands.SHELL
-    return {f"/{name}": _described(known[name]) for name in sorted(known)}
+    return {f"/{name}": _help_text(known[name]) for name in sorted(known)}
 
 
-def _described(docstring: str) -> str:
+def _help_text(docstring: str) -> str:
     """Return each paragraph on one line, for a terminal of any width; the first is a phrase without a full stop."""
     first, *more = (" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
     return "\n".join([first.removesuffix("."), *more])

@@ -42,4 +42,4 @@ def _edit(text: str, suffix: str) -> str:
         try:
             return file.read_text(encoding="utf-8").removesuffix("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidValue("the editor's text is not valid UTF-8: nothing was changed") from error
+            raise InvalidValue("the editor's text cannot be read as UTF-8: nothing was changed") from error

@@ -132,11 +132,11 @@ class CommandLineSlash(Slash):
 
     async def _begin_again(self, name: str, text: str) -> NextStep:
         """Run a command; if it changed settings, open the identity again with them."""
-        before = self._written()
+        before = self._settings()
         await self._command(name, text)
-        return NextStep() if self._written() == before else NextStep(identity=self._runtime.setup.identity.name)
+        return NextStep() if self._settings() == before else NextStep(identity=self._runtime.setup.identity.name)
 
-    def _written(self) -> list[object]:
+    def _settings(self) -> list[object]:
         setup = Setup.resolve(self._options)
         return [setup.config, setup.identity.persona]
 
@@ -254,7 +254,7 @@ class SlashCompleter(Completer):
             for each in _files(argument, complete_event):
                 yield each
         elif kind:
-            for value, shown, about in _fitting(argument, await self._of(kind)):
+            for value, shown, about in _matches(argument, await self._of(kind)):
                 yield Completion(value, start_position=-len(argument), display=shown, display_meta=about)
 
     async def _of(self, kind: str) -> Sequence[Candidate]:
@@ -271,7 +271,7 @@ class SlashCompleter(Completer):
         return self._asked[kind]
 
 
-def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
+def _matches(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return candidates whose shown text begins with `typed`, then those that contain it in any part."""
     typed = typed.casefold()
     candidates = list(candidates)

@@ -99,7 +99,7 @@ def _report_deleted(
     gone: Sequence[SessionRecord], erased: Sequence[Erasure], args: argparse.Namespace, *, keep_memory: bool
 ) -> None:
     """Report the deleted sessions, what happened to their memories, and what remains elsewhere."""
-    memories, facts, forks = _counted(erased, keep_memory=keep_memory)
+    memories, facts, forks = _count(erased, keep_memory=keep_memory)
     _report("deleted", gone, args, memories=memories, facts=facts, keep_memory=keep_memory, forks=forks)
     if args.json or not gone:
         return
@@ -124,7 +124,7 @@ def _keeps_memory(args: argparse.Namespace) -> bool:
 
 def _warn_of(going: Sequence[Erasure], *, keep_memory: bool) -> None:
     """Report the memories of the sessions, and what forks keep."""
-    memories, facts, forks = _counted(going, keep_memory=False)
+    memories, facts, forks = _count(going, keep_memory=False)
     if memories or facts:
         stay, are = ("stays", "is") if memories + facts == 1 else ("stay", "are")
         what = stay if keep_memory else f"{are} deleted too; --keep-memory keeps them"
@@ -133,7 +133,7 @@ def _warn_of(going: Sequence[Erasure], *, keep_memory: bool) -> None:
         warn(f"forks keep a copy of the messages and their own memories: {', '.join(forks)}")
 
 
-def _counted(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int, list[str]]:
+def _count(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int, list[str]]:
     """Count the memories and facts, and list the forks, each once."""
     rows = {row.id for each in erased for row in each.observations}
     facts = {fact.id for each in erased for fact in each.facts}

@@ -75,7 +75,7 @@ async def import_(run: VerbRun) -> None:
 async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
     if len(records) > 1:
         raise InvalidValue(f"these are {len(records)} sessions: name a folder or a .jsonl file for them with -o")
-    exported = await _exported(memory, records[0], args)
+    exported = await _export(memory, records[0], args)
     _say_export(partial(render_session, exported), form, args)
 
 
@@ -85,7 +85,7 @@ async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: s
     paths = _targets(records, args.output.expanduser(), SUFFIXES[form])
     with reporting(written, lambda: _report(records, written, form, args)):
         for record, path in zip(records, paths, strict=True):
-            exported = await _exported(memory, record, args)
+            exported = await _export(memory, record, args)
             with new_file(path, force=args.force) as file:
                 file.write(render_session(exported, form).encode())
             written.append(path)
@@ -101,7 +101,7 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
     parts = len(records) + (loose is not None)
     with progress("exporting") as advance, new_file(path, force=args.force) as file:
         for done, record in enumerate(records, 1):
-            exported = await _exported(memory, record, args)
+            exported = await _export(memory, record, args)
             file.write(render_session(exported, "jsonl", left=parts - done).encode())
             if advance:
                 advance(done, len(records))
@@ -176,7 +176,7 @@ def _report(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, 
         say(f"wrote {path}")
 
 
-async def _exported(memory: MemorySystem, record: SessionRecord, args: argparse.Namespace) -> SessionExport:
+async def _export(memory: MemorySystem, record: SessionRecord, args: argparse.Namespace) -> SessionExport:
     exported = await export_session(memory, record.id, memories=args.memories)
     if exported.redacted:
         warn(f"secrets were removed from the export: {', '.join(exported.redacted)}")

@@ -101,7 +101,7 @@ async def summarize_evicted(session: SessionHandle, calls: Calls, evicted: Evict
     Purpose `summarize`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then the last summary is kept.
     """
     reply = await calls.ask("summarize", await _messages(calls, _EPISODE, evicted.entries, evicted.earlier))
-    text = _bounded(without_wrapping(reply))
+    text = _first_lines(without_wrapping(reply))
     if not text:
         return ["the summary made by rule is kept: the model's was empty, or read like an instruction"]
     await keep_model_summary(session, ModelSummary(evicted.until, text))
@@ -144,7 +144,7 @@ async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[s
     rows = [with_bars(f"{row.created_at:%Y-%m-%d}", redact(row.headline)[0]) for row in reversed(answer.rows)]
     text = fenced("memories", rows, secrets.token_hex(4))
     messages = [Message("system", _STANDING), Message("user", f"{text}\n{answer.question}")]
-    sentence = " ".join(_bounded(without_wrapping(await calls.ask("standing", messages))).split())[:_LONGEST_LINE]
+    sentence = " ".join(_first_lines(without_wrapping(await calls.ask("standing", messages))).split())[:_LONGEST_LINE]
     if not sentence:
         return ["no summary was made: the model's sentence was empty, or read like an instruction"]
     await memory.sum_up(answer, sentence)
@@ -166,7 +166,7 @@ async def _messages(
         said = said[-(len(said) * 3 // 4) :]
 
 
-def _bounded(text: str) -> str:
+def _first_lines(text: str) -> str:
     """Return the first lines of the text, cleaned; empty if it may not be shown."""
     cleaned = without_role_marks(visible(redact(text[: 4 * _LONGEST_SUMMARY])[0]))
     lines: list[str] = []

@@ -298,7 +298,7 @@ async def _session_of(history: Sequence[Message], access: IdentityAccess) -> Ses
             ),
         )
         alike = [record for record in found if _may_have_replies(run, _history_in(record)[1])] or found
-        answered = None if len(alike) == 1 else list(_sent(history))[-1][1]
+        answered = None if len(alike) == 1 else list(_sent_exchanges(history))[-1][1]
         for record in alike[:_MOST_COMPARED]:
             if (session := await _session_or_fork(record, run, answered, access)) is not None:
                 return session
@@ -321,7 +321,7 @@ async def _session_or_fork(
     is_whole = end == len(known) and count == len(entries) and not access.is_answering(session.id)
     if answered is None and is_whole:
         return session
-    kept = list(_kept(entries[:count]))  # it may have continued elsewhere
+    kept = list(_stored_exchanges(entries[:count]))  # it may have continued elsewhere
     kept = kept[: max(0, end - len(known) + len(kept))]  # the session lacks those from before it began
     if not kept or _digest_of(kept[-1][1]) != run[-1].user:
         return None
@@ -331,7 +331,7 @@ async def _session_or_fork(
     return await access.fork(session.id, at=sum(size for size, *_ in kept))
 
 
-def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
+def _stored_exchanges(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
     """Yield the exchanges of a transcript: the number of entries, the user's text, and the reply."""
     begins = [at for at, entry in enumerate(entries) if entry.role == USER]
     if begins and begins[0]:
@@ -341,7 +341,7 @@ def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
         yield end - begin, kept_text(entries[begin].content).strip(), "\n\n".join(said).strip()
 
 
-def _sent(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
+def _sent_exchanges(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
     """Yield the exchanges of a client's history: the user's text, and the reply."""
     asked: list[str] = []
     answered: list[str] = []
@@ -366,7 +366,7 @@ class _Exchange(NamedTuple):
 
 def _exchanges_in(messages: Sequence[Message]) -> list[_Exchange]:
     """Return the last exchanges of a conversation."""
-    said = [_Exchange(_digest_of(asked), _digest_of(reply)) for asked, reply in _sent(messages) if asked]
+    said = [_Exchange(_digest_of(asked), _digest_of(reply)) for asked, reply in _sent_exchanges(messages) if asked]
     return said[-_LONGEST_RUN:]
 
 

@@ -88,7 +88,7 @@ async def show(
         "chat.html",
         access,
         here="session",
-        session=_titled(session.record, part.exchanges),
+        session=_with_title(session.record, part.exchanges),
         part=part,
         **await menu_context(access, session),
         going=await operations.get_deletion(access.context, session_id) if may(access.memory.caller, "erase") else None,
@@ -97,7 +97,7 @@ async def show(
     )
 
 
-def _titled(record: SessionRecord, shown: list[Exchange]) -> SessionRecord:
+def _with_title(record: SessionRecord, shown: list[Exchange]) -> SessionRecord:
     """Return the record with the title from the first message, if that is not stored yet."""
     if record.title or not (shown and shown[0].turn):
         return record

@@ -82,7 +82,7 @@ class GrowingText:
         self._open += text
         lines = self._open.split("\n")
         begins = [token.map[0] for token in _MARKDOWN.parse(self._open) if token.map and not token.level]
-        undecided = _undecided(self._open)
+        undecided = _first_undecided(self._open)
         last = max((line for line in begins if line <= undecided), default=0)
         complete, self._open = "\n".join(lines[:last]), "\n".join(lines[last:])
         return _rendered(complete) if complete else Markup(), _rendered(self._open)
@@ -93,7 +93,7 @@ class GrowingText:
         return _rendered(left) if left else Markup()
 
 
-def _undecided(text: str) -> int:
+def _first_undecided(text: str) -> int:
     """Return the first line that may begin a formula once later text closes it; else the number of lines."""
     for mark in _BEGIN_FORMULA.finditer(text):
         rest = text[mark.end() :]

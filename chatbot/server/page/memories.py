@@ -102,7 +102,7 @@ _BESIDE = {"after", "done", "hidden"}
 @router.get("/memory")
 async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuery, Query()]) -> Response:
     """Search active memories, or list them by day."""
-    hits, following, begin = await _found(access, asked)
+    hits, following, begin = await _find_page(access, asked)
     undo = [each for each in asked.hidden.split(",") if is_observation_id(each)]
     return render_page(
         request,
@@ -123,7 +123,7 @@ async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuer
     )
 
 
-async def _found(access: IdentityAccess, asked: MemoryQuery) -> tuple[list[Hit], str, int]:
+async def _find_page(access: IdentityAccess, asked: MemoryQuery) -> tuple[list[Hit], str, int]:
     """Return a page of hits, the place where the next page begins (empty at the end), and the hits before it."""
     if asked.is_search:
         begin = _offset(asked.after)

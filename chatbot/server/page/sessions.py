@@ -89,12 +89,12 @@ async def _about(access: IdentityAccess, q: str) -> list[SessionMatch]:
     found = {record.id: SessionMatch(record) for record in titled}
     for hit in await access.memory.search_sessions(q, limit=_ON_A_PAGE):
         found.setdefault(
-            hit.record.id, SessionMatch(hit.record, _marked(hit), format_time(hit.at) if hit.number else "")
+            hit.record.id, SessionMatch(hit.record, _marked_parts(hit), format_time(hit.at) if hit.number else "")
         )
     return list(found.values())[:_ON_A_PAGE]
 
 
-def _marked(hit: SessionHit) -> tuple[tuple[str, bool], ...]:
+def _marked_parts(hit: SessionHit) -> tuple[tuple[str, bool], ...]:
     parts, at = [], 0
     for begin, end in hit.ranges:
         parts += [(hit.line[at:begin], False), (hit.line[begin:end], True)]

@@ -62,7 +62,7 @@ async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping
     Only the owner may choose a model. Raises `ModelError` for one that cannot be used.
     """
     before = await choices_of(session)
-    after = _chosen(access, fields, before) if "chosen" in fields and session.supports(KeyValueStore) else before
+    after = _parse_choices(access, fields, before) if "chosen" in fields and session.supports(KeyValueStore) else before
     if after != before:
         await access.runtime.model_named(after.model)
     project = fields.get("project", session.record.project)
@@ -83,8 +83,8 @@ async def prepare_turn(access: IdentityAccess, session_id: str) -> ClientRequest
     return ClientRequest(persona=choices.persona, recalls=choices.memory, keeps=choices.memory)
 
 
-def _chosen(access: IdentityAccess, fields: Mapping[str, str], before: Choices) -> Choices:
-    model = _picked(fields, "model") if access.caller.is_owner else before.model
+def _parse_choices(access: IdentityAccess, fields: Mapping[str, str], before: Choices) -> Choices:
+    model = _field_value(fields, "model") if access.caller.is_owner else before.model
     own = access.runtime.model_asked_for
     return Choices("" if model == own else model, _persona(access, fields), "memory" in fields)
 
@@ -93,7 +93,7 @@ _OTHER = "/other"
 """Value of a menu's last entry, which no persona has as its name: the text box below has the value."""
 
 
-def _picked(fields: Mapping[str, str], name: str) -> str:
+def _field_value(fields: Mapping[str, str], name: str) -> str:
     value = fields.get(name, "")
     return fields.get(f"{name}.other", "").strip() if value == _OTHER else value
 
@@ -107,7 +107,7 @@ def _persona(access: IdentityAccess, fields: Mapping[str, str]) -> str:
     if known:
         known.check()
         return known.text
-    return _picked(fields, "persona")
+    return _field_value(fields, "persona")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +138,11 @@ def _menus(access: IdentityAccess) -> Menus:
     aliases = [(name, f"{name} · {model}") for name, model in config.aliases.items()]
     groups = [("Aliases", aliases)] if aliases else []
     by_provider = groupby(usable_models(config), key=lambda each: each[0].provider)
-    groups += [(name, [(model.name, _described(model)) for model, _ in each]) for name, each in by_provider]
+    groups += [(name, [(model.name, _menu_label(model)) for model, _ in each]) for name, each in by_provider]
     return Menus(groups, personas())
 
 
-def _described(model: CatalogModel) -> str:
+def _menu_label(model: CatalogModel) -> str:
     name = model.name.partition("/")[2] or model.name
     read, written = model.input_usd_per_million, model.output_usd_per_million
     if read is None or written is None:
@@ -240,7 +240,7 @@ async def show(request: Request, access: AccessHere, done: str = "") -> Response
         providers=[*SUGGESTED, *sorted({*known_providers(), *access.runtime.config.providers} - OURS - {*SUGGESTED})],
         file=setup.identity.file,
         folder=access.memory.home or "PostgreSQL",
-        synced=await asyncio.to_thread(_synced, access),
+        synced=await asyncio.to_thread(_sync_times, access),
         done=_DONE.get(done, ""),
     )
 
@@ -253,7 +253,7 @@ async def save(access: AccessHere, identities: IdentitiesHere, fields: Fields) -
     before = await asyncio.to_thread(_read, file)
     seen = _digest((before or "").encode())
     if fields.get("seen", seen) != seen:  # the form shows outdated settings
-        raise _changed(file)
+        raise _conflict(file)
     try:
         document = tomlkit.parse(before or "")
     except TOMLKitError as error:
@@ -289,7 +289,7 @@ def _change(document: TOMLDocument, access: IdentityAccess, fields: Mapping[str,
         document["persona"] = persona or DEFAULT_PERSONA
     for group in _groups(access.runtime.agent).values():
         for each in group:
-            value = each.parsed(_picked(fields, each.name)) if each.name in fields else None
+            value = each.parsed(_field_value(fields, each.name)) if each.name in fields else None
             if value is not None and value != each.value(access.runtime.config):
                 _set(document, each.place, value)
 
@@ -328,7 +328,7 @@ async def _write(file: Path, before: str | None, text: str, identities: Identiti
         raise
 
 
-def _synced(access: IdentityAccess) -> list[tuple[str, datetime]]:
+def _sync_times(access: IdentityAccess) -> list[tuple[str, datetime]]:
     """Return the places of `[sync]`, each with the time of its last sync."""
     state = SyncState.read(access.runtime.memory.backend.document(STATE))
     return [(name, parse_time(place.at)) for name, place in state.places.items() if place.at]
@@ -353,7 +353,7 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _changed(file: Path) -> ConflictingChange:
+def _conflict(file: Path) -> ConflictingChange:
     return ConflictingChange(f"not saved: {file} has changed since: reload the page")
 
 
@@ -362,7 +362,7 @@ def _replace(file: Path, before: str | None, text: str | None) -> None:
     make_folder(file.parent)
     with locked(file.parent) as folder:
         if _read(file) != before:
-            raise _changed(file)
+            raise _conflict(file)
         if text is None:
             folder.remove(file.name)
         else:

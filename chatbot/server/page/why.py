@@ -39,7 +39,7 @@ async def show(
         session=session.record,
         receipt=receipt,
         memory=receipt.get("memory") or {},
-        considered=await _considered(access, receipt.get("memory") or {}),
+        considered=await _considered_rows(access, receipt.get("memory") or {}),
         ending=ending(receipt),
         nothing=nothing_considered(receipt.get("memory") or {}),
         held=memory_line(receipt.get("memory") or {}),
@@ -59,7 +59,7 @@ def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
     return with_calls(found[-1], found)
 
 
-async def _considered(access: IdentityAccess, memory: dict[str, Any]) -> list[dict[str, Any]]:
+async def _considered_rows(access: IdentityAccess, memory: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the memories in the prompt, then the others that were considered.
 
     A memory that is deleted, or hidden from the caller, has the row None.
