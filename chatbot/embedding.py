@@ -12,7 +12,7 @@ from msgspec import Struct
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
 from chatbot.stores.base import AsyncResource
-from chatbot.stores.records import Vector, chunks, is_finite, unit
+from chatbot.stores.records import Vector, check_type, chunks, is_finite, unit
 
 
 class EmbeddingResult(Struct, frozen=True):
@@ -128,7 +128,8 @@ def _guard(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any
     @wraps(method)
     async def guarded(self: Embedder, *args: Any, **named: Any) -> Any:
         try:
-            return await method(self, *args, **named)
+            found = await method(self, *args, **named)
+            return check_type(found, EmbeddingResult, "its answer") if method.__name__ == "embed" else found
         except ChatbotError:
             raise
         except (Exception, SystemExit) as error:

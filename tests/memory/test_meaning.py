@@ -74,6 +74,8 @@ class Raising(LetterEmbedder):
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         self._step("embed")
         found = await super().embed(texts)
+        if self.method == "nothing":
+            return None  # type: ignore[return-value]
         return EmbeddingResult(found.vectors[self.method == "too few" :], found.usage)
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
@@ -94,7 +96,7 @@ class Raising(LetterEmbedder):
 WRONG = (OSError(28, "full"), TimeoutError(), StopAsyncIteration(), ExceptionGroup("a", [KeyError()]), SystemExit(3))
 
 
-@pytest.mark.parametrize("method", ["embed", "embed_questions", "judge", "ready", "aclose", "too few"])
+@pytest.mark.parametrize("method", ["embed", "embed_questions", "judge", "ready", "aclose", "too few", "nothing"])
 async def test_an_embedder_may_raise_anything_and_words_find_memory_which_closes(method: str, tmp_path: Path) -> None:
     for error in WRONG:
         async with MemorySystem(tmp_path / type(error).__name__, embedder=Raising(method, error)) as memory:
