@@ -28,10 +28,12 @@ class FunctionTool(Tool):
 
     Its name is the function's. The docstring describes it; a line `name: text` under `Args:` describes an argument,
     and so does `Annotated[..., Field(description=...)]`. The result goes to the model as text or JSON. Raises
-    `TypeError` if the signature cannot be a schema.
+    `TypeError` if it is not async, or its signature cannot be a schema.
     """
 
     def __init__(self, function: Callable[..., Awaitable[Any]], effect: Effect | None = None) -> None:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"{function!r:.80} is neither a tool nor an async function")
         self.effect = effect or Effect()
         self._function = function
         try:

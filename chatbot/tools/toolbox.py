@@ -307,8 +307,6 @@ def _is_one(found: object) -> bool:
 def _tool(found: Any) -> Tool:
     if isinstance(found, Tool):
         return found
-    if inspect.iscoroutinefunction(found):
-        from chatbot.tools.function import FunctionTool
+    from chatbot.tools.function import FunctionTool
 
-        return FunctionTool(found)
-    raise TypeError(f"{found!r:.80} is neither a tool nor an async function")
+    return FunctionTool(found)

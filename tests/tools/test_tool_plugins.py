@@ -144,6 +144,9 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
     with pytest.raises(ConfigError, match="two tools are called 'same'"):
         Toolbox([FunctionTool(same), FunctionTool(same)])
+    plain: Any = "sunny".title
+    with pytest.raises(TypeError, match="is neither a tool nor an async function"):
+        FunctionTool(plain)
 
 
 async def test_null_stands_for_what_is_left_out_and_bounds_are_part_of_the_schema() -> None:
