@@ -13,6 +13,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
+from tests.effort import by_day
 from tests.hooks.conftest import calls_of, settings_of
 from tests.patience import PATIENCE_S
 from tests.servers.extraction_replies import FACT, LOCKER, REPLIES, SECRET
@@ -57,7 +58,7 @@ async def test_facts_are_derived_from_the_exchange(openai_url: str, session: Ses
     assert (line.key, line.value, line.by, line.sources) == ("home", "Porto", "model", (exchange_id,))
 
 
-@pytest.mark.parametrize("name", sorted(REPLIES))
+@pytest.mark.parametrize("name", by_day(sorted(REPLIES), *sorted(REPLIES)[::2]))
 async def test_no_reply_breaks_anything_or_loosens_anything(
     name: str, openai_url: str, memory: MemorySystem, memory_home: Path
 ) -> None:

@@ -21,7 +21,6 @@ from chatbot.stores.in_memory import MemoryBackend
 from chatbot.stores.loops import LoopsLock
 from chatbot.stores.testing.processes import lines_of, start
 from tests.loops import HANG_S, run_in_threads
-from tests.memory.test_meaning import LetterEmbedder
 from tests.patience import PATIENCE_S
 from tests.process import begin_together, wait_for_others
 
@@ -289,6 +288,8 @@ async def _check(memory: MemorySystem, shared_id: str, workers: int) -> None:
 
 
 def _memory(home: Path | None) -> MemorySystem:
+    from tests.memory.test_meaning import LetterEmbedder  # not in the other processes, which start faster
+
     return MemorySystem(home, embedder=LetterEmbedder())
 
 

@@ -152,6 +152,7 @@ def test_a_transcript_without_an_entry_within_reach_is_named_before_it_is_read_w
         TranscriptFile(tmp_path, 9).read_last(2)
 
 
+@pytest.mark.nightly
 async def test_the_longest_entry_is_read_and_longer_ones_refused(store: BasicSessionStore, session: SessionRef) -> None:
     longest = "🦜" * transcript.LONGEST_CONTENT
     await store.transcript_append(session, [entry("first"), entry(longest)])

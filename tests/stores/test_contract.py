@@ -34,6 +34,8 @@ from tests.patience import PATIENCE_S
 from tests.stores.places import Place
 from tests.stores.reference import ReferenceStore
 
+NIGHT = pytest.mark.nightly
+
 
 def memory_backend(_: Path) -> MemoryBackend:
     return MemoryBackend()
@@ -146,13 +148,15 @@ class TestObservationFiles(ObservationStoreContract):
         return Place(home).open()
 
 
-@pytest.mark.nightly  # the same engine once more; by day TestCappedHistories tries the cap on files
+@NIGHT  # the same engine once more; by day TestCappedHistories tries the cap on files
 class TestCappedObservationFiles(ObservationStoreContract):
     def open_store(self, home: Path) -> ObservationFileStore:
         return Place(home).open(max_observations=10)
 
 
 class TestObservationsInMemory(ObservationStoreContract):
+    test_no_way_of_reading_passes_the_gate = NIGHT(ObservationStoreContract.test_no_way_of_reading_passes_the_gate)
+
     def open_store(self, home: Path) -> InMemoryStore:
         return InMemoryStore(home, max_observations=10)
 
@@ -189,7 +193,7 @@ TestMemoryHistories.settings = settings(max_examples=examples(5), stateful_step_
 PROJECT = Path(__file__).parents[1] / "outside" / "sqlite_engine"
 
 
-@pytest.mark.nightly
+@NIGHT
 @pytest.mark.timeout(4 * PATIENCE_S)
 def test_an_engine_on_sqlite_passes_the_kit_from_a_project_of_its_own(tmp_path: Path) -> None:
     project = tmp_path / "project"

@@ -214,6 +214,7 @@ def test_a_line_that_ends_near_the_border_of_a_chunk_is_read_whole(tmp_path: Pat
     assert _both_ways(tmp_path) == [{"first": 0}, filler, small, filler, small]
 
 
+@pytest.mark.nightly
 def test_a_receipt_that_quotes_the_longest_message_is_read(tmp_path: Path) -> None:
     _append(tmp_path, receipt := {"query": "🦜" * LONGEST_CONTENT}, {"n": 1})
     assert _both_ways(tmp_path) == [receipt, {"n": 1}]

@@ -109,6 +109,7 @@ def test_wheel_and_sdist_hold_one_import_package_with_every_file(archives: Path)
     assert not {name for name in sources if name.startswith("stores/")}, "the stores are in the sdist once"
 
 
+@pytest.mark.nightly
 def test_outside_plug_ins_work_with_a_wheel_that_leaves_the_name_stores_to_others(python: Path, tmp_path: Path) -> None:
     (tmp_path / "stores").mkdir()
     (tmp_path / "stores/__init__.py").touch()

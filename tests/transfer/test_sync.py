@@ -26,6 +26,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.scope import CHOICES
 from chatbot.stores.errors import StoreError, StoreFailed, UnsafePath
 from chatbot.stores.on_disk.session_index import SessionIndex
+from chatbot.transfer import sync_storage
 from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import NAME, FolderPlace, ServerAnswer, sealed
@@ -577,11 +578,14 @@ async def test_of_a_file_of_millions_of_lines_no_more_is_read_than_is_needed(pai
     assert (await there.rows()).keys() == {row_id}
 
 
-async def test_what_a_machine_cannot_read_stops_no_sync_and_is_given_once_it_is_mended(pair: Pair) -> None:
+async def test_what_is_unreadable_stops_no_sync_and_is_given_once_mended(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_storage, "_FILES_BYTES", 8 << 10)
     here, there, place = pair
     session_id, damaged = await _session(here, "hello"), await _session(here, "broken")
     async with here.opened() as memory:
-        contents = [b"one", b"two", *(b"%d" % n * (3 << 20) for n in range(5))]  # more than travel in one line
+        contents = [b"one", b"two", *(b"%d" % n * (3 << 10) for n in range(5))]  # more than travel in one line
         session = await memory.load_session(session_id, any_agent=True)
         names = await session.attach([(data, ".txt") for data in contents])
     file, values = (
