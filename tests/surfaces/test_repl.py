@@ -4,16 +4,19 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from filelock import FileLock
+from rich.console import Console
 
 from chatbot.cli.repl.actions import PastedTexts
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.loop import _keys
-from chatbot.cli.repl.reply import complete_blocks
+from chatbot.cli.repl.reply import LiveReply, complete_blocks
+from chatbot.messages import TextDelta
 from tests.command import ok, project
 from tests.effort import by_day
 from tests.terminal import CTRL_C, Terminal
@@ -269,6 +272,14 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages_and_a_typed_fil
     *others, typed = [content for role, content in _said() if role == "user"]
     assert others == [*said, "/help"]
     assert re.fullmatch(r"see notes\.txt\n\n\[notes\.txt\]\(attachments/[0-9a-f]{32}\.txt\)", typed)
+
+
+def test_a_complete_block_is_not_drawn_below_itself() -> None:
+    with LiveReply(Console(file=StringIO(), force_terminal=True), markdown=True, stream=True) as reply:
+        reply(TextDelta("one block"))
+        reply._live.refresh()
+        reply(TextDelta("\n\n"))
+        assert "one block" not in reply._console.file.getvalue().splitlines()[-1]  # type: ignore[attr-defined]
 
 
 def test_a_long_block_of_code_is_looked_through_once() -> None:

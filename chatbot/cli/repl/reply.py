@@ -6,7 +6,7 @@ import os
 import re
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Self
 
@@ -44,10 +44,8 @@ class LiveReply:
         self._echo = ExitStack()
         self._status = _Status()
         self._running: list[str] = []
-        self._live = Live(
-            console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND, get_renderable=self._picture
-        )
-        self._live._live_render = _LiveBlock(console)  # noqa: SLF001 - rich has no public way to get its height
+        self._live = Live(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
+        self._live._live_render = _LiveBlock(console, self._picture)  # noqa: SLF001 - rich has no public way to do so
 
     def __enter__(self) -> Self:
         self._begin()
@@ -55,18 +53,22 @@ class LiveReply:
 
     def __exit__(self, *_: object) -> None:
         self._end()
-        self._flush()
+        self._settle(len(self._pending))
 
     def __call__(self, event: TurnEvent) -> None:
         """Show an event of the turn."""
+        with self._live._lock:  # noqa: SLF001 - a frame that rich draws while another is prepared leaves lines behind
+            self._show(event)
+
+    def _show(self, event: TurnEvent) -> None:
         if isinstance(event, TextDelta):
             self._pending += event.text
             self._status.show("")
-            self._settle()
+            self._settle(complete_blocks(self._pending))
         elif isinstance(event, Phase):
             self._status.show(event.text)
         elif isinstance(event, ToolStarted):
-            self._flush()
+            self._settle(len(self._pending))
             self._running.append(event.call.name)
             self._show_running()
         elif isinstance(event, ToolFinished):
@@ -82,8 +84,8 @@ class LiveReply:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop drawing while another part uses the terminal."""
-        self._flush()
         self._end()
+        self._settle(len(self._pending))
         try:
             yield
         finally:
@@ -101,27 +103,18 @@ class LiveReply:
     def _show_running(self) -> None:
         self._status.show(f"running {', '.join(self._running)}" if self._running else "thinking")
 
-    def _settle(self) -> None:
-        """Print the blocks that no later text can change."""
-        cut = complete_blocks(self._pending)
-        if cut:
-            self._print(self._pending[:cut])
-            self._pending = self._pending[cut:]
-
-    def _flush(self) -> None:
-        self._print(self._pending)
-        self._pending = ""
+    def _settle(self, end: int) -> None:
+        """Print the pending text up to `end`, which no later text can change."""
+        text, self._pending = self._pending[:end], self._pending[end:]
+        if text.strip():
+            self._console.print(self._render(text.strip("\n")))
+            if self._markdown:
+                self._console.print()
 
     def _picture(self) -> RenderableType:
         """Return the picture of one frame."""
         shown = self._pending if self._stream else ""
         return Group(self._render(shown), self._status) if shown else self._status
-
-    def _print(self, text: str) -> None:
-        if text.strip():
-            self._console.print(self._render(text.strip("\n")))
-            if self._markdown:
-                self._console.print()
 
     def _render(self, text: str) -> RenderableType:
         text = printable(text)
@@ -139,14 +132,15 @@ class _LiveBlock(LiveRender):
     few others cut lines instead, and are recognised by environment variables.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, picture: Callable[[], RenderableType]) -> None:
         super().__init__("")
         self._console = console
+        self._picture = picture
         self._lengths: list[int] = []
         self._wraps = "XTERM_VERSION" not in os.environ and not _CUTS_LINES.match(os.environ.get("TERM", ""))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines, most = console.render_lines(self.renderable, options, pad=False), max(options.size.height // 2, 2)
+        lines, most = console.render_lines(self._picture(), options, pad=False), max(options.size.height // 2, 2)
         if len(lines) > most:
             lines = [[Segment("…")], *lines[1 - most :]]
         self._shape, self._lengths = Segment.get_shape(lines), [*map(Segment.get_line_length, lines)]
