@@ -112,6 +112,7 @@ class Meaning(AsyncResource):
         while most is None or done < most:
             rows = await self._rows_without_vector(self._embedder.batch if most is None else most - done)
             if stuck.issuperset(row.id for row in rows):
+                self._has_gaps = False  # not before: a question must not miss what is being embedded
                 break
             kept = await self._embed_rows(rows)
             done += kept
@@ -250,7 +251,6 @@ class Meaning(AsyncResource):
                 raise
             await self._store.forget_vectors()
             rows = await self._store.missing_vectors(view, model=name, limit=limit)
-        self._has_gaps = len(rows) == limit
         return rows
 
     @property

@@ -190,6 +190,18 @@ async def test_a_question_asked_before_is_known_though_many_others_are_asked_mea
         assert len(await both) == 2
 
 
+async def test_a_question_waits_for_no_row_that_others_embed_and_finds_it(store: ObservationStore) -> None:
+    embedder = LetterEmbedder()
+    await store.commit(OWNER, adding(note(0, "aaa")))
+    embedder.gate.clear()
+    async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store) as meaning:
+        meaning.begin()
+        await embedder.asked.wait()
+        embedder.gate = asyncio.Event()
+        embedder.gate.set()
+        assert list(await similar(meaning, OWNER, ["a"])) == [IDS[0]]
+
+
 async def test_texts_of_a_caller_are_embedded_in_batches_too(tmp_path: Path) -> None:
     embedder = LetterEmbedder()
     async with MemorySystem(tmp_path, embedder=embedder) as memory:
