@@ -38,11 +38,13 @@ _NOT_PURGED = "nothing was purged"
 
 
 async def remember(run: VerbRun) -> None:
-    """Remember something; the narrative may come from standard input."""
+    """Remember something; the narrative may come from standard input, also without a title."""
     args = run.args
-    if args.stdin == "-" and args.narrative is not None:
+    is_piped = "-" in {args.title, args.stdin}
+    if is_piped and args.narrative is not None:
         raise InvalidValue("--narrative and - are both given: use one")
-    _read_narrative(run, is_asked=args.stdin == "-")
+    _read_narrative(run, is_asked=is_piped)
+    args.title = "" if args.title == "-" else args.title
     operation = OPERATIONS["remember"]
     given = await given_of(run, operation.at("cli").values())
     show(run, operation, await operation.run(run.context, "cli", given), given)
