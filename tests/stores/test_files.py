@@ -21,6 +21,7 @@ from chatbot.stores.on_disk.place import FileBackend
 from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing.backend_contract import record
 from chatbot.stores.transcript import LONGEST_CONTENT
+from tests.effort import rounds
 
 WISH = Examination(lambda each, made, used: SessionRecord(each, "chat", (), made, used))
 
@@ -58,7 +59,7 @@ def churn(folder: Path) -> Iterator[Path]:
 
 
 def test_what_comes_and_goes_meanwhile_hinders_nobody_who_looks(churn: Path) -> None:
-    for _ in range(300):
+    for _ in range(rounds(300, least=60)):
         assert churn / "stays" in set(below(churn))
         assert all(flaw.state == "ok" for flaw in FileBackend(churn).examine(WISH) if flaw.subject == "links")
 
