@@ -42,7 +42,7 @@ def pdf(*lines: str) -> bytes:
     page = writer.add_blank_page(300, 300)
     font = {"/Type": NameObject("/Font"), "/Subtype": NameObject("/Type1"), "/BaseFont": NameObject("/Helvetica")}
     fonts = DictionaryObject(
-        {NameObject("/F1"): DictionaryObject({NameObject(name): each for name, each in font.items()})}
+        {NameObject("/F1"): DictionaryObject({NameObject(key): each for key, each in font.items()})}
     )
     page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
     text = DecodedStreamObject()

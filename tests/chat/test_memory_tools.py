@@ -93,9 +93,7 @@ async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
     await use("memory_write", title="tea is cold", type="decision", visibility="social", related_people=["Pat"])
     for narrowed in ({"types": ["note"]}, {"tags": ["DRINK"]}, {"people": ["sam"]}, {"visibilities": ["private"]}):
         assert _ids((await use("memory_search", query="tea", **narrowed))["hits"]) == [first["id"]], narrowed
-    assert (
-        len((await use("memory_search", query="tea", after="2020-01-01", before="2999-01-01T00:00:00Z"))["hits"]) == 2
-    )
+    assert len((await use("memory_search", query="tea", after="2020-01-01", before="2999-01-01T00:00Z"))["hits"]) == 2
     assert (await use("memory_search", query="tea", before="2020-01-01"))["hits"] == []
     assert len((await use("memory_search", query="tea", max_tokens=1))["hits"]) == 1
     assert len((await use("memory_search", limit=None))["hits"]) == 2
@@ -361,9 +359,7 @@ async def test_sessions_of_other_agents_and_deleted_ones_do_not_exist(use: Use, 
 
 async def test_a_session_is_read_only_by_who_sees_what_is_said_there(memory: MemorySystem) -> None:
     clearances: list[Clearance] = ["full", "inner", "familiar", "public"]
-    sessions = {
-        clearance: await memory.cleared_for(clearance).create_session(STORES, "chat") for clearance in clearances
-    }
+    sessions = {each: await memory.cleared_for(each).create_session(STORES, "chat") for each in clearances}
     for session in sessions.values():
         await session.transcript_append("user", "hello")
     users = {

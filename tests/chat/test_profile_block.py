@@ -56,10 +56,8 @@ async def test_a_question_about_a_time_brings_what_held_then(session: SessionHan
 
 
 async def test_lines_take_two_hundred_tokens_and_pinned_ones_come_anyway(session: SessionHandle, clock: Clock) -> None:
-    languages = (
-        "German French Greek Thai Dutch Welsh Urdu Czech Latin Malay Irish Hindi Tamil Zulu Hausa Maori Khmer Lao"
-    )
-    for language in f"{languages} Uzbek Farsi".split():
+    languages = "German French Greek Thai Dutch Welsh Urdu Czech Latin Malay Irish Hindi Tamil Zulu Hausa Maori Khmer"
+    for language in f"{languages} Lao Uzbek Farsi".split():
         await session.memory.profile_set("language", language, also=True)
     await session.memory.profile_set("motto", "Slow and steady wins the race")
     await session.memory.profile_pin("motto")

@@ -116,9 +116,7 @@ async def test_no_delicate_fact_is_compared_nor_one_of_another_agent_or_namespac
     await session.memory.summarize_session("Sam has a dog")
     await other_agent.memory.remember("Sam has a dog, the other one says")
     await session.memory.within(namespace="elsewhere").remember("Sam has a dog elsewhere")
-    found = await candidates_for(
-        [ExtractedFact("Sam has a dog")], session.memory, agent_id="chat", visibility="private"
-    )
+    found = await candidates_for([ExtractedFact("Sam has dogs")], session.memory, agent_id="chat", visibility="private")
     assert [row.id for row in found.rows] == [mine]
 
 

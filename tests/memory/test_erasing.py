@@ -362,9 +362,7 @@ async def test_every_kind_of_event_is_erased_and_counted(
         await every_kind(session, clock)
         await session.memory.reindex()
         events = [json.loads(line) for line in lines_in(home)]
-        assert {each["event"] for each in events} == {*KINDS} - {
-            "compress"
-        }  # which comes with the row that replaces others
+        assert {each["event"] for each in events} == {*KINDS} - {"compress"}  # which comes with what replaces others
         ids = {each[what]["id"] for each in events for what in ("row", "triple") if what in each}
         [stays] = [row for row in await alice.memory().every() if row.title == "stays"]
         ids.remove(stays.id)

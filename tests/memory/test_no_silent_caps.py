@@ -144,9 +144,7 @@ async def test_a_store_says_in_the_type_where_it_returns_less_than_the_limit(
     kind: Callable[..., ObservationStore], tmp_path: Path
 ) -> None:
     async with MemorySystem(None) as memory:
-        rows = [
-            memory.memory().drafted(Draft(title=f"zebra {number}", tags=[f"t{number}"]))[0] for number in range(ROWS)
-        ]
+        rows = [memory.memory().drafted(Draft(title=f"zebra {n}", tags=[f"t{n}"]))[0] for n in range(ROWS)]
     from chatbot.stores.row_events import Event
 
     view = View("full", datetime.now(UTC) + timedelta(days=1))

@@ -83,9 +83,7 @@ async def test_what_replaces_a_memory_is_in_its_project(memory: MemorySystem) ->
 
 async def test_what_is_derived_from_a_project_is_not_seen_outside_of_it(memory: MemorySystem) -> None:
     house, none = await _session(memory, "house"), await _session(memory, "-")
-    sources = [
-        (await session.memory.remember(said)).id for session, said in ((none, "Sam likes chess"), (house, BOILER))
-    ]
+    sources = [(await each.memory.remember(said)).id for each, said in ((none, "Sam likes chess"), (house, BOILER))]
     made = await memory.memory().remember("Sam plays chess beside the boiler", derived_from=sources)
     assert [row.project for row in await house.memory.get([made.id])] == ["house"]
     assert await none.memory.get([made.id]) == []

@@ -220,11 +220,9 @@ def test_every_rule_of_gitleaks_is_read_as_it_is_written() -> None:
 
 
 def test_what_is_small_talk_reads_no_rule() -> None:
-    code = (
+    use = (
         "from chatbot.redaction import redact; from chatbot import redaction as rules;"
         "redact('Hello there, how are you today? I have been to the library of Tromsø.');"
         "import sys; print('secretscreen' in sys.modules, sum('_written' in vars(rule) for rule in rules.rules()))"
     )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False 0\n"
-    )
+    assert subprocess.run([sys.executable, "-c", use], capture_output=True, text=True, check=True).stdout == "False 0\n"

@@ -109,9 +109,7 @@ def test_a_summary_takes_no_place_where_anything_that_was_said_is_recalled() -> 
         "else": candidate("else", lexical=9.0, type="session_summary", session_id="two"),
         "seen": candidate("seen", lexical=9.5, session_id="two"),
     }
-    verdicts = {
-        row.match.id: verdict for row, verdict in verdicts_of(ranked(rows, INJECT), INJECT, 2, frozenset({"seen"}))
-    }
+    verdicts = {row.match.id: each for row, each in verdicts_of(ranked(rows, INJECT), INJECT, 2, frozenset({"seen"}))}
     expected = {"summary": NOT_NEEDED, "seen": "seen already", "else": NOT_NEEDED, "said": "recalled"}
     assert verdicts == expected
     alone = verdicts_of(ranked(rows, INJECT), INJECT, 2, frozenset({"seen", "said"}))
@@ -121,9 +119,7 @@ def test_a_summary_takes_no_place_where_anything_that_was_said_is_recalled() -> 
 def test_what_the_prompt_shows_anyway_does_not_decide_how_good_the_others_must_be() -> None:
     rows = {"shown": candidate("shown", lexical=90.0), "good": candidate("good", lexical=9.0)}
     profile = replace(INJECT, relative_floor=0.6)
-    verdicts = {
-        row.match.id: each for row, each in verdicts_of(ranked(rows, profile), profile, 5, frozenset({"shown"}))
-    }
+    verdicts = {row.match.id: one for row, one in verdicts_of(ranked(rows, profile), profile, 5, frozenset({"shown"}))}
     assert verdicts == {"shown": "seen already", "good": "recalled"}
 
 

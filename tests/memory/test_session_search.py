@@ -44,9 +44,7 @@ async def _found(memory: MemorySystem, text: str, *, clearance: Clearance = "ful
 
 async def test_the_session_that_speaks_of_it_is_found_with_its_line(memory: MemorySystem) -> None:
     await _said(memory, "the weather", "rain")
-    tax = await _said(
-        memory, "my tax return", "First gather receipts.\nThen deduct the bicycle.\nSend it.", title="tax"
-    )
+    tax = await _said(memory, "my tax return", "Gather receipts.\nThen deduct the bicycle.\nSend it.", title="tax")
     [hit] = await memory.search_sessions("bicycles")
     assert (hit.record.id, hit.role, hit.number) == (tax.id, "assistant", 2)
     assert hit.line == "Then deduct the bicycle."

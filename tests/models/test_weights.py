@@ -32,9 +32,7 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
             f"{info}/METADATA",
             "Metadata-Version: 2.1\nName: some-weights\nVersion: 1.0\nRequires-Dist: torch-of-no-one\n",
         )
-        file.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         file.writestr(
             f"{info}/RECORD",
             f"some_weights/__init__.py,,\nsome_weights/model.bin,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",

@@ -155,9 +155,7 @@ class ReferenceStore(ObservationStore):
         return [version(rows[each], self._events[each], view, sees) for each in line]
 
     async def written_at(self, view: View, ids: Sequence[str]) -> dict[str, datetime]:
-        lines = [
-            version for each in ids for version in await self.history(view, each) if version.observation.id == each
-        ]
+        lines = [one for each in ids for one in await self.history(view, each) if one.observation.id == each]
         return {each.observation.id: each.events[0].at for each in lines if each.events}
 
     async def facets(self, view: View, name: query.Labelled, *, limit: int = 100) -> list[query.Facet]:

@@ -251,7 +251,5 @@ def test_hidden_rows_make_no_difference(caller: tuple[Clearance, str | None], sp
 
 
 def test_every_operation_on_memory_is_compared_here() -> None:
-    operations = {
-        name for name, _ in inspect.getmembers(Memory, inspect.iscoroutinefunction) if not name.startswith("_")
-    }
-    assert operations == READS.keys() | WRITES.keys()
+    there = {name for name, _ in inspect.getmembers(Memory, inspect.iscoroutinefunction) if not name.startswith("_")}
+    assert there == READS.keys() | WRITES.keys()

@@ -73,9 +73,7 @@ def test_the_log_of_the_provider_the_receipts_why_and_the_page_agree(session: st
             found.add(outcome)
         blocks = re.findall(r"<memory-context.*?</memory-context", prompt, re.DOTALL)
         notes = [line for block in blocks for line in block.splitlines() if line.startswith("- ")]
-        told = [
-            each for each, outcome in outcomes(memory).items() if outcome in IN_PROMPT - {"in the conversation already"}
-        ]
+        told = [each for each, how in outcomes(memory).items() if how in IN_PROMPT - {"in the conversation already"}]
         assert len([line for line in notes if "withheld" not in line]) == len(told)
         assert "Castor" not in prompt
         withheld = memory.get("withheld", {}).get("rows", [])

@@ -89,9 +89,7 @@ async def test_concurrent_turns_are_traces_of_their_own(watched: Watched, talkin
         await runtime.hooks.settle()
     turns = watched.named(TURN)
     assert len({span.context.trace_id for span in turns if span.context}) == 12
-    assert {(span.attributes or {})["gen_ai.conversation.id"] for span in turns} == {
-        each.id for each in sessions if each
-    }
+    assert {(one.attributes or {})["gen_ai.conversation.id"] for one in turns} == {each.id for each in sessions if each}
     assert all(watched.above(span)[-1:] == [TURN] for span in watched.named("memory recall"))
     assert len(watched.named("memory recall")) == 12
 

@@ -212,9 +212,7 @@ class World:
                 text = self.random.choice(sorted(self.texts.values()))
             else:
                 text = f"about {self.word()}"
-            done = await memories.remember(
-                title=text, narrative="because", type=self.random.choice(["note", "decision"])
-            )
+            done = await memories.remember(title=text, narrative="why", type=self.random.choice(["note", "decision"]))
             if done.outcome == "added":
                 self.texts[done.id] = text
             if self.random.random() < 0.2:

@@ -237,9 +237,7 @@ async def _check_whole(count: int) -> None:
         rows = await _rows(memory)
         lockers = Counter(row.user_text for row in rows if "locker" in row.user_text)
         assert lockers == Counter(f"My locker {n} has the number {n * 7}." for n in range(count))
-        assert [row.user_text for row in rows if "locker" not in row.user_text] == [
-            BIKE[0]
-        ]  # said 400 times, kept once
+        assert [row.user_text for row in rows if "locker" not in row.user_text] == [BIKE[0]]  # of 400, one is kept
         by_id = {record.id: record.origin for record in records}
         for row in rows:
             if "locker" in row.user_text:

@@ -209,9 +209,7 @@ async def test_a_finished_backup_holds_nothing_that_was_erased_before(pair: Pair
             parts = [archive.read(name) for name in archive.namelist() if name.endswith(".gz")]
         assert "the last" in (text := b"".join(map(gzip.decompress, parts)).decode())
         assert [what in text, *erased] == [False, what]
-        await restore(
-            file, "kept", tmp_path / "copy", now=lambda: here.now() - timedelta(days=30)
-        )  # the clock was wrong
+        await restore(file, "kept", tmp_path / "copy", now=lambda: here.now() - timedelta(days=30))  # a wrong clock
 
 
 async def test_an_older_copy_of_a_machine_learns_from_a_server_what_it_knew(pair: Pair, tmp_path: Path) -> None:

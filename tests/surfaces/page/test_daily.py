@@ -147,8 +147,6 @@ def test_a_printed_conversation_holds_nothing_to_click_and_nothing_moves_where_t
     expect(page.locator(".question")).to_be_visible()
     expect(answers(page)).to_be_visible()
     page.emulate_media(media="screen", reduced_motion="reduce")
-    moving = (
-        "[...document.querySelectorAll('*')].filter((each) => getComputedStyle(each).animationName !== 'none').length"
-    )
+    moving = "[...document.querySelectorAll('*')].filter((x) => getComputedStyle(x).animationName !== 'none').length"
     say(page, "and again", wait=False)
     assert page.evaluate(moving) == 0

@@ -260,9 +260,7 @@ def test_an_attachment_is_kept_and_downloaded_and_never_opened(client: httpx.Cli
     page = base64.b64encode(b"<script>alert(1)</script>").decode()
     files = [{"name": "../page.html", "data": f"data:text/html;base64,{page}"}]
     session_id = _session(client)
-    said = client.post(
-        f"/v1/sessions/{session_id}/chat", json={"text": "read this", "stream": False, "attachments": files}
-    )
+    said = client.post(f"/v1/sessions/{session_id}/chat", json={"text": "read", "stream": False, "attachments": files})
     [told] = said.json()["receipt"]["attachments"]
     assert told["name"] == "page.html"
     path = f"/v1/sessions/{session_id}/attachments"
