@@ -338,9 +338,7 @@ def test_what_was_allowed_holds_for_those_values_in_that_place_alone() -> None:
         settings()
 
 
-def test_a_link_to_an_allowed_file_is_not_allowed_where_other_code_is_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_to_allowed_files_is_refused_beside_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path("config.toml").absolute()
     path.write_text(REACHING["a tool of its own"], encoding="utf-8")
     trust(path, {"agents": {"chat": {"tools": ["evil:act"]}}})

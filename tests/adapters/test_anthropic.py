@@ -61,9 +61,7 @@ async def test_files_and_folders_are_renamed_and_deleted(memory: AgentMemory) ->
         ("rename", {"old_path": "/memories/none", "new_path": "/memories/b.md"}, "does not exist"),
     ],
 )
-async def test_a_wrong_command_tells_the_model_what_is_wrong(
-    memory: AgentMemory, command: str, given: dict[str, Any], error: str
-) -> None:
+async def test_a_wrong_command_says_so(memory: AgentMemory, command: str, given: dict[str, Any], error: str) -> None:
     await run(memory, "create", path="/memories/a.md", file_text="tea and tea")
     with pytest.raises(ToolError, match=error):
         await run(memory, command, **given)
@@ -78,9 +76,7 @@ async def test_a_wrong_command_tells_the_model_what_is_wrong(
         ("insert", {"path": "/memories/all.md", "insert_line": 1, "insert_text": "text {}"}),
     ],
 )
-async def test_of_commands_at_once_on_one_file_none_that_succeeded_is_lost(
-    memory: AgentMemory, command: str, given: dict[str, Any]
-) -> None:
+async def test_commands_at_once_on_a_file_all_count(memory: AgentMemory, command: str, given: dict[str, Any]) -> None:
     await run(memory, "create", path="/memories/all.md", file_text="all")
     for number in range(8) if command == "rename" else ():
         await run(memory, "create", path=f"/memories/{number}.md", file_text=f"text {number}")

@@ -87,9 +87,7 @@ SECRETS = (
 
 
 @pytest.mark.parametrize("value", SECRETS)
-def test_a_value_that_holds_a_secret_is_kept_without_it(
-    tmp_path: Path, memory: AgentMemory, portal: Portal, value: dict[str, Any]
-) -> None:
+def test_values_lose_their_secrets(tmp_path: Path, memory: AgentMemory, portal: Portal, value: dict[str, Any]) -> None:
     store = MemoryStore(memory, portal)
     store.put(("keys",), "one", value)
     [item] = store.search(("keys",), filter={"after": 1})

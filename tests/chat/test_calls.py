@@ -110,9 +110,7 @@ async def test_a_call_that_fails_before_its_first_word_costs_nothing_and_a_later
 
 
 @pytest.mark.parametrize("said", [ReasoningDelta("Alpacas"), ToolCall("a", "search", '{"query": "alpaca"}')])
-async def test_the_thoughts_and_calls_of_a_reply_that_breaks_off_are_billed(
-    memory_home: Path, said: ReasoningDelta | ToolCall
-) -> None:
+async def test_thoughts_and_calls_of_a_cut_reply_are_billed(memory_home: Path, said: ReasoningDelta | ToolCall) -> None:
     model = ScriptedModel([[said, ProviderFailed("it broke off")]])
     calls = calls_of(model, memory_home)
     with pytest.raises(ProviderFailed):
@@ -225,9 +223,7 @@ async def test_calls_at_once_never_pass_a_limit_together(limit: str, session: Se
     assert (await Ledger(memory_home).total()).tokens <= 120
 
 
-async def test_a_session_limit_counts_what_is_on_the_bill_even_of_turns_without_a_receipt(
-    session: SessionHandle, memory_home: Path
-) -> None:
+async def test_a_session_limit_counts_the_bill_and_no_receipts(session: SessionHandle, memory_home: Path) -> None:
     killed = Call(datetime.now(UTC), session.id, "chat", "scripted", Usage(100, 20), 0.1)
     await Ledger(memory_home).add(killed)
     budget = BudgetSettings(session_tokens=130)

@@ -63,9 +63,7 @@ def test_a_message_on_the_wire_has_the_chat_completions_form() -> None:
         ("", "", {"name": "_", "arguments": "{}"}),
     ],
 )
-def test_a_call_that_no_provider_would_take_back_is_shown_in_a_form_that_all_take(
-    name: str, arguments: str, called: dict[str, str]
-) -> None:
+def test_a_call_no_provider_takes_is_shown_as_all_take_it(name: str, arguments: str, called: dict[str, str]) -> None:
     assert ToolCall("a", name, arguments).as_openai()["function"] == called
 
 

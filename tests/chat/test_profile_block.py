@@ -105,9 +105,7 @@ async def test_an_order_in_a_line_is_shown_only_if_the_person_stated_it(session:
         assert (block.profile, bool(block.text)) == (shown, bool(shown))
 
 
-async def test_a_line_concerns_a_question_that_shares_a_word_with_it_or_with_what_it_was_taken_from(
-    session: SessionHandle, clock: Clock
-) -> None:
+async def test_a_line_concerns_questions_with_a_word_of_it_or_its_source(session: SessionHandle, clock: Clock) -> None:
     await session.memory.profile_set("favourite tea", "sencha")
     await session.memory.profile_set("motto", "Slow and steady wins the race")
     [kept] = await session.memory.remember_all(

@@ -57,9 +57,7 @@ def _chat(session: SessionHandle, home: Path, *replies: Any, by_model: bool = Fa
 
 
 @pytest.mark.parametrize(("greeting", "title"), [("hello", "hello"), ("Hey, you!", "Hey, you!")])
-async def test_a_mere_greeting_gives_way_to_a_better_title(
-    session: SessionHandle, memory_home: Path, greeting: str, title: str
-) -> None:
+async def test_a_greeting_is_a_weak_title(session: SessionHandle, memory_home: Path, greeting: str, title: str) -> None:
     chat = _chat(session, memory_home)
     for said, expected in ((greeting, title), ("Where is Uji?", "Where is Uji?"), ("And Kyoto?", "Where is Uji?")):
         await chat.turn(said)

@@ -75,9 +75,7 @@ async def test_a_hand_edited_transcript_is_what_the_model_sees(session: SessionH
     assert [message.content for message in model.prompts[1]] == [PERSONA, "I am Pat", "hello Pat", "who am I?"]
 
 
-async def test_the_window_is_the_last_entries_and_begins_with_the_user(
-    session: SessionHandle, memory_home: Path
-) -> None:
+async def test_the_window_is_the_last_entries_and_begins_with_a_user(session: SessionHandle, memory_home: Path) -> None:
     model = ScriptedModel(["ok"])
     chat = chat_of(model, session, memory_home, settings=AgentSettings(window_entries=6))
     for number in range(10):
@@ -113,9 +111,7 @@ async def test_a_user_cannot_forge_an_entry(session: SessionHandle, memory_home:
     ]
 
 
-async def test_a_failed_call_leaves_the_question_an_error_and_a_usable_session(
-    session: SessionHandle, memory_home: Path
-) -> None:
+async def test_a_failed_call_leaves_question_error_and_session(session: SessionHandle, memory_home: Path) -> None:
     model = ScriptedModel([RateLimited("slow down"), "fine now"])
     chat = chat_of(model, session, memory_home)
     with pytest.raises(RateLimited):
@@ -320,9 +316,7 @@ async def test_a_result_stays_with_its_call_if_another_is_stopped(session: Sessi
     assert (asked.content, called.tool_calls, result.content) == ("add", (ONE_AND_ONE,), "2")
 
 
-async def test_a_turn_with_more_tool_entries_than_the_window_still_shows_its_question(
-    session: SessionHandle, memory_home: Path
-) -> None:
+async def test_a_turn_longer_than_the_window_shows_its_question(session: SessionHandle, memory_home: Path) -> None:
     many = [replace(ONE_AND_ONE, id=f"c{n}") for n in range(12)]
     model = ScriptedModel([many, many, "done"])
     chat = chat_of(model, session, memory_home, tools=ADD, settings=AgentSettings(window_entries=4), most=50)

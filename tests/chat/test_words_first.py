@@ -118,9 +118,7 @@ async def _asked_by(options: Options) -> Observation:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-async def test_what_was_said_is_known_after_a_turn_that_failed_or_was_stopped(
-    runtime_of: Callable[..., Runtime], *, fails: bool
-) -> None:
+async def test_words_outlive_a_failed_or_stopped_turn(runtime_of: Callable[..., Runtime], *, fails: bool) -> None:
     asked = asyncio.Event()
 
     async def replying() -> AsyncIterator[Delta]:
@@ -145,9 +143,7 @@ async def test_what_was_said_is_known_after_a_turn_that_failed_or_was_stopped(
 
 @pytest.mark.parametrize("step", by_day(STEPS, "ask", "keep"))
 @pytest.mark.parametrize("engine", ["files", "postgres"])
-def test_what_was_said_is_known_after_a_kill_at_any_step(
-    engine: str, step: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_words_outlive_any_kill(engine: str, step: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     hooks = "".join(f'[hooks."stops:{name}"]\ntimeout_s = 600\n' for name in ("Recalling", "Keeping"))
     options = _options(request, engine, tmp_path, hooks)
     Path("stops.py").write_text(STOPS, encoding="utf-8")
@@ -182,9 +178,7 @@ async def test_a_message_whose_turn_was_killed_before_it_was_remembered_is_remem
         assert len(await exchanges(runtime)) == 3 - was_erased
 
 
-async def test_a_message_that_may_not_be_remembered_stays_so_though_its_turn_is_killed(
-    runtime_of: Callable[..., Runtime],
-) -> None:
+async def test_a_message_not_to_be_remembered_stays_so_though_its_turn_dies(runtime_of: Callable[..., Runtime]) -> None:
     class Killed(BaseException):
         """An end after which nothing is written."""
 

@@ -59,9 +59,7 @@ async def test_facts_are_derived_from_the_exchange(openai_url: str, session: Ses
 
 
 @pytest.mark.parametrize("name", by_day(sorted(REPLIES), *sorted(REPLIES)[::2]))
-async def test_no_reply_breaks_anything_or_loosens_anything(
-    name: str, openai_url: str, memory: MemorySystem, memory_home: Path
-) -> None:
+async def test_no_reply_does_any_harm(name: str, openai_url: str, memory: MemorySystem, memory_home: Path) -> None:
     session = await memory.cleared_for("inner").create_session(["basic_session", "observations"], "chat")
     said, exchange_id = await kept_exchange(session, min_clearance="inner")
     async with model_at(openai_url, f"extracts-{name}") as model:
@@ -120,9 +118,7 @@ async def test_what_the_prompt_held_of_memory_is_not_taken_for_new(session: Sess
         assert kept.dropped == ((known, "recalled"),)
 
 
-async def test_an_exchange_that_was_taken_back_leaves_nothing_behind(
-    openai_url: str, session: SessionHandle, memory_home: Path
-) -> None:
+async def test_what_is_taken_back_leaves_nothing(openai_url: str, session: SessionHandle, memory_home: Path) -> None:
     said, exchange_id = await kept_exchange(session)
     async with (
         model_at(openai_url, "takes-facts-slowly") as model,

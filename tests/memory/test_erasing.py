@@ -110,9 +110,7 @@ async def test_the_time_to_live_keeps_memory_unless_it_is_told_otherwise(*, keep
 
 
 @pytest.mark.parametrize("engine", ["files", "postgres"])
-async def test_a_session_that_another_process_deleted_gets_no_new_rows(
-    engine: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+async def test_a_deleted_session_gets_no_new_rows(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if engine == "postgres":
         request.getfixturevalue("postgres")
     home = address(tmp_path) if engine == "postgres" else tmp_path / "memory"

@@ -134,9 +134,7 @@ async def test_creating_sessions_does_not_rewrite_the_index_each_time(memory_hom
 
 
 @pytest.mark.parametrize("damage", [b'{"id":', b"[" * 100_000])
-async def test_a_damaged_session_json_is_recovered_from_the_index(
-    memory_home: Path, damage: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_index_mends_session_json(memory_home: Path, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
     ids = await _make(memory_home)
     path = memory_home / "sessions" / ids[1] / "session.json"
     path.write_bytes(damage)

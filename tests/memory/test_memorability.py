@@ -62,9 +62,7 @@ def test_a_question_whose_answer_repeats_what_was_recalled_is_not_kept_and_a_sta
         ("Which vinegar do you mean?", "Write down what the harbour master of Gotland said about it", False),
     ],
 )
-def test_a_short_answer_to_a_question_is_kept_whatever_the_judgement_and_nothing_else_is(
-    question: str, text: str, *, is_answer: bool
-) -> None:
+def test_only_a_short_answer_is_kept_whatever_the_judgement(question: str, text: str, *, is_answer: bool) -> None:
     assert is_worth_keeping(text, "Noted.", judgement(), question=question) is is_answer
     assert not is_worth_keeping(text, "Noted.", judgement())
 

@@ -140,9 +140,7 @@ async def test_a_transcript_is_cleared_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [InMemoryStore, ObservationFileStore])
-async def test_a_store_says_in_the_type_where_it_returns_less_than_the_limit(
-    kind: Callable[..., ObservationStore], tmp_path: Path
-) -> None:
+async def test_types_say_where_a_store_returns_fewer(kind: Callable[..., ObservationStore], tmp_path: Path) -> None:
     async with MemorySystem(None) as memory:
         rows = [memory.memory().drafted(Draft(title=f"zebra {n}", tags=[f"t{n}"]))[0] for n in range(ROWS)]
     from chatbot.stores.row_events import Event

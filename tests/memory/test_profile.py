@@ -65,9 +65,7 @@ def told(lines: list[ProfileLine]) -> dict[str, str]:
     return {line.key: line.value for line in lines}
 
 
-async def test_what_is_set_also_stands_beside_the_other_values_until_one_takes_the_place_of_all(
-    session: SessionHandle, clock: Clock
-) -> None:
+async def test_what_is_set_also_stands_by_others_until_one_replaces_all(session: SessionHandle, clock: Clock) -> None:
     await session.memory.profile_set("favourite tea", "sencha")
     clock.now = day_of(1)
     await session.memory.profile_set("favourite tea", "oolong", also=True)
@@ -88,9 +86,7 @@ async def test_what_was_marked_private_stays_private_and_unmarked_is_public(sess
     assert told(await session.memory.profile()) == {"allergy": "cats", "home": "Graz"}
 
 
-async def test_a_value_that_is_set_again_takes_the_spelling_the_start_and_the_sensitivity_given_now(
-    system: MemorySystem, clock: Clock
-) -> None:
+async def test_a_value_set_again_takes_new_spelling_start_and_sensitivity(system: MemorySystem, clock: Clock) -> None:
     owner = system.memory("chat")
     first = await owner.profile_set("home", "graz")
     clock.now = day_of(9)

@@ -97,9 +97,7 @@ async def told_of_cats(memory_home: Path) -> AsyncIterator[MemorySystem]:
         yield memory
 
 
-async def test_what_was_said_later_about_the_same_thing_stands_beside_it_in_place_of_the_least_match(
-    told_of_cats: MemorySystem,
-) -> None:
+async def test_what_was_said_later_about_it_stands_beside_it_for_the_least_match(told_of_cats: MemorySystem) -> None:
     found = await told_of_cats.memory().recall("How many cats do I have?", limit=4, statements=True)
     assert len(found.hits) == 4
     first, *_, last = found.hits
@@ -129,9 +127,7 @@ async def test_the_receipt_lists_what_was_said_later_however_little_it_answers(t
     assert later["id"] in recalled.record["injected"]
 
 
-async def test_no_later_statement_is_recalled_that_was_excluded_or_made_after_the_time_that_is_asked_about(
-    told_of_cats: MemorySystem,
-) -> None:
+async def test_no_excluded_or_too_late_statement_is_recalled(told_of_cats: MemorySystem) -> None:
     question = "How many cats do I have?"
     [later] = [
         hit.id
@@ -144,9 +140,7 @@ async def test_no_later_statement_is_recalled_that_was_excluded_or_made_after_th
         assert later not in {hit.id for hit in found.hits}
 
 
-async def test_of_two_later_statements_that_are_equally_near_none_is_known_to_be_about_the_same_thing(
-    told_of_cats: MemorySystem,
-) -> None:
+async def test_of_two_later_statements_equally_near_none_is_about_the_same(told_of_cats: MemorySystem) -> None:
     await told(told_of_cats, "Both of them slept all day?")
     await told_of_cats.memory().embed_memories()
     found = await told_of_cats.memory().recall("How many cats do I have?", limit=4, statements=True)

@@ -557,9 +557,7 @@ async def test_a_session_writes_in_its_own_name(tmp_path: Path, clock: Clock) ->
     assert json.loads(line)["who"] == "chat"
 
 
-async def test_what_takes_the_place_of_another_is_one_line_which_a_kill_leaves_whole_or_not_at_all(
-    tmp_path: Path, clock: Clock
-) -> None:
+async def test_what_replaces_another_is_a_line_that_a_kill_leaves_whole_or_absent(tmp_path: Path, clock: Clock) -> None:
     async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
         old, wrong = [(await memory.memory().remember(title)).id for title in ("old", "wrong")]
         await memory.memory().remember_all([Draft(title="new", supersedes=old), Draft(title="right", forgets=wrong)])

@@ -240,9 +240,7 @@ async def test_expiring_in_two_places_at_once_is_no_error(memory_home: Path) -> 
         assert await memory.list_sessions() == []
 
 
-async def test_an_expired_session_that_cannot_be_erased_keeps_no_other(
-    memory_home: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_unerasable_session_keeps_no_other(memory_home: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     module = f"gone_{memory_home.parent.name}"
     source = memory_home.parent / f"{module}.py"
@@ -414,9 +412,7 @@ async def test_messages_count_and_other_entries_do_not(dated: MemorySystem, days
     assert await talk.transcript_count(["user"]) == 1
 
 
-async def test_a_session_that_cannot_be_read_fits_no_filter_that_looks_inside(
-    dated: MemorySystem, days: Clock, memory_home: Path
-) -> None:
+async def test_an_unreadable_session_fits_no_inner_filter(dated: MemorySystem, days: Clock, memory_home: Path) -> None:
     [bad] = await _make(dated, days, "bad")
     (memory_home / "sessions" / bad.id / "transcript.md").mkdir()
     assert await _titles(dated, is_empty=True) == []

@@ -130,9 +130,7 @@ async def test_weights_that_were_not_published_are_refused(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("fault", ["cut short", "not writable"])
-async def test_without_a_whole_unpacked_file_the_vectors_are_the_same(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_torn_cache_changes_no_vector(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = await vectors_of(EXAMPLES[0])
     folder = tmp_path / "chatbot" / "encoders"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -366,9 +366,7 @@ def test_what_no_file_can_keep_is_refused_by_name() -> None:
             KeyValue("key", "value", no_moment)
 
 
-async def test_a_torn_end_is_read_without_holding_up_others_though_a_writer_has_the_lock(
-    store: BasicSessionStore, session: SessionRef
-) -> None:
+async def test_a_torn_end_is_read_at_once_though_others_write(store: BasicSessionStore, session: SessionRef) -> None:
     (session.folder / "transcript.md").write_bytes(transcript.render([entry("said")])[:-1])
     with locked(session.folder):
         reading = asyncio.create_task(_said(store, session))

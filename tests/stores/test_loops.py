@@ -99,9 +99,7 @@ async def test_a_cancelled_waiter_does_not_take_its_item_back_nor_disturb_others
     assert disk.batches == [[0], [1, 2]]
 
 
-async def test_a_failed_commit_whose_waiter_was_cancelled_is_reported_and_no_loose_error(
-    disk: Disk, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failed_commit_without_a_waiter_is_reported_once(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     commits = GroupCommit(disk.commit)
     disk.refused = {0}
     first = asyncio.create_task(commits.add(0))

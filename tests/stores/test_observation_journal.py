@@ -585,9 +585,7 @@ def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places
     place.run(check)  # from the journal alone, with the segments that were there
 
 
-def test_drafts_that_killed_processes_left_are_purged_too_from_a_journal_of_any_size(
-    place: Journaled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drafts_of_the_killed_are_purged_from_any_journal(place: Journaled, monkeypatch: pytest.MonkeyPatch) -> None:
     place.commit(adding(1, title="hushhush"), adding(2))
     place.save()
     data = place.journal.read_bytes()

@@ -114,9 +114,7 @@ def test_annotations_that_cannot_be_read_are_said_to_be_the_trouble(tmp_path: Pa
         open_store(f"hints_{tmp_path.name}:Own", tmp_path, {"size": 3}, beside=tmp_path)
 
 
-def test_an_installed_plug_in_of_a_stranger_is_listed_unimported_and_loaded_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_plug_ins_are_listed_and_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, broken = f"installed_{tmp_path.name}", f"installed_broken_{tmp_path.name}"
     (tmp_path / f"{own}.py").write_text(OWN, encoding="utf-8")
     (tmp_path / f"{broken}.py").write_text("import a_module_that_is_not_there", encoding="utf-8")

@@ -277,7 +277,7 @@ def backend(proxy: Proxy, tmp_path: Path) -> Iterator[PostgresBackend]:
 
 
 @pytest.mark.parametrize("is_heard", [True, False])
-def test_a_commit_that_nobody_answers_is_not_repeated_and_is_told_as_unknown(
+def test_an_unanswered_commit_is_unknown_not_repeated(
     backend: PostgresBackend, proxy: Proxy, *, is_heard: bool
 ) -> None:
     proxy.cut_at(b"chatbot.line", is_heard=is_heard)

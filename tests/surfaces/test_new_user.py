@@ -331,9 +331,7 @@ def _models(owner: str) -> dict[str, object]:
     ],
     ids=["Ollama", "vLLM", "LM Studio", "llama.cpp"],
 )
-def test_a_server_on_this_machine_is_found_and_written_down(
-    server: str, answers: dict[str, object], name: str, table: dict[str, str]
-) -> None:
+def test_a_local_server_is_set_up(server: str, answers: dict[str, object], name: str, table: dict[str, str]) -> None:
     _Server.answers = answers
     [found] = [each["name"] for each in from_json("setup", "--at", server) if "at http" in each["found"]]
     assert found == name

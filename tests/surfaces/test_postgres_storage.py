@@ -133,9 +133,7 @@ def _with_an_invalid_line(backup: Path, wrong: Path) -> None:
             archive.writestr(each, content)
 
 
-async def test_a_restore_that_fails_leaves_no_row_or_says_how_much_and_can_be_repeated(
-    name: str, tmp_path: Path, postgres: str
-) -> None:
+async def test_a_failed_restore_says_what_it_left_and_is_repeatable(name: str, tmp_path: Path, postgres: str) -> None:
     target = parse_address(f"{postgres}#{name}")
     async with MemorySystem(tmp_path / "one") as memory:
         for number in range(3):

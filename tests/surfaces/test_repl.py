@@ -490,9 +490,7 @@ main([])
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("breaks", ["yes", ""])
-def test_a_reply_that_streams_while_the_window_changes_is_drawn_once(
-    start: Start, monkeypatch: pytest.MonkeyPatch, breaks: str
-) -> None:
+def test_a_reply_is_drawn_once_in_a_changing_window(start: Start, monkeypatch: pytest.MonkeyPatch, breaks: str) -> None:
     Path("slowly.py").write_text(SLOWLY, encoding="utf-8")
     if not breaks:
         monkeypatch.setenv("XTERM_VERSION", "XTerm(390)")

@@ -121,9 +121,7 @@ async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: T
 
 
 @pytest.mark.usefixtures("with_encoders")
-async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_store(
-    watched: Watched, talking: Talking, openai_url: str
-) -> None:
+async def test_search_by_meaning_calls_embedder_and_store(watched: Watched, talking: Talking, openai_url: str) -> None:
     settings = f'[embedding]\nmodel = "openai/embeds"\n[providers.openai]\napi_base = "{openai_url}"\n'
     await litellm_import.litellm()  # else it is imported within the time that a question may take
     async with talking(ScriptedModel(), settings) as (runtime, session):

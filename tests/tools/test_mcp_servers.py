@@ -328,9 +328,7 @@ async def test_of_tools_of_one_name_the_first_is_kept(tmp_path: Path) -> None:
         (McpServerSettings(url="http://127.0.0.1:9/mcp", start_timeout_s=5), "the server 'bad' cannot be used"),
     ],
 )
-async def test_a_server_that_does_not_start_is_told_once_and_the_others_work(
-    tmp_path: Path, server: McpServerSettings, words: str
-) -> None:
+async def test_a_failing_server_is_told_once_others_work(tmp_path: Path, server: McpServerSettings, words: str) -> None:
     async with offered(tmp_path, bad=server, good=settings(allow=("echo", "ecko"))) as (toolbox, complaints):
         assert words in complaints[0].lower()
         assert complaints[1:] == ["'good' has no tool 'ecko', which `allow` names: did you mean 'echo'?"]

@@ -171,9 +171,7 @@ async def test_the_zip_of_an_export_is_read_as_it_comes(memory: MemorySystem, tm
     assert (again.sessions, again.memories, again.already) == ([], 0, 3)
 
 
-async def test_memories_of_whomever_are_the_callers_classified_marked_and_without_secrets(
-    memory: MemorySystem, tmp_path: Path
-) -> None:
+async def test_imports_are_the_callers_classified_marked_without_secrets(memory: MemorySystem, tmp_path: Path) -> None:
     facts = [exports.row(1, "the password: hunter2!x opens it"), exports.row(2, "likes tea", namespace="work")]
     path = _rows(tmp_path / "rows.jsonl", *facts)
     for added, already, redacted in ((2, 0, {"password": 1}), (0, 2, {})):

@@ -104,9 +104,7 @@ LIVES: dict[str, tuple[list[Step], list[str]]] = {
 
 
 @pytest.mark.parametrize("life", LIVES)
-async def test_a_repeated_import_adds_what_is_new_and_changes_what_was_edited(
-    memory: MemorySystem, tmp_path: Path, life: str
-) -> None:
+async def test_a_repeated_import_adds_news_and_changes_edits(memory: MemorySystem, tmp_path: Path, life: str) -> None:
     steps, held = LIVES[life]
     for files, where, counts in steps:
         for name, text in files.items():

@@ -88,9 +88,7 @@ async def test_what_was_erased_since_does_not_come_back(memory: MemorySystem, tm
     assert [(row.id, row.status) for row in await _rows(memory)] == [(locker.id, "deleted")]
 
 
-async def test_of_a_conversation_that_has_grown_only_what_is_new_is_remembered_and_that_once(
-    memory: MemorySystem, tmp_path: Path
-) -> None:
+async def test_of_a_grown_conversation_only_the_new_is_remembered_once(memory: MemorySystem, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     await _import(memory, _file(path, _talk(*BIKE, LOCKER[0])))
     assert [row.user_text for row in await _rows(memory)] == [BIKE[0]]  # nobody has answered the other yet

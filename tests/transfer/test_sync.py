@@ -576,9 +576,7 @@ async def test_of_a_file_of_millions_of_lines_no_more_is_read_than_is_needed(pai
     assert (await there.rows()).keys() == {row_id}
 
 
-async def test_what_is_unreadable_stops_no_sync_and_is_given_once_mended(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_unreadable_stops_no_sync_and_is_given_later(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync_storage, "_FILES_BYTES", 8 << 10)
     here, there, place = pair
     session_id, damaged = await _session(here, "hello"), await _session(here, "broken")

@@ -9,9 +9,7 @@ from tests.surfaces.page.actions import Gate, Tab, answers, done, say
 from tests.surfaces.page.test_daily import PIXEL
 
 
-def test_a_reply_is_shown_with_its_tools_while_it_comes_and_complete_blocks_are_told_to_screen_readers(
-    http: Serve, tab: Tab, gate: Gate
-) -> None:
+def test_a_reply_comes_with_its_tools_and_screen_readers_get_whole_blocks(http: Serve, tab: Tab, gate: Gate) -> None:
     call = ToolCall("c1", "memory_search", '{"query": "anything"}')
     page = tab(http([[call], gate.reply("First *block*.\n\nSecond bl", "ock, now whole.")]).url, at="/i/ada")
     say(page, "go on", wait=False)

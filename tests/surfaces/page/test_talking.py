@@ -171,7 +171,7 @@ def long_talk(http: Serve) -> tuple[Served, str]:
     return served, session
 
 
-def test_going_back_keeps_the_place_and_loads_only_what_is_new(
+def test_going_back_keeps_place_and_loads_news(
     long_talk: tuple[Served, str], tab: Tab, look: dict[str, object]
 ) -> None:
     served, session = long_talk

@@ -300,7 +300,7 @@ def test_delicate_memories_are_shown_to_who_asks_and_secrets_are_taken_out(clien
 
 
 @pytest.mark.parametrize("clearance", ["familiar", "full"])
-def test_a_caller_is_told_what_does_not_work_and_full_clearance_which_file_is_wrong_but_not_where_it_is(
+def test_a_caller_hears_what_fails_and_full_clearance_which_file_but_not_where(
     http: Serve, clearance: Clearance
 ) -> None:
     calls = [ToolCall("c", "memory_search", '{"query": "tea"}')] if clearance == "full" else []

@@ -100,9 +100,7 @@ def test_without_a_session_messages_are_sent_as_they_are_and_not_kept(served: Se
         assert plain.get("/v1/memories").json()["data"] == []
 
 
-def test_with_a_session_the_last_message_is_said_in_it_and_the_transcript_is_what_came_before(
-    served: Served, client: openai.OpenAI
-) -> None:
+def test_in_a_session_the_last_message_is_said_after_the_transcript(served: Served, client: openai.OpenAI) -> None:
     first = client.chat.completions.create(
         model="ada",
         messages=[{"role": "user", "content": "My locker has the number 4711, remember that."}],
