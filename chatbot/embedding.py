@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
@@ -12,7 +13,7 @@ from msgspec import Struct
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
 from chatbot.stores.base import AsyncResource
-from chatbot.stores.records import Vector, check_type, chunks, is_finite, unit
+from chatbot.stores.records import Vector, check_type, chunks, unit
 
 
 class EmbeddingResult(Struct, frozen=True):
@@ -90,7 +91,7 @@ class Embedder(AsyncResource):
         return self._checked(await self._in_batches(texts, self.embed))
 
     def _checked(self, found: EmbeddingResult) -> EmbeddingResult:
-        if not all(map(is_finite, found.vectors)):
+        if not all(math.isfinite(sum(each)) for each in found.vectors):
             raise ModelError(f"{self.name} gave a vector with numbers that are not finite")
         return found
 

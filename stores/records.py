@@ -118,11 +118,6 @@ def vector(values: Sequence[float]) -> Vector:
     return array("f", values)
 
 
-def is_finite(values: Sequence[float]) -> bool:
-    """Return whether all numbers of a vector are finite."""
-    return math.isfinite(sum(values))
-
-
 def unit(values: Sequence[float], *, length: float = 1.0) -> Vector:
     """Return the vector scaled to that length; a zero or infinite one becomes zeros."""
     long = math.hypot(*values)

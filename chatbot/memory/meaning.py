@@ -36,7 +36,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.loops import LoopsLock, cancelled
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
-from chatbot.stores.records import Vector, chunks, is_finite, unit
+from chatbot.stores.records import Vector, chunks, unit
 from chatbot.stores.span import span
 from chatbot.stores.text.analysis import terms
 
@@ -236,7 +236,7 @@ class Meaning(AsyncResource):
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
         """Embed the rows and return how many vectors were kept."""
         vectors = await self._bill_call(self._embed([embedded_text(row) for row in rows]), len(rows))
-        made = [each for each in zip(rows, vectors, strict=True) if is_finite(each[1])]
+        made = [each for each in zip(rows, vectors, strict=True) if math.isfinite(sum(each[1]))]
         if len(made) < len(rows):
             self._report(f"{self.model} gave no finite vector for some memories: they are found only by words for now")
         return await self._store.put_vectors(self.model, made)

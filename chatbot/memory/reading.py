@@ -197,9 +197,9 @@ class MemoryReads(ScopedOperations):
                 [text] if text else [],
                 filtered,
                 profile=scope.environment.options.profiles["search"],
-                limit=recall.reach_of(asked, (offset + limit) * _CANDIDATES),
+                limit=EVERY if asked.known_at else (offset + limit) * _CANDIDATES,
                 past=past,
-                reach=recall.reach_of(asked, offset + limit),
+                reach=EVERY if asked.known_at else offset + limit,
                 vectors=vector,
             )
             # without rows that are only next to a matching one

@@ -113,8 +113,9 @@ async def recollected(
     texts = [asked.texts] if isinstance(asked.texts, str) else list_of(asked.texts, "texts")
     wanted, past = await as_of(scope, view, wanted, asked)
     asks, most = (asked.need or 0.0) > 0, limit + len(exclude)
+    reach = EVERY if asked.known_at else 0  # rows that were written later are left out of them
     ranked = await rows_about(
-        scope, view, texts, wanted, profile=profile, limit=most, past=past, reach=reach_of(asked), asks=asks
+        scope, view, texts, wanted, profile=profile, limit=most, past=past, reach=reach, asks=asks
     )
     left_out_if: dict[str, Callable[[Observation], bool]] = {
         PROFILE_LINE: is_proposable,
@@ -206,11 +207,6 @@ async def rows_about(
     has_gaps = scope.meaning is not None and scope.meaning.has_gaps
     current = scored(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
     return sorted((*current, *_scored_past(past, texts[-1], profile, view.now)), key=lambda row: -row.score)
-
-
-def reach_of(asked: TimedFilter, least: int = 0) -> int:
-    """Return how many matching rows to consider: every one, if those that were written later are left out of them."""
-    return EVERY if asked.known_at else least
 
 
 def _unknown(found: Candidates, limit: int, *, has_gaps: bool) -> float:
