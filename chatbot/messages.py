@@ -218,9 +218,7 @@ Delta = TextDelta | ReasoningDelta | ToolCallDelta | Finished
 
 def without_blocks(text: str) -> str:
     """Remove memory blocks from a text, including unclosed ones."""
-    if "<memory-context" not in text:
-        return text
-    return _BLOCK.sub("", text).strip()
+    return _BLOCK.sub("", text).strip() if "<memory-context" in text else text
 
 
 TaskStatus = Literal["pending", "in_progress", "completed", "cancelled"]

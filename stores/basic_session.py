@@ -105,8 +105,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return files
 
     def _cool_one(self) -> None:
-        idle = next((key for key, files in self._warm.items() if files.appends.idle), None)
-        if idle is not None:
+        if (idle := next((key for key, files in self._warm.items() if files.appends.idle), None)) is not None:
             del self._warm[idle]
 
 

@@ -280,8 +280,7 @@ def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     if triple is None:
         raise InvalidValue("event: missing fact")
     _check_new(triple, view)
-    before = known.triple(triple.id)
-    if before is not None:
+    if (before := known.triple(triple.id)) is not None:
         own = GUARDED if triple.source is not None else ("sensitivity",)  # it is read as strict as its source is now
         free = {name: getattr(before, name) for name in ("count", "confidence", "project", *own)}
         if replace(triple, **free) != before:

@@ -34,8 +34,7 @@ def encode(record: Mapping[str, Any]) -> bytes:
 
 def damage_of(line: bytes) -> str:
     """Describe a missing or wrong checksum; empty if the checksum matches."""
-    found = _SUM.search(line, max(0, len(line) - _END_BYTES))
-    if found is None:
+    if (found := _SUM.search(line, max(0, len(line) - _END_BYTES))) is None:
         return "it has no checksum"
     return (
         "" if zlib.crc32(line[: found.start()] + b"}") == int(found[1], 16) else "it was changed after it was written"

@@ -209,8 +209,7 @@ def rewritten(data: bytes, change: LineChange) -> tuple[bytes, dict[int, LinePla
     moved: dict[int, LinePlace] = {}
     begin = size = 0
     for old in data.split(b"\n")[:-1]:
-        new = change(old, begin)
-        if new is not None:
+        if (new := change(old, begin)) is not None:
             moved[begin] = (size, len(new))
             lines.append(new + b"\n")
             size += len(lines[-1])

@@ -105,9 +105,7 @@ async def _likely_model() -> str:
 
 
 def _ask(what: str, default: str, may_ask: bool) -> str:  # noqa: FBT001 - three plain words
-    if not may_ask:
-        return default
-    return ask_line(f"{what} [{default}]: ") or default
+    return (ask_line(f"{what} [{default}]: ") or default) if may_ask else default
 
 
 def _identities(args: argparse.Namespace) -> str:

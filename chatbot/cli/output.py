@@ -396,9 +396,7 @@ _USUAL_COLUMNS = 80
 
 def _terminal_width(to: TextIO) -> int | None:
     """Return the width of the terminal; None without one."""
-    if not to.isatty():
-        return None
-    return os.get_terminal_size(to.fileno()).columns or _USUAL_COLUMNS
+    return (os.get_terminal_size(to.fileno()).columns or _USUAL_COLUMNS) if to.isatty() else None
 
 
 _GAP = "  "

@@ -287,8 +287,7 @@ class Run:
         return Filter(before=self._days_ago(min(ages))) if ages else None
 
     async def _consolidate(self) -> None:
-        rate = self._policy.decay_per_day
-        if not rate:
+        if not (rate := self._policy.decay_per_day):
             return
         now = self._view.now
         most = None if self._dry_run and self._is_whole else self._policy.rows_per_run
@@ -314,8 +313,7 @@ class Run:
     ) -> list[RowState]:
         """Return the rows of the rule that were untouched for `days`."""
         policy = self._policy
-        types = types_of(policy, rule)
-        if not types:
+        if not (types := types_of(policy, rule)):
             return []
         wanted = Filter(statuses=statuses, types=types, agent_id=rule.agent, quiet_since=self._days_ago(days))
         rows = {row.id: row for row in await self._states(wanted) if rule.namespace in {None, row.namespace}}
@@ -350,8 +348,7 @@ class Run:
                 await self._merge("compress", found, "memories alike", "alike")
 
     async def _summarize(self, rows: Sequence[Observation]) -> None:
-        days = self._policy.summarize_after_days
-        if not days:
+        if not (days := self._policy.summarize_after_days):
             return
         sessions: defaultdict[tuple[str, Key], list[Observation]] = defaultdict(list)
         for row in rows:

@@ -349,8 +349,7 @@ class SessionOpening(AsyncResource, Observable):
     def _turn_order(self, session: SessionRef) -> TurnOrder:
         """Return the order of turns of a session, the same for all its handles."""
         with self._opening_stores:
-            order = self._turn_orders.get(session.id)
-            if order is None:
+            if (order := self._turn_orders.get(session.id)) is None:
                 order = TurnOrder(self._catalog.place_of(session).lease("turn"))
                 self._turn_orders[session.id] = order
             return order

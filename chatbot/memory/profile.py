@@ -141,8 +141,7 @@ class Profiles(MemoryWrites, ScopedOperations):
 
         Raises `UnknownObservation` if there is none.
         """
-        lines = lines_at(await self._rows_of(key), self.scope.clock())
-        if not lines:
+        if not (lines := lines_at(await self._rows_of(key), self.scope.clock())):
             raise UnknownObservation(f"the key {key!r:.80} has no value now")
         for line in lines:
             await self.update(line.id, metadata={PINNED: True if pinned else None})

@@ -293,8 +293,7 @@ class MemoryReads(ScopedOperations):
         """
         scope, anchor = self.scope, asked.anchor
         view, wanted = scope.view(asked.sensitivities), await self._filter(asked)
-        found = await scope.store.get(view, [anchor])
-        if not found:
+        if not (found := await scope.store.get(view, [anchor])):
             raise UnknownObservation(f"no memory has the id {anchor}")
         older = await scope.rows(wanted, view=view, after=anchor, limit=check_limit(asked.before))
         newer = await scope.rows(wanted, view=view, after=anchor, limit=check_limit(asked.after), ascending=True)
@@ -308,8 +307,7 @@ class MemoryReads(ScopedOperations):
         Raises `UnknownObservation` if there is no such observation.
         """
         scope = self.scope
-        line = await scope.store.history(scope.view(sensitivities), observation_id)
-        if not line:
+        if not (line := await scope.store.history(scope.view(sensitivities), observation_id)):
             raise UnknownObservation(f"no memory has the id {observation_id}")
         texts = {version.observation.id: version.observation.text() for version in line}
         return [_with_texts(version, texts) for version in line]

@@ -123,8 +123,7 @@ class SessionCatalog(Closable):
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record of a session. Raises `SessionNotFound` or `DamagedSession`."""
-        known = self.sessions.glance(session_id)
-        if known is not None:
+        if (known := self.sessions.glance(session_id)) is not None:
             return known
         with _translated():
             return await asyncio.to_thread(self.sessions.get, session_id)

@@ -283,8 +283,7 @@ def _sections(body: str) -> Iterator[tuple[list[str], str]]:
         mark = _FENCE.match(line)
         if mark and fence in {"", mark[1]}:
             fence = "" if fence else mark[1]
-        heading = None if fence else _HEADING.fullmatch(line)
-        if heading is None:
+        if (heading := None if fence else _HEADING.fullmatch(line)) is None:
             found[-1][1].append(line)
             continue
         level = len(heading[1])

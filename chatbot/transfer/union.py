@@ -91,8 +91,7 @@ class Counts(Struct, frozen=True):
     def event(self, row_id: str) -> Event:
         """Return the event that sets them."""
         fields: dict[str, Any] = {"use_count": self.uses}
-        at = self.used_at
-        if at is not None:
+        if (at := self.used_at) is not None:
             fields["last_used_at"] = format_time(at)
         if self.strength is not None:
             settled, touches, strength = self.strength

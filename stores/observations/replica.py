@@ -197,8 +197,7 @@ class Replica:
 
     def row(self, number: int) -> Observation:
         """Return the observation as it is now."""
-        row = self._bodies.get(number)
-        if row is None:
+        if (row := self._bodies.get(number)) is None:
             row = self._read_row(number)
             self._keep_body(number, row)
         else:

@@ -440,8 +440,7 @@ class Table:
 
     def sorted_by(self, order: Order) -> list[int]:
         """Return the keys `time << 32 | number` of all rows, sorted."""
-        keys = self._orders.get(order)
-        if keys is None:
+        if (keys := self._orders.get(order)) is None:
             times = self.created_at if order == "created" else self.updated_at
             keys = self._orders[order] = sorted(times[number] << 32 | number for number in range(len(self)))
         return keys

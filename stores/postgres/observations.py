@@ -102,8 +102,7 @@ class PostgresShelf(Shelf):
         return [name for (name,) in self._rows(statements.PIECE_NAMES)]
 
     def read(self, name: str) -> bytes:
-        rows = self._place.rows(statements.READ_PIECE, shelf=self._shelf, piece=name)
-        if not rows:
+        if not (rows := self._place.rows(statements.READ_PIECE, shelf=self._shelf, piece=name)):
             raise FileNotFoundError(f"{self.name} holds no {name}")
         return bytes(rows[0][0])
 

@@ -255,8 +255,7 @@ class PostgresDocument(backend.Document):
 
     def read(self) -> bytes | None:
         known, before = self._known
-        rows = self._place.rows(statements.READ_DOCUMENT, name=self._name, version=known)
-        if not rows:
+        if not (rows := self._place.rows(statements.READ_DOCUMENT, name=self._name, version=known)):
             self._known = (0, None)
         elif rows[0][0] != known:
             value = bytes(rows[0][1])

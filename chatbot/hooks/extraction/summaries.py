@@ -129,9 +129,7 @@ def parse_summary(reply: str) -> SessionSummary | None:
         _lines(given.get("open_items")),
     )
     texts = [summary.request, summary.outcome, *summary.decisions, *summary.open_items]
-    if not (summary.request or summary.outcome) or form_in(texts):
-        return None
-    return summary
+    return summary if (summary.request or summary.outcome) and not form_in(texts) else None
 
 
 async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[str]:

@@ -287,9 +287,7 @@ class ResponseFormat(Lenient):
 
     def as_openai(self) -> dict[str, Any] | None:
         """Return the format in the form for models; None for plain text."""
-        if self.type == "text":
-            return None
-        return self.model_dump(exclude_none=True, by_alias=True)
+        return None if self.type == "text" else self.model_dump(exclude_none=True, by_alias=True)
 
 
 class IdentityRequest(Lenient):
