@@ -70,6 +70,7 @@ class TextSearch:
         self._stale: dict[int, Observation | None] = {}
         """Rows to index by number, with the row itself if it is known."""
         self._is_whole = False
+        self._writing = threading.Lock()
         self.progress: Progress | None = None
 
     def note(self, number: int, row: Observation | None = None) -> None:
@@ -88,6 +89,19 @@ class TextSearch:
             self._put(index, self._stale)
             self._stale.clear()
         return index
+
+    def is_behind(self) -> bool:
+        """Return whether so many rows are missing that `write_missing` should write them before a search."""
+        index = self._index or self._open_index()
+        return not self._is_whole and len(index.uncovered(self._versions())) > _PUT_AT_MOST
+
+    def write_missing(self) -> None:
+        """Write all missing rows while others read and write; called without the lock."""
+        with self._writing:
+            with self._lock:
+                index = self._index if self.is_behind() else None
+            if index is not None:
+                self._write_all(index)
 
     def erase(self, numbers: Collection[int]) -> None:
         """Remove the texts of these rows from memory and every file of the index before returning."""
@@ -177,13 +191,19 @@ class TextSearch:
         rows = len(self._versions())
         if self.progress is None:
             logger.info("indexing %d rows in %s", rows, self._shelf.name)
-        for plan in index.rebuild_plans(rows):
+        plans = index.rebuild_plans(rows)
+        while True:
+            with self._lock:
+                plan = next(plans, None)
+            if plan is None:
+                return
             try:
                 published = index.write(plan, self._documents(plan), lambda: self._is_current(index))
-                if published is not None:
-                    index.adopt(published)
-                elif not index.refresh():
-                    return
+                with self._lock:
+                    if published is not None:
+                        index.adopt(published)
+                    elif not index.refresh():
+                        return
             except (OSError, StoreError) as error:
                 logger.warning("the index of %s is incomplete, the rest stays in memory: %s", self._shelf.name, error)
                 return

@@ -139,7 +139,12 @@ class LoggedObservations(ObservationStore):
     @in_thread
     def candidates(self, view: View, question: query.Question, wanted: Filter) -> query.Candidates:
         with self._replica.reading(view.fresh_at) as is_known:
-            return self._questions(view, is_fresh=is_known).gather(question, wanted)
+            if not self._replica.search.is_behind():
+                return self._questions(view, is_fresh=is_known).gather(question, wanted)
+            self._replica.search.progress = self.progress
+        self._replica.search.write_missing()
+        with self._replica.reading(view.fresh_at):
+            return self._questions(view).gather(question, wanted)
 
     @reading
     def nearest(
@@ -334,8 +339,7 @@ def examine(home: Path, cache: Cache, reindex: Callable[[], int], *, verify: boo
         nonlocal added
         added += parse_event(record_of(line)).kind == "add"
 
-    flaws = list(bad_lines("memory", path, count, lock=log.LOCK_NAME, verify=verify))
-    if not flaws:
+    if not (flaws := list(bad_lines("memory", path, count, lock=log.LOCK_NAME, verify=verify))):
         flaws.append(Flaw("memory", "ok", f"{how_many(added, 'memory')} added in total, all readable"))
     return [*flaws, _examine_index(cache, added, reindex)] if added else flaws
 

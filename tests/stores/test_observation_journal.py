@@ -29,7 +29,7 @@ from chatbot.stores.observations import log as journal
 from chatbot.stores.observations import replica
 from chatbot.stores.observations.index import TextIndex
 from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.query import FactFilter, Filter
+from chatbot.stores.query import FactFilter, Filter, Question
 from chatbot.stores.row_events import Event
 from tests.disk import ENDLESS, Put, fill
 from tests.effort import rounds
@@ -661,6 +661,28 @@ async def test_compacted_uses_count_without_reading_rows(place: Journaled, monke
         assert [row.use_count for row in await faltering.get(OWNER, list(map(id_of, (1, 2, 3))))] == [3_000, 3_000, 0]
 
 
+def test_a_search_that_builds_the_index_holds_no_writer_up(place: Journaled) -> None:
+    place.commit(*(adding(number) for number in range(1, MANY)))
+    reached, going_on = threading.Event(), threading.Event()
+
+    def progress(_done: int, _all: int) -> None:
+        reached.set()
+        assert going_on.wait(PATIENCE_S)
+
+    async def work(store: ObservationFileStore) -> None:
+        store.progress = progress
+        asking = asyncio.create_task(store.candidates(OWNER, Question(terms=("9999",)), EVERYTHING))
+        assert await asyncio.to_thread(reached.wait, PATIENCE_S)
+        try:
+            async with asyncio.timeout(PATIENCE_S / 2):
+                await store.commit(OWNER, [adding(9_999)])
+        finally:
+            going_on.set()
+        assert [*(await asking).rows] == [id_of(9_999)]
+
+    place.run(work)
+
+
 def test_reindexing_holds_no_writer_up(place: Journaled) -> None:
     place.commit(*(adding(number) for number in range(1, 5)))
     reached, going_on = threading.Event(), threading.Event()
@@ -707,9 +729,11 @@ def _all_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
 
 
-@pytest.mark.parametrize("moment", ["open", "plan", "write"])
+@pytest.mark.parametrize("moment", ["open", "plan", "write", "write by a search"])
 def test_no_file_has_a_row_erased_while_indexed(place: Journaled, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place.commit(adding(1, narrative="unmistakable"), *(adding(number) for number in range(2, 600)))
+    moment, _, by_search = moment.partition(" ")
+    rows = MANY if by_search else 600
+    place.commit(adding(1, narrative="unmistakable"), *(adding(number) for number in range(2, rows)))
     method = {"open": "refresh", "plan": "rebuild_plans", "write": "write"}[moment]
     before = getattr(TextIndex, method)
     purges: list[list[str]] = []
@@ -725,7 +749,11 @@ def test_no_file_has_a_row_erased_while_indexed(place: Journaled, moment: str, m
     async def reindex(store: ObservationFileStore) -> None:
         await store.find(OWNER, EVERYTHING, order="created", limit=1)
         monkeypatch.setattr(TextIndex, method, purging)
-        await store.reindex()
+        if by_search:
+            found = await store.candidates(OWNER, Question(terms=("unmistak",)), EVERYTHING)
+            assert found.rows == {}
+        else:
+            await store.reindex()
         assert purges == [[id_of(1)]]
         assert place.holding("unmistak") == []
         assert await store.get(OWNER, [id_of(1), id_of(2)]) == [adding(2).row]
@@ -733,6 +761,8 @@ def test_no_file_has_a_row_erased_while_indexed(place: Journaled, moment: str, m
     place.run(reindex)
 
 
+MANY = 2_100
+"""Number of missing rows that a search writes to the index."""
 JOURNALS = Path(__file__).parent / "journals"
 ROOT = Path(__file__).parents[2]
 
