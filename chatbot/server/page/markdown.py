@@ -54,6 +54,8 @@ _ATTRIBUTES = {
     "mtd": {"columnalign"},
 }
 """Only this module sets classes: HTML in a text is shown as text, so no text can add attributes."""
+_SCHEME = re.compile(r"(?<![\w+.-])https?$", re.IGNORECASE)
+_ADDRESS = re.compile(r"://(?![^\s/?#]*@)[\w.:\[\]-]+(?:[/?#](?:[^\s<>\"`()]|\([^\s<>\"`()]*\))*)?(?<![.,;:!?'*_~\]])")
 _KEEPS_BACKSLASH = "()[]{},;:%"
 r"""Marks whose backslash stays, as they occur in formulas that are not complete yet: `\(x`, `\,`."""
 _FORMULA_MARKS = {"$$": "$$", "\\(": "\\)", "\\[": "\\]", "$": "$"}
@@ -160,9 +162,9 @@ class _Renderer(RendererHTML):
 
     def link_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
         """Show the target, because the text may suggest another."""
-        opened = next(token for token in reversed(tokens[:idx]) if token.type == "link_open")
-        address = str(opened.attrs.get("href", ""))
-        said = "".join(token.content for token in tokens[tokens.index(opened) + 1 : idx])
+        begin = next(at for at in range(idx, -1, -1) if tokens[at].type == "link_open")
+        address = str(tokens[begin].attrs.get("href", ""))
+        said = "".join(token.content for token in tokens[begin + 1 : idx])
         shown = "" if said == address else _host_of(address)
         return self.renderToken(tokens, idx, options, env) + shown
 
@@ -182,6 +184,20 @@ def _escape(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdow
     if not silent:
         state.pending += "\\" + following
     state.pos += 2
+    return True
+
+
+def _bare_address(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
+    """A web address in the text becomes a link, unless it names a user, who could look like a host."""
+    scheme, rest = _SCHEME.search(state.pending[-9:]), _ADDRESS.match(state.src, state.pos)
+    if state.linkLevel or not (scheme and rest):
+        return False
+    if not silent:
+        state.pending = state.pending[: -len(scheme[0])]
+        state.push("link_open", "a", 1).attrs = {"href": state.md.normalizeLink(scheme[0] + rest[0])}
+        state.push("text", "", 0).content = scheme[0] + rest[0]
+        state.push("link_close", "a", -1)
+    state.pos = rest.end()
     return True
 
 
@@ -280,6 +296,7 @@ def _markdown() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}, renderer_cls=_Renderer)
     parser.enable(["table", "strikethrough"])
     parser.block.ruler.before("fence", "formula", _formula_block, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.inline.ruler.after("text", "bare_address", _bare_address)
     parser.inline.ruler.before("escape", "formula", _formula)
     parser.inline.ruler.before("escape", "kept_backslash", _escape)
     parser.core.ruler.push("task_lists", _task_lists)

@@ -11,12 +11,25 @@ from hypothesis import strategies as st
 
 from chatbot.server.page.markdown import LANGUAGES, GrowingText, highlighted, rendered
 from tests.effort import by_day, share
+from tests.patience import PATIENCE_S
 
 _ALLOWED = re.compile(r"(https?:|mailto:)", re.IGNORECASE)
 _REST = 'target="_blank" rel="noopener noreferrer nofollow"'
 _PIECES = [
     *("<script>", "</script>", "<img src=x onerror=alert(1)>", "[a](javascript:alert(1))", "![b](http://x.test/p)"),
-    *("<http://e.test>", "`", "```\n", "\n\n", "- ", "> ", "# ", "|a|b|\n|-|-|\n", "[x]: data:text/html,1\n", "[x]"),
+    *(
+        "<http://e.test>",
+        "http://e.test/(",
+        "`",
+        "```\n",
+        "\n\n",
+        "- ",
+        "> ",
+        "# ",
+        "|a|b|\n|-|-|\n",
+        "[x]: data:text/html,1\n",
+        "[x]",
+    ),
     *("$", "$$", "\\(", "\\)", "\\[\n", "\n\\]\n", "\\href{javascript:alert(1)}{x}", "\\style{x}{y}", "\\class{x}"),
     *("\\text{<img src=x onerror=alert(1)>}", "{\\color{", "}", "\\frac", "^", "&", "\\begin{array}", "\\hspace{9em}"),
     *('" onmouseover="alert(1)', "&#106;avascript:", "\u202e", "**", "_", "\\", "<svg/onload=", "1. ", "word "),
@@ -59,6 +72,13 @@ def test_a_text_that_grows_ends_as_the_whole(pieces: list[str]) -> None:
 
 PRICES = ("It costs $5 and $10.", "US$5 or CA$6", "from $5, or 10$ off", "set $HOME/bin:$PATH", "$ 5 and 6 $", "$$")
 """No formulas."""
+ADDRESSES = {
+    "see {}. Or": "https://example.org/a_b/x(y)?q=1",
+    "({})": "http://localhost:8000",
+    "**{}**!": "https://example.org/@ada/",
+    "|a|\n|-|\n|{}|": "https://example.org/a",
+}
+"""Texts that make links of these addresses."""
 
 
 @pytest.mark.parametrize(
@@ -72,6 +92,8 @@ PRICES = ("It costs $5 and $10.", "US$5 or CA$6", "from $5, or 10$ off", "set $H
             "[your bank](https://evil.test/login)",
             f'<p><a href="https://evil.test/login" {_REST}>your bank</a> <small>(evil.test)</small></p>',
         ),
+        *((text.format(each), f'<a href="{each}" {_REST}>{each}</a>') for text, each in ADDRESSES.items()),
+        ("https://bank.test@evil.test/ `https://a.b` xhttps://a.b", "https://bank.test@evil.test/ <code>https://a.b<"),
         ("# one\n\n###### six", "<h3>one</h3>\n<h6>six</h6>"),
         ("[x](javascript:alert(1))", "<p>[x](javascript:alert(1))</p>"),
         ("- [ ] a\n- [x] b", '<span class="box">☐</span> a'),
@@ -105,6 +127,10 @@ def test_a_link_whose_text_is_another_address_says_where_it_leads() -> None:
 def test_what_is_very_long_is_shown_as_it_is_written() -> None:
     assert rendered("*" * 200_000) == "<pre>" + "*" * 200_000 + "</pre>"
     assert rendered("<i>" * 50_000).startswith("<pre>&lt;i&gt;")
+    begun = time.thread_time()
+    for each in ("[a](/b)", "http://a/(", "https://a@"):
+        rendered(each * (100_000 // len(each)))
+    assert time.thread_time() - begun < PATIENCE_S / 20
     assert "{{{" in rendered(f"${'{' * 1_500}$")  # deeper than a parser of formulas goes
 
 
