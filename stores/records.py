@@ -135,6 +135,8 @@ class SessionRef(Struct, frozen=True):
     """As in `View`."""
 
 
+KEYED = "key:"
+"""Beginning of the origin of a session that a caller knows by a key; any other origin is that of an import."""
 LONGEST_KEY = 2_000
 """Maximum bytes of a key: PostgreSQL cannot index a longer one."""
 

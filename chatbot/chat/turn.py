@@ -66,7 +66,7 @@ from chatbot.memory.scope import new_id
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.records import format_time
+from chatbot.stores.records import KEYED, format_time
 from chatbot.stores.row_events import Event
 from chatbot.tools import ToolResult
 
@@ -421,7 +421,8 @@ class Turn:
     async def _recover_words(self, session: SessionHandle) -> None:
         """Remember the messages of turns that were killed first; every other turn left a receipt."""
         lost, record = await self._transcript.unfinished(), session.record
-        if not (lost and self._memory and self._client.keeps) or record.parent or record.origin:
+        is_copy = record.parent or (record.origin and not record.origin.startswith(KEYED))
+        if is_copy or not (lost and self._memory and self._client.keeps):
             return
         try:
             unkept = {each["at"] for each in await session.records() if each.get("kind") == _NOT_KEPT}

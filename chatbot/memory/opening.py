@@ -31,7 +31,7 @@ from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.plugins import open_backend, open_store
 from chatbot.stores.query import Progress, check_limit
-from chatbot.stores.records import SessionRecord, SessionRef, check_text, check_type, is_session_id
+from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_text, check_type, is_session_id
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import span
 
@@ -118,7 +118,7 @@ class SessionOpening(AsyncResource, Observable):
         """
         self.caller.check("chat")
         check_key(key)
-        origin = f"key:{key}"
+        origin = f"{KEYED}{key}"
         async with self._keyed_order:
             known = await self._find_open(lambda record: (record.agent_id, record.origin) == (agent_id, origin), None)
             if known:

@@ -162,12 +162,15 @@ def test_words_outlive_any_kill(engine: str, step: str, request: pytest.FixtureR
     assert (row.user_text, row.assistant_text) == (SAID, "How nice" if step == "keep" else "")
 
 
-@pytest.mark.parametrize("was_erased", [False, True])
+@pytest.mark.parametrize(("was_erased", "key"), [(False, ""), (True, ""), (False, "ticket-7")])
 async def test_a_message_whose_turn_was_killed_before_it_was_remembered_is_remembered_with_the_next(
-    runtime_of: Callable[..., Runtime], *, was_erased: bool
+    runtime_of: Callable[..., Runtime], *, was_erased: bool, key: str
 ) -> None:
     async with runtime_of("A cello.", "How nice.") as runtime:
         session, chat = await begun(runtime)
+        if key:
+            session = await runtime.memory.keyed_session(key, runtime.store_types, runtime.agent)
+            chat = runtime.chat(session)
         await chat.turn("I decided to learn the cello this year")
         if was_erased:
             [kept] = await session.memory.remember_all([Draft(type="exchange", user_text=SAID)])
