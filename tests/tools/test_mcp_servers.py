@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -324,13 +325,13 @@ async def test_of_tools_of_one_name_the_first_is_kept(tmp_path: Path) -> None:
         (settings("--endless"), "they have more than 200 pages"),
         (McpServerSettings(command="no-such-program-anywhere"), "no such file or directory"),
         (McpServerSettings(command="sh", args=("-c", "exit 0")), "connection closed"),
-        (McpServerSettings(command="yes", start_timeout_s=1), "it did not start within 1 s"),
+        (McpServerSettings(command="yes", start_timeout_s=1), "it did not (start within 1 s|list its tools in time)"),
         (McpServerSettings(url="http://127.0.0.1:9/mcp", start_timeout_s=5), "the server 'bad' cannot be used"),
     ],
 )
 async def test_a_failing_server_is_told_once_others_work(tmp_path: Path, server: McpServerSettings, words: str) -> None:
     async with offered(tmp_path, bad=server, good=settings(allow=("echo", "ecko"))) as (toolbox, complaints):
-        assert words in complaints[0].lower()
+        assert re.search(words, complaints[0].lower())
         assert complaints[1:] == ["'good' has no tool 'ecko', which `allow` names: did you mean 'echo'?"]
         assert content(await call(toolbox, "good__echo", text="a")) == "a"
         assert await toolbox.complete() == []
