@@ -58,6 +58,7 @@ FIRST = (
     "tests/hooks/test_extraction.py",
     "tests/surfaces/test_doctor.py",
     "tests/surfaces/test_maintain_cli.py::test_what_cannot_be_done_is_said",
+    "tests/surfaces/test_new_user.py",
     "tests/surfaces/test_one_truth.py",
     "tests/surfaces/test_providers_cli.py",
     "tests/telemetry/",

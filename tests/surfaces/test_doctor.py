@@ -395,8 +395,8 @@ def test_paths_and_commands_stand_whole_however_narrow_the_terminal_is() -> None
     assert [line.strip() for line in lines if "chmod" in line] == [f"→ chmod go= {journal}"]
     assert [line for line in lines if len(line) > 40 and "/" not in line] == []
     assert f"{journal} is readable by other users" in run("doctor").stdout
-    error = Terminal("ask", "-m", "gpt-4o", "hi", columns=40).ended(5)
-    assert "run\n         `chatbot keys set openai`, or\n         set OPENAI_API_KEY, or api_key\n" in error
+    error = Terminal("serve", "--host", "0.0.0.0", columns=40).ended(3)
+    assert "with\n         `chatbot token add LABEL --clearance familiar`,\n         or listen on 127.0.0.1\n" in error
 
 
 def test_a_damaged_session_that_is_closed_to_the_identity_is_recovered_all_the_same(project: Path) -> None:
