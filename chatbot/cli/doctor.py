@@ -415,10 +415,8 @@ def _fix_command(error: ChatbotError, options: Options) -> str:
 def _text_of(finding: Finding) -> str:
     message = finding.message.replace("\n", " ")  # a file's name must not look like a finding
     line = f"{_SIGNS[finding.state]} {finding.subject:14} {message}"
-    indent = " " * 17
-    if sys.stdout.isatty():
-        indent = " " * 4  # leaves more room for a path
-        line = wrapped(line, indent)
+    indent = " " * (4 if sys.stdout.isatty() else 17)  # a terminal has less room for a path
+    line = wrapped(line, indent)
     return f"{line}\n{indent}→ {finding.command}" if finding.command else line
 
 

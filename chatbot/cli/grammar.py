@@ -7,8 +7,9 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
@@ -126,6 +127,14 @@ class Parser(argparse.ArgumentParser):
         added = super().add_subparsers(**named)
         self.actions = added.choices
         return added
+
+    def parse_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
+        """Override `ArgumentParser`, whose first parser reports words that a command does not know."""
+        known, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            command: Parser = reduce(lambda parser, word: parser.actions.get(word, parser), args or (), self)
+            command.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with status 2."""

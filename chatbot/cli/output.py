@@ -391,12 +391,9 @@ def _title_and_states(record: SessionRecord) -> str:
 SESSION_HEAD = ("session", "used", "agent", "title")
 
 
-_USUAL_COLUMNS = 80
-
-
 def _terminal_width(to: TextIO) -> int | None:
     """Return the width of the terminal; None without one."""
-    return (os.get_terminal_size(to.fileno()).columns or _USUAL_COLUMNS) if to.isatty() else None
+    return (os.get_terminal_size(to.fileno()).columns or 80) if to.isatty() else None
 
 
 _GAP = "  "

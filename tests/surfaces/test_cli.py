@@ -106,6 +106,7 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["sesions"], 2, "invalid choice 'sesions': did you mean 'sessions'?"),
         (["qwerty"], 2, "invalid choice 'qwerty': choose from ask, sessions"),
         (["-i", "ada", "forget", "tea"], 2, "did you mean 'memory forget'?"),
+        (["memory", "timeline", "--limit", "2"], 2, "chatbot memory timeline: error: unrecognized arguments: --limit"),
         (["config", "get", "model.name"], 2, "invalid choice 'get': did you mean 'show'?"),
         (["memory", "rm", "tea"], 2, "invalid choice 'rm': did you mean 'forget' or 'purge'?"),
         (["--project", "house", "memory", "list"], 2, "--project has no effect before 'memory'"),
