@@ -23,7 +23,8 @@ async def connected(*arguments: str) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def _opened(*arguments: str) -> AsyncIterator[tuple[Server[Any], Setup, argparse.Namespace]]:
-    args = build_parser().parse_args(["mcp", *arguments])
+    words = ["mcp", *arguments]
+    args = build_parser(words).parse_args(words)
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     async with opened(setup, args) as server:
         yield server, setup, args
