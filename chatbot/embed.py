@@ -236,7 +236,7 @@ class AgentMemory(Memory, AsyncResource):
         rights = self.caller.rights & TOOL_RIGHTS
         system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
         if session is not None:
-            found = memory_tools(_checked(session).for_tools(), self.system)
+            found = memory_tools(self._own_session(session).for_tools(), self.system)
         else:
             found = offered_to_models(agent_context(system, self._setup.agent))
         box = Toolbox(found)
@@ -281,8 +281,14 @@ class AgentMemory(Memory, AsyncResource):
         project = self._setup.project or "" if self.caller.project is None else self.caller.project
         return self.within(project=project)
 
+    def _own_session(self, session: SessionHandle) -> SessionHandle:
+        check_type(session, SessionHandle, "session", ": `await memory.session(key)` returns one")
+        if session.caller.namespace != self.caller.namespace:
+            raise AccessDenied(f"session {session.id} is of another user: open it with this user's memory")
+        return session
+
     def _turn(self, session: SessionHandle | None, **changes: Any) -> ConversationMemory:
-        memory = self._placed if session is None else _checked(session).memory
+        memory = self._placed if session is None else self._own_session(session).memory
         return ConversationMemory(memory, replace(self._setup.agent_settings, **changes), self.scope.clock, session)
 
 
@@ -357,10 +363,6 @@ class Portal:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
-
-
-def _checked(session: SessionHandle) -> SessionHandle:
-    return check_type(session, SessionHandle, "session", ": `await memory.session(key)` returns one")
 
 
 def _result(use: ToolUse, number: int) -> ToolResult:

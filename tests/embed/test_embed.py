@@ -217,6 +217,8 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             memory.for_user("ada", clearance=wrong)
         with pytest.raises(AccessDenied, match="the user 'ada': call for_user on memory opened without"):
             memory.for_user("ada").for_user("bob")
+        with pytest.raises(AccessDenied, match="is of another user: open it with this user's memory"):
+            await memory.for_user("ada").record(user="I ski.", assistant="Ok", session=await memory.session())
         key: Any = "thread-7"
         for call, message in [
             (memory.context(one), "put it into a list"),
