@@ -49,8 +49,7 @@ def is_address(text: str) -> bool:
 def parse_address(text: str) -> Address:
     """Read an address. Raises `InvalidSettings`, which shows no password."""
     shown = without_password(text)
-    scheme = _SCHEME.match(text)
-    if scheme is None:
+    if (scheme := _SCHEME.match(text)) is None:
         raise InvalidSettings(f"{shown!r} is not the URL of a database: write postgresql://user@host:5432/database")
     if scheme[1] not in SCHEMES:
         raise InvalidSettings(f"{shown!r}: unknown storage {scheme[1]!r}{did_you_mean(scheme[1], SCHEMES)}")

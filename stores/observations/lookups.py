@@ -106,8 +106,7 @@ class Labels(dict[str, "array[int]"]):
 
     def add(self, label: str, number: int) -> None:
         """Add the label to a row, mostly the last one."""
-        rows = self.get(label)
-        if rows is None:
+        if (rows := self.get(label)) is None:
             self[label] = array("I", (number,))
         elif rows[-1] < number:
             rows.append(number)

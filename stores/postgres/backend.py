@@ -63,8 +63,7 @@ class PostgresSessions(Sessions):
         return [TurnRead(self._place.database, self._place.identity, statements.READ_SESSION, {"id": session_id}, keep)]
 
     def get(self, session_id: str) -> SessionRecord:
-        rows = self._place.rows(statements.READ_SESSION, id=_as_id(session_id))
-        if not rows:
+        if not (rows := self._place.rows(statements.READ_SESSION, id=_as_id(session_id))):
             raise _no_session(session_id)
         return _record(session_id, *rows[0])
 
@@ -234,8 +233,7 @@ def examine_events(lines: Iterable[bytes], *, verify: bool) -> list[Flaw]:
 
 def _sessions(backend: PostgresBackend, ids: list[str]) -> Flaw:
     readable = {record.id for record in backend.sessions.find(lambda _: True)}
-    damaged = sorted(set(ids) - readable)
-    if damaged:
+    if damaged := sorted(set(ids) - readable):
         return Flaw("sessions", "bad", f"{len(damaged)} of {len(ids)} cannot be read: {', '.join(damaged[:_NAMED])}")
     return Flaw("sessions", "ok", f"{how_many(len(ids), 'session')}, all valid" if ids else "no sessions yet")
 
