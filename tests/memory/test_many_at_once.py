@@ -283,7 +283,7 @@ async def _check(memory: MemorySystem, shared_id: str, workers: int) -> None:
     assert len(await memory.list_sessions()) == workers + 1
     rows = await memory.memory().every()
     assert sorted(row.text() for row in rows) == sorted(
-        f"note{n} of worker{who}" for who in range(workers) for n in range(ROUNDS)
+        f"note{n} of worker{w}" for w in range(workers) for n in range(ROUNDS)
     )
 
 

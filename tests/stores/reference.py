@@ -149,7 +149,7 @@ class ReferenceStore(ObservationStore):
             return [row.id for row in rows.values() if row.superseded_by == each]
 
         line = line_of(
-            observation_id, lambda each: rows[each].superseded_by, before, lambda each: self._is_seen(each, view)
+            observation_id, lambda one: rows[one].superseded_by, before, lambda one: self._is_seen(one, view)
         )
         sees = sees_of(view, self._guard_of)
         return [version(rows[each], self._events[each], view, sees) for each in line]
@@ -320,7 +320,7 @@ class BruteQuestions(Questions):
 
     def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
         held = Counter(
-            word for row in self.rows for word in {each for found in document_of(row).values() for each in found}
+            word for row in self.rows for word in {one for found in document_of(row).values() for one in found}
         )
         return {term: held[term] for term in terms if held[term]}
 
@@ -346,7 +346,7 @@ class BruteQuestions(Questions):
                 if each in asked:
                     begin = max(0, at - 2)
                     found[each] = {
-                        other: begin + step - at for step, other in enumerate(line[begin : at + 3]) if other != each
+                        one: begin + step - at for step, one in enumerate(line[begin : at + 3]) if one != each
                     }
         return found
 

@@ -248,7 +248,7 @@ def test_a_list_of_any_shape_is_an_empty_one(tmp_path: Path, index: TextIndex, t
     deep = ["[" * depth + "]" * depth for depth in range(limit - 150, limit)]
     first = value["pieces"][0]
     shapes: list[dict[str, Any]] = [
-        {name: mark} for name in ("generation", "pieces", "format") for mark in ("MARK", ["MARK"])
+        {key: to} for key in ("generation", "pieces", "format") for to in ("MARK", ["MARK"])
     ]
     shapes.append({"pieces": [["MARK", *first[1:]]]})
     for wrong in ("null", "1e999", "-1", '"x"', *deep):

@@ -158,7 +158,7 @@ def test_what_is_ranked_goes_on_behind_so_many() -> None:
     for verb in (["search", "orchard"], ["facts"], ["people"], ["tasks"]):
         assert ok(*verb, "--limit", "2").endswith("\nmore: --page-after 2\n")
         first, second, whole = (
-            from_json(*verb, *page) for page in (["--limit", "2"], ["--limit", "2", "--page-after", "2"], [])
+            from_json(*verb, *at) for at in (["--limit", "2"], ["--limit", "2", "--page-after", "2"], [])
         )
         assert (len(first), first + second) == (2, whole)
         assert ok(*verb, "--page-after", "3") == "no more results\n"

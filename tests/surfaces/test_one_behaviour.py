@@ -237,9 +237,7 @@ async def test_the_same_mistakes_give_the_same_errors() -> None:
             assert await way_in.search("moon") == [], name
     others = {"session", "fact", "task", "proposal"}
     what = {step: next((each for each in others if each in step), "memory") for step in kinds}
-    assert kinds == {
-        step: {"SessionNotFound" if each == "session" else "UnknownObservation"} for step, each in what.items()
-    }
+    assert kinds == {at: {"SessionNotFound" if one == "session" else "UnknownObservation"} for at, one in what.items()}
     assert words == {step: {f"no {each} has the id {NO_ID}"} for step, each in what.items()}
 
 

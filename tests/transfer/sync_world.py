@@ -149,9 +149,7 @@ class World:
         self.random = random.Random(seed)
         self.clock = Clock(step=timedelta(milliseconds=7))
         hours = [self.random.uniform(-12, 12) for _ in range(machines)]
-        self.machines = [
-            Machine(home(folder / f"m{n}"), timedelta(hours=ahead), self.clock) for n, ahead in enumerate(hours)
-        ]
+        self.machines = [Machine(home(folder / f"m{n}"), timedelta(hours=at), self.clock) for n, at in enumerate(hours)]
         self.places = [folder / "stick", folder / "cloud"]
         for place in self.places:
             place.mkdir()

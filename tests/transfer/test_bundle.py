@@ -60,9 +60,7 @@ async def session(memory: MemorySystem) -> SessionHandle:
 
 
 async def _bundle(memory: MemorySystem, path: Path, *ids: str, memories: bool = True) -> Path:
-    path.write_text(
-        "".join([render_session(await export_session(memory, each, memories=memories), "jsonl") for each in ids])
-    )
+    path.write_text("".join([render_session(await export_session(memory, x, memories=memories), "jsonl") for x in ids]))
     return path
 
 

@@ -357,7 +357,7 @@ def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_absent(world:
     malformed = nothing | dict.fromkeys(("session_id", "memory_id", "task_id", "fact_id"), "a" * 99)
     for token, user in (("grace", {}), ("familiar", {}), ("ada", {"X-Chatbot-User": "bob"})):
         closed, missing, none = (
-            world.ask(route, each, world.tokens[token], headers=user) for each in (ids, nothing, malformed)
+            world.ask(route, x, world.tokens[token], headers=user) for x in (ids, nothing, malformed)
         )
         assert closed.status_code == missing.status_code == none.status_code == 404, (token, user)
         assert _without_ids(closed.text) == _without_ids(missing.text)

@@ -248,7 +248,7 @@ def test_each_user_has_a_quota_and_one_of_their_own_beats_it(served: Served) -> 
 
 async def test_a_refusal_of_one_payer_leaves_nothing_reserved_at_the_other(tmp_path: Path) -> None:
     caller = ServerCaller(
-        token="tk_1", quota=Quota(day_tokens=1000), user="al", namespace="user:al", user_quota=Quota(0, 1)
+        token="tk_1", quota=Quota(day_tokens=1000), user="a", namespace="user:a", user_quota=Quota(0, 1)
     )
     payers = Accounts(tmp_path).payers(caller)
     calls = Calls(ScriptedModel([]), Ledger(tmp_path / "ada"), BudgetSettings(), reply_tokens=50, payers=payers)
