@@ -281,9 +281,7 @@ def test_so_is_an_identity_even_beside_a_chosen_configuration(text: str, config_
 )
 @pytest.mark.parametrize("setting", by_day(["model.name", "embedding.model", "extraction.model"], "embedding.model"))
 @pytest.mark.usefixtures("with_encoders")
-def test_an_identity_may_name_a_model_of_a_provider_that_the_owner_has_set_up(
-    table: str, model: str, *, is_accepted: bool, setting: str
-) -> None:
+def test_an_identity_may_name_the_owners_models(table: str, model: str, *, is_accepted: bool, setting: str) -> None:
     project(f"[providers.{table}\n[model]\nname = 'scripted'", identity=f'{setting} = "{model}"')
     shown = run("config", "--config", "config.toml")
     if is_accepted:

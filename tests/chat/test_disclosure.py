@@ -160,9 +160,7 @@ async def test_another_model_is_not_sent_what_the_one_before_was_given(session: 
 
 
 @pytest.mark.parametrize(("disclosure", "name"), [(NOTHING, "memory_search"), (PUBLIC, "session_read")])
-async def test_another_model_is_not_sent_what_tools_of_memory_answered_before(
-    session: SessionHandle, disclosure: Disclosure, name: str
-) -> None:
+async def test_no_other_model_gets_old_tool_answers(session: SessionHandle, disclosure: Disclosure, name: str) -> None:
     class Answer(Tool):
         """A tool of that name."""
 

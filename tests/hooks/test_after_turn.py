@@ -57,9 +57,7 @@ async def facts(runtime: Runtime, **wanted: Any) -> list[Observation]:
 
 
 @pytest.mark.parametrize(("enabled", "said"), [(False, MOVED), (True, "How are you?")], ids=["off", "small talk"])
-async def test_off_and_for_small_talk_no_model_is_asked(
-    configure: Configure, openai_url: str, said: str, *, enabled: bool
-) -> None:
+async def test_small_talk_asks_no_model(configure: Configure, openai_url: str, said: str, *, enabled: bool) -> None:
     configure(enabled=enabled)
     async with talking("Hello!") as (runtime, _, chat):
         await chat.turn(said)

@@ -78,9 +78,7 @@ async def test_no_reply_does_any_harm(name: str, openai_url: str, memory: Memory
 
 
 @pytest.mark.parametrize(("mode", "known"), [("schema", "openai/gpt-4o-mini"), ("object", "openai/extracts-valid")])
-async def test_the_model_is_held_to_json_as_far_as_litellm_says_that_it_can_be(
-    mode: str, known: str, openai_url: str, memory_home: Path
-) -> None:
+async def test_json_is_asked_for_if_litellm_knows_it(mode: str, known: str, openai_url: str, memory_home: Path) -> None:
     async with model_at(openai_url, "extracts-valid", name=known) as model:
         assert await model.json_mode() == mode
         await extract(calls_of(model, memory_home), [("text", SAID)], at=utc_now())

@@ -166,9 +166,7 @@ async def test_what_is_purged_can_be_named_by_person_and_source(memory: MemorySy
         ("default/7", ["default/7"]),
     ],
 )  # fmt: skip
-async def test_a_source_is_a_key_a_file_or_an_absolute_folder_and_no_other_beginning(
-    memory: MemorySystem, named: str, found: list[str]
-) -> None:
+async def test_sources_are_keys_files_or_absolute_folders(memory: MemorySystem, named: str, found: list[str]) -> None:
     for key in ("/my notes/a.md/k", "default/7"):
         origin = {"imported_from": "markdown", "imported_key": key}
         await memory.memory("chat").remember(key, source="import:markdown", metadata=origin)

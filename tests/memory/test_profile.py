@@ -126,9 +126,7 @@ async def test_a_date_in_the_future_never_wins(session: SessionHandle, clock: Cl
     assert told(await session.memory.profile()) == {"home": "Berlin"}
 
 
-async def test_who_speaks_where_others_may_speak_as_the_owner_does_not_change_what_was_said_in_private(
-    system: MemorySystem, clock: Clock
-) -> None:
+async def test_in_company_nobody_changes_what_was_said_in_private(system: MemorySystem, clock: Clock) -> None:
     await system.memory("chat").profile_set("home", "Berlin")
     clock.now = day_of(1)
     await system.cleared_for("familiar").memory("chat").profile_set("home", "Lisbon")
@@ -161,9 +159,7 @@ async def test_what_proposes_no_value_is_no_proposal(system: MemorySystem, held:
 
 
 @pytest.mark.parametrize(("also", "homes"), [(False, ["Lisbon"]), (True, ["Lisbon", "Berlin"])])
-async def test_a_tool_only_proposes_a_value_until_the_person_accepts_it(
-    system: MemorySystem, clock: Clock, *, also: bool, homes: list[str]
-) -> None:
+async def test_tools_only_propose_values(system: MemorySystem, clock: Clock, *, also: bool, homes: list[str]) -> None:
     owner = system.memory("chat")
     await owner.profile_set("home", "Berlin")
     clock.now = day_of(1)
@@ -359,9 +355,7 @@ async def answer(memories: Memory, **options: Any) -> StandingAnswer:
     return found
 
 
-async def test_a_standing_question_is_answered_newest_first_by_what_its_person_said_wrote_or_imported(
-    asked: MemorySystem, clock: Clock
-) -> None:
+async def test_standing_questions_are_answered_newest_first_in_own_words(asked: MemorySystem, clock: Clock) -> None:
     owner = asked.memory("chat")
     imported = await say(owner, clock, 0, "I live in Berlin.", "import:chatgpt")
     for source in ("tool", "file:notes.md", "auto"):

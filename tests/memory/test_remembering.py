@@ -569,9 +569,7 @@ async def test_what_replaces_another_is_a_line_that_a_kill_leaves_whole_or_absen
     ]
 
 
-async def test_a_reader_whose_uses_cannot_be_counted_still_gets_an_answer(
-    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_uncounted_readers_get_answers(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
         await memory.memory().remember("tea")
         lock = tmp_path / "memory" / ".observations.lock"

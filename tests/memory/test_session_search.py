@@ -132,9 +132,7 @@ async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem, kind: str, pu
         assert await _found(second, "giraffe") == ["zoo"]
 
 
-async def test_without_a_cache_folder_the_search_works_all_the_same(
-    memory: MemorySystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_it_works_without_a_cache(memory: MemorySystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nowhere = tmp_path / "file"
     nowhere.write_text("not a folder", "utf-8")
     monkeypatch.setenv("XDG_CACHE_HOME", str(nowhere))
@@ -167,9 +165,7 @@ async def test_filters_hold_for_searches_too(memory: MemorySystem) -> None:
 
 
 @pytest.mark.parametrize("text", ["what is it about", "", "giraffe"])
-async def test_words_without_a_topic_find_nothing_and_tools_and_errors_are_no_conversation(
-    memory: MemorySystem, text: str
-) -> None:
+async def test_words_without_a_topic_find_nothing_nor_are_tools_searched(memory: MemorySystem, text: str) -> None:
     session = await _said(memory, "what is it about")
     await session.transcript_append("tool", "giraffe")
     await session.transcript_append("error", "giraffe")

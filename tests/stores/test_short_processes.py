@@ -99,9 +99,7 @@ def test_what_is_deleted_is_not_kept(place: Short) -> None:
 
 
 @pytest.mark.nightly
-def test_however_many_processes_come_and_go_segments_stay_few_and_little_is_analysed_again(
-    place: Short, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_processes_leave_few_segments_and_analyse_little(place: Short, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "LEAST_ROWS", 16)
     segments = [0]
 

@@ -33,9 +33,7 @@ def _own(attributes: Any) -> set[str]:
     return {name for name in attributes or {} if not name.startswith("chatbot.")}
 
 
-async def test_spans_and_metrics_have_the_names_and_what_the_conventions_require(
-    watched: Watched, talking: Talking, openai_url: str
-) -> None:
+async def test_spans_and_metrics_keep_to_the_conventions(watched: Watched, talking: Talking, openai_url: str) -> None:
     model = LiteLLMModel(ModelSettings(name="openai/says"), providers_at(openai_url))
     async with talking(model) as (runtime, session):
         await runtime.chat(session).turn("hello")

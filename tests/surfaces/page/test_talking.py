@@ -202,9 +202,7 @@ def test_going_back_keeps_place_and_loads_news(
     expect(page.get_by_role("link", name="Show earlier messages")).to_have_count(0)
 
 
-def test_a_hit_opens_at_its_message_and_leads_on_to_the_end(
-    long_talk: tuple[Served, str], tab: Tab, look: dict[str, object]
-) -> None:
+def test_a_hit_opens_midway_and_goes_on(long_talk: tuple[Served, str], tab: Tab, look: dict[str, object]) -> None:
     served, _ = long_talk
     page = tab(served.url, **look, at="/i/ada")
     go(page, "Sessions")

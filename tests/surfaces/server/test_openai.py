@@ -181,9 +181,7 @@ def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, cl
         ({"input": "hi", "temperature": 5}, 400, "invalid_value"),
     ],
 )
-def test_what_cannot_be_done_is_a_clear_error(
-    refusing: openai.OpenAI, body: dict[str, object], status: int, code: str
-) -> None:
+def test_the_impossible_is_an_error(refusing: openai.OpenAI, body: dict[str, object], status: int, code: str) -> None:
     path, asked = ("/responses", {}) if "input" in body else ("/chat/completions", {"messages": HELLO})
     with pytest.raises(openai.APIStatusError) as raised:
         refusing.post(path, cast_to=object, body={"model": "ada", **asked, **body})
