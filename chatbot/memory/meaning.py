@@ -6,8 +6,8 @@ lock is held while an embedder is called, and sensitive rows are never given to 
 New rows are embedded in the background, at no more than half a core and not while a question waits. Closing embeds the
 rest within `CLOSING_S`, and a search first embeds a bounded number of missing rows.
 
-The last messages of a chat are embedded together. Each question of the last one gets its own vector, moved towards
-that of all; so does a last message that asks without a question mark.
+The last messages of a chat are embedded together. Each question of the last one gets its own vector, with the message's
+other sentences and moved towards that of all messages; so does a last message that asks without a question mark.
 """
 
 from __future__ import annotations
@@ -369,6 +369,8 @@ _MOST_JUDGED = 8
 """Maximum sentences of a text that are judged one by one."""
 _MOST_QUESTIONS = 3
 """Maximum questions of one message that get a vector, the last ones."""
+_MOST_BESIDE = 40
+"""Maximum terms of the other sentences of a message that are embedded with each question; more may be a pasted text."""
 _LAST_LINES = 3
 """Number of last messages that are embedded together."""
 _LEANING = 3.0
@@ -415,9 +417,12 @@ async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]], *, asks: 
 def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
     """Return the parts that get their own vector: questions with a topic; without any question, a message that `asks`.
 
+    A question stands with the other sentences of its message, which often say what it is about, unless they are long.
     A part that is all of `whole` is left out.
     """
-    _, questions = split_questions(message)
+    said, questions = split_questions(message)
+    if said and len(list(terms(said))) <= _MOST_BESIDE:  # "I'm at the pharmacy for my tablets. What is their name?"
+        questions = [f"{said} {each}" for each in questions]
     parts = questions or ([message.strip()] if asks else [])
     return [each for each in parts if each != whole.strip() and terms(each)][-_MOST_QUESTIONS:]
 

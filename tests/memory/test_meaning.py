@@ -399,15 +399,21 @@ async def test_lines_have_one_vector_if_there_is_nothing_to_tell_apart(tmp_path:
     "lines",
     [
         ("The xxxx was late.", "Where is my qqqq?"),
-        ("The xxxx was late. Where is my qqqq?",),
+        (f"The xxxx was late. {'Day after day. ' * 21}Where is my qqqq?",),
         ("The xxxx was late.", "where is my qqqq"),
     ],
 )
-async def test_a_question_among_other_talk_weighs_most(tmp_path: Path, lines: tuple[str, ...]) -> None:
+async def test_a_question_weighs_most_among_other_messages_and_a_long_text(tmp_path: Path, lines: tuple[str, ...]) -> None:
     (found,), _ = await asked(tmp_path, *lines)
     q, x, z = (found[ord(letter) - ord("a")] for letter in "qxz")
     assert q > x > z == 0
     assert math.hypot(*found) == pytest.approx(1)
+
+
+async def test_a_question_stands_with_the_other_sentences_of_a_short_message(tmp_path: Path) -> None:
+    found, embedded = await asked(tmp_path, "The xxxx was late. What is his name? Where is my qqqq?")
+    assert len(found) == 2
+    assert embedded[1:] == ["The xxxx was late. What is his name?", "The xxxx was late. Where is my qqqq?"]
 
 
 async def test_each_of_several_questions_has_a_vector_of_its_own_and_of_many_the_last_ones(tmp_path: Path) -> None:
