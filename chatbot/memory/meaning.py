@@ -357,11 +357,13 @@ class Meaning(AsyncResource):
 def embedded_text(row: Observation) -> str:
     """Return the text that is embedded; for an exchange the bot's question, the user's line and the reply.
 
-    The reply is cut to the length of the user's line, which a longer one would outweigh.
+    The reply is cut to the length of the user's line, which a longer one would outweigh. What the user stated besides
+    questions stands there twice: later questions are about that.
     """
     question, reply = str(row.metadata.get(QUESTION, "")), row.assistant_text
     reply = reply[: len(row.user_text)] if row.user_text else reply
-    parts = (row.title, row.subtitle, row.narrative, *row.facts, question, row.user_text, reply)
+    said, _ = split_questions(row.user_text)
+    parts = (row.title, row.subtitle, row.narrative, *row.facts, question, said, row.user_text, reply)
     return "\n".join(dict.fromkeys(filter(None, parts)))
 
 
