@@ -7,7 +7,6 @@ import asyncio
 import re
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -131,10 +130,13 @@ class Repl:
         await self._commands.do_new("")
 
     async def _is_deleted(self) -> bool:
-        session = self._commands.session
-        with suppress(SessionNotFound):
-            return session is not None and not await self._runtime.memory.find_session(session.id)
-        return True
+        if (session := self._commands.session) is None:
+            return False
+        try:
+            await self._runtime.memory.find_session(session.id)
+        except SessionNotFound:
+            return True
+        return False
 
     async def say_goodbye(self) -> None:
         """Print how to resume the session, if anything was said."""
