@@ -9,7 +9,7 @@ import pytest
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 
 from chatbot.cli.exits import Exit, exit_code
-from chatbot.errors import ChatbotError, KeyRefused, ModelError, ProviderFailed, SessionError
+from chatbot.errors import ChatbotError, KeyRefused, ModelError, ProviderFailed, SessionError, without_folders
 from chatbot.errors import RateLimited as ProviderLimit
 from chatbot.mcp.surface import UNAVAILABLE, code_of, public_message
 from chatbot.server.callers import OWNER, ServerCaller
@@ -161,3 +161,23 @@ def test_the_page_says_at_once_that_the_model_is_not_installed(http: Serve, monk
     with http(config='[model]\nname = "local/smollm2-135m"', is_scripted=False).client() as client:
         page = client.get("/i/ada").text
     assert ("are not installed: chatbot models get" in page, "tiny" in page) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("/home/ada/memory/usage.jsonl cannot be read", "usage.jsonl cannot be read"),
+        ("it failed: '/srv/My Bot/identities/ada/kv.json': no space", "it failed: 'kv.json': no space"),
+        ("moved /a/b to /c/d", "moved b to d"),
+        ("~/notes/x.md and C:/Users/ada/y.md", "x.md and y.md"),
+        ("[Errno 21] Is a directory: '/tmp/x/observations.jsonl'", "[Errno 21] Is a directory: 'observations.jsonl'"),
+        (
+            "see https://example.org/a/b and/or docs/http.md, 3/4",
+            "see https://example.org/a/b and/or docs/http.md, 3/4",
+        ),
+        ("/help NAME", "/help NAME"),
+        ("", ""),
+    ],
+)
+def test_files_are_named_without_their_folders(text: str, told: str) -> None:
+    assert without_folders(text) == told
