@@ -1,6 +1,7 @@
-"""The command line as a process of its own: for signals, kills, start-up and whatever else only a process has."""
+"""The command line as a process of its own, for what only a process has, and programs of others that tests run."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -37,3 +38,16 @@ def begin_together(workers: Sequence[subprocess.Popen[str]]) -> None:
         assert telling is not None
         telling.write("go\n")
         telling.flush()
+
+
+def found(*names: str) -> str | None:
+    """The path of the first of these programs of others that there is."""
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def found_or_installed(package: str, *names: str) -> str | None:
+    """The same, after Debian's package was installed where there is none and we may."""
+    if not found(*names) and os.geteuid() == 0 and shutil.which("apt-get"):
+        for action in (["update"], ["install", "-y", package]):
+            subprocess.run(["apt-get", "-q", *action], check=False, capture_output=True)
+    return found(*names)

@@ -1,4 +1,4 @@
-"""The pages name only tests, files and modules that exist, and show the screens that the script makes."""
+"""The pages name only what exists, show the screens that the script makes, and their examples and tables are true."""
 
 import importlib
 import re
@@ -9,11 +9,18 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+import chatbot.chat.events
 from chatbot.cli.arguments import build_parser
+from chatbot.hooks.hook import HOOKS, planned_hooks
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Runtime
+from tests.command import project
 from tests.patience import PATIENCE_S
+from tests.talk import begun
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("docs/architecture.md", "docs/sync.md", "CONTRIBUTING.md")
+HOOKS_PAGE = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
 SCREENS = ROOT / "docs" / "screens"
 PICTURES = ("chat.svg", "demo.svg")
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -74,3 +81,46 @@ def test_the_screens_are_made_by_the_script(tmp_path: Path) -> None:
     assert {path.name for path in made.iterdir()} == {path.name for path in SCREENS.iterdir()}
     for path in sorted(made.iterdir()):
         assert path.read_text(encoding="utf-8") == (SCREENS / path.name).read_text(encoding="utf-8"), path.name
+
+
+def _block(language: str) -> str:
+    [found] = re.findall(rf"^```{language}\n(.*?)^```$", HOOKS_PAGE, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def _table(head: str) -> list[list[str]]:
+    table = HOOKS_PAGE[HOOKS_PAGE.index(head) :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+@pytest.mark.usefixtures("config_is_asked_for")
+async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path.cwd())
+    Path("my_hooks.py").write_text(_block("python"), encoding="utf-8")
+    project('[model]\nname = "scripted"\n' + _block("toml"))
+    async with Runtime(model=ScriptedModel(["Short.", "This one is a little longer."])) as runtime:
+        session, chat = await begun(runtime)
+        await chat.turn("Which herring is pickled in Gotland?")
+        await chat.turn("And which one is smoked there?")
+        await runtime.leave(session)
+        [row] = [row for row in (await session.memory.list_observations()).rows if row.source == "lengths"]
+    assert row.title == "A reply of 28 characters"
+
+
+def test_the_table_of_hooks_is_what_runs() -> None:
+    told = {row[0].strip("`"): (row[1], row[2]) for row in _table("| hook | topic |")}
+    assert set(told) == set(HOOKS.own)
+    for plan in planned_hooks({}):
+        topics, priority = told[plan.name]
+        if plan.hook.topics:
+            assert priority == str(plan.priority)
+        for topic in re.findall(r"`(.*?)`", topics):
+            assert topic in plan.hook.topics
+
+
+def test_the_table_of_events_has_every_topic() -> None:
+    told = {row[0].strip("`") for row in _table("| topic | when |")}
+    values = [value for name, value in vars(chatbot.chat.events).items() if name.isupper()]
+    known = {value for value in values if isinstance(value, str) and ":" in value}
+    assert known <= told
+    assert told - known == {"memory.<session id>.update", "memory.<session id>.retrieve"}

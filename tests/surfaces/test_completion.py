@@ -11,7 +11,7 @@ from chatbot.cli.arguments import COMMANDS
 from tests.command import from_json, ok
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
-from tests.programs import found_or_installed
+from tests.process import found_or_installed
 from tests.terminal import Terminal
 
 ASK = """

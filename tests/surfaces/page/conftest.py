@@ -20,7 +20,7 @@ from playwright.sync_api import (
 )
 
 from tests.patience import PATIENCE_S
-from tests.programs import found_or_installed
+from tests.process import found_or_installed
 from tests.servers.http_server import Serve, Served, http
 from tests.surfaces.page.actions import Gate, Tab
 
