@@ -277,9 +277,7 @@ def backend(proxy: Proxy, tmp_path: Path) -> Iterator[PostgresBackend]:
 
 
 @pytest.mark.parametrize("is_heard", [True, False])
-def test_an_unanswered_commit_is_unknown_not_repeated(
-    backend: PostgresBackend, proxy: Proxy, *, is_heard: bool
-) -> None:
+def test_an_unanswered_commit_is_unknown_not_redone(backend: PostgresBackend, proxy: Proxy, *, is_heard: bool) -> None:
     proxy.cut_at(b"chatbot.line", is_heard=is_heard)
     with pytest.raises(StoreFailed, match="not known whether it was kept"):
         backend.lines("usage").append([{"n": 2}])

@@ -171,9 +171,7 @@ def long_talk(http: Serve) -> tuple[Served, str]:
     return served, session
 
 
-def test_going_back_keeps_place_and_loads_news(
-    long_talk: tuple[Served, str], tab: Tab, look: dict[str, object]
-) -> None:
+def test_going_back_keeps_place_and_adds_news(long_talk: tuple[Served, str], tab: Tab, look: dict[str, object]) -> None:
     served, session = long_talk
     page = tab(served.url, **look)
     page.goto(f"/i/ada/c/{session}")

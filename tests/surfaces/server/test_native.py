@@ -300,9 +300,7 @@ def test_delicate_memories_are_shown_to_who_asks_and_secrets_are_taken_out(clien
 
 
 @pytest.mark.parametrize("clearance", ["familiar", "full"])
-def test_a_caller_hears_what_fails_and_full_clearance_which_file_but_not_where(
-    http: Serve, clearance: Clearance
-) -> None:
+def test_a_caller_hears_what_fails_and_full_clearance_which_file_not_where(http: Serve, clearance: Clearance) -> None:
     calls = [ToolCall("c", "memory_search", '{"query": "tea"}')] if clearance == "full" else []
     served = http([*calls, "Green tea it is, from Uji."], tokens=True)
     with served.client(served.token("ada", clearance=clearance)) as client:
