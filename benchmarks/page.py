@@ -30,7 +30,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.identities import Identities
-from chatbot.server.serve import listening, server_of
+from chatbot.server.serve import listen_on, server_of
 from chatbot.stores.observation import Type
 from chatbot.stores.records import TranscriptEntry
 
@@ -155,7 +155,7 @@ def _serving(folder: Path, args: argparse.Namespace) -> Iterator[tuple[str, str]
     identities = Identities(open_runtime=_runtime)
     server = server_of(identities)
     made: list[str] = []
-    with listening("127.0.0.1", 0) as sock:
+    with listen_on("127.0.0.1", 0) as sock:
         thread = threading.Thread(target=lambda: asyncio.run(_serve(identities, server, sock, args, made)))
         thread.start()
         try:

@@ -267,11 +267,11 @@ STANDING = {
     "money": "What do I pay, owe and save?",
     "dates": "Which birthdays and anniversaries matter to me?",
 }
-"""The standing questions that ship, by name."""
+"""The built-in standing questions, by name."""
 
 
 class StandingSettings(Section, frozen=True):
-    """`[[standing]]`: a question whose answer is in the profile; with the name of a shipped one, a change of it."""
+    """`[[standing]]`: a question whose answer is in the profile; with the name of a built-in one, a change of it."""
 
     name: str = ""
     question: str = ""
@@ -328,7 +328,7 @@ class Config(Section, frozen=True):
 
     @property
     def questions(self) -> tuple[StandingSettings, ...]:
-        """The enabled standing questions: those that ship, with the user's changes, and the user's own."""
+        """The enabled standing questions: built-in ones, with the user's changes, and the user's own."""
         known = {name: StandingSettings(name=name) for name in STANDING}
         known |= {each.name or each.question: each for each in self.standing}
         return tuple(each for each in known.values() if each.enabled)

@@ -216,14 +216,14 @@ class AgentMemory(Memory, AsyncResource):
             self._check_past(check_type(entry, TranscriptEntry, f"messages[{number}]").at, f"messages[{number}].at")
         turn, gate = self._turn(session), self._gate
         before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
-        while len(before) == reach and all(spoken(each).role != USER for each in before):  # a run of many tools
+        while len(before) == reach and all(unwrap_message(each).role != USER for each in before):  # a run of many tools
             before, reach = await session.transcript_read_last(4 * reach), 4 * reach
         await session.transcript_extend(new)
         if gate is None:
             return []
-        known = {each.number for each in exchanges_in(list(map(spoken, before)))}
+        known = {each.number for each in exchanges_in(list(map(unwrap_message, before)))}
         kept = []
-        found = exchanges_in(list(map(spoken, [*before, *new])))
+        found = exchanges_in(list(map(unwrap_message, [*before, *new])))
         for each in [each for each in found if each.last > len(before)]:
             if each.number in known:
                 await turn.take_back(each.at)
@@ -415,7 +415,7 @@ def item_of(entry: TranscriptEntry) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"role": USER, "content": entry.content}
 
 
-def spoken(entry: TranscriptEntry) -> TranscriptEntry:
+def unwrap_message(entry: TranscriptEntry) -> TranscriptEntry:
     """Return a framework's JSON message with its role and text, if it has both; other entries unchanged."""
     if entry.role != ITEM:
         return entry

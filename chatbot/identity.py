@@ -18,7 +18,7 @@ from chatbot.config_layers import OF_IDENTITY, check_found, is_there, read_toml
 from chatbot.errors import ConfigError, IdentityError
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, Clearance, Sensitivity
 from chatbot.stores.errors import UnsafePath, did_you_mean
-from chatbot.stores.files import contained
+from chatbot.stores.files import path_inside
 
 FILE_NAME = "identity.toml"
 DEFAULT_PERSONA = "You are a helpful AI assistant. You answer briefly and in plain words."
@@ -130,7 +130,7 @@ def _unknown_identity(root: Path, name: str) -> IdentityError:
 def _folder(root: Path, name: str) -> Path:
     check_name(name)
     try:
-        return contained(root, name)
+        return path_inside(root, name)
     except UnsafePath as error:
         raise IdentityError(str(error)) from error
     except OSError as error:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
-from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of, merged
+from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of, sum_of
 from chatbot.config import ModelSettings
 from chatbot.errors import ConfigError, ModelError, SessionError, UnknownModel
 from chatbot.hooks import HookContext
@@ -245,7 +245,7 @@ class Runtime(AsyncResource):
             return await self.memory.embed(texts)
         budget, now = self.config.budget, self._clock()
         today = await self.ledger.by_day(1, now) if budget.day_usd or budget.day_tokens else {}
-        limits = limits_of(budget, Bill(), merged(today.values()))
+        limits = limits_of(budget, Bill(), sum_of(today.values()))
         for payer in payers:
             limits += payer.quota.limits(await payer.spent(now), payer.whose, now)
         for limit in limits:

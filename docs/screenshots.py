@@ -26,7 +26,7 @@ from chatbot.models.model import Price
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.identities import Identities
-from chatbot.server.serve import listening, server_of
+from chatbot.server.serve import listen_on, server_of
 
 HERE = Path(__file__).parent
 REPLIES = (
@@ -132,7 +132,7 @@ def serving(folder: Path) -> Iterator[str]:
     price = Price(0.000003, 0.000015)
     identities = Identities(open_runtime=lambda options: _runtime(options, price))
     server = server_of(identities)
-    with listening("127.0.0.1", 0) as sock:
+    with listen_on("127.0.0.1", 0) as sock:
         thread = threading.Thread(target=lambda: asyncio.run(_serve(identities, server, sock)))
         thread.start()
         try:

@@ -77,7 +77,7 @@ def _with_row(outcome: Outcome, kept: Iterable[Event], known: PriorState) -> Out
         if event.row is not None:
             row = event.row
         elif row is not None and row.id in event.ids:
-            row = row_events.applied(row, event)
+            row = row_events.apply(row, event)
     return replace(outcome, row=row)
 
 
@@ -127,7 +127,7 @@ def _mention_events(event: Event, row: Observation, twin: Observation, view: Vie
     if is_own(twin) and not is_own(row):  # a person's row is not confirmed when others repeat it
         mention = structs.replace(mention, kind="update")
     kept = [mention] if mention.kind == "mention" or mention.fields else []
-    return [*_tightening_events(event, row_events.applied(twin, mention), known, twin), *leaving, *kept]
+    return [*_tightening_events(event, row_events.apply(twin, mention), known, twin), *leaving, *kept]
 
 
 def _replacement_events(event: Event, row: Observation, view: View, known: PriorState) -> list[Event]:
@@ -207,7 +207,7 @@ def _hiding_events(
     strict: dict[str, Any] = {"sensitivity": guard.sensitivity, "min_clearance": guard.min_clearance}
     derive = structs.replace(event, fields={"derived_from": [*old.derived_from, twin.id], **strict})
     hide = structs.replace(_implied_event(event, "delete", old.id), why=_REPEATED)
-    return [*_tightening_events(event, row_events.applied(old, derive), known, old), derive, hide]
+    return [*_tightening_events(event, row_events.apply(old, derive), known, old), derive, hide]
 
 
 def _check_update(old: Observation, new: Observation, view: View) -> None:

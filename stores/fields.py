@@ -129,7 +129,7 @@ class Field(NamedTuple):
 Fields: TypeAlias = Mapping[str, Field]
 
 
-def declared(record: Any) -> dict[str, Field]:
+def fields_of(record: Any) -> dict[str, Field]:
     """Return the fields of a record, in order, by name."""
     found = {}
     hints: dict[str, Any] = {}
@@ -150,7 +150,7 @@ def names_with(found: Fields, mark: FieldProperty) -> tuple[str, ...]:
     return tuple(each.name for each in found.values() if mark in each.marks)
 
 
-def labelled(found: Fields) -> dict[str, tuple[Field, ...]]:
+def fields_by_label(found: Fields) -> dict[str, tuple[Field, ...]]:
     """Return the fields of each label."""
     labels: dict[str, tuple[Field, ...]] = {}
     for each in found.values():

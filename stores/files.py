@@ -433,7 +433,7 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def contained(root: Path, name: str) -> Path:
+def path_inside(root: Path, name: str) -> Path:
     """Return `root / name`. Raises `UnsafePath` if it is not directly inside `root` after resolving links."""
     path = root / _plain(name)
     if path.is_symlink() and path.resolve().parent != root.resolve():

@@ -8,7 +8,7 @@ Text index, vectors and the table are pieces on a `Shelf` each: arrays with chec
 never changed. Its list names the valid pieces; publishing another list changes what all readers use. A piece that is
 not listed was left by a killed process. A shelf may be deleted at any time.
 
-Erasure and compaction change lines with the pure functions `rewritten`, `erasing` and `uncounted`.
+Erasure and compaction change lines with the pure functions `rewrite_lines`, `erasing_change` and `without_counts`.
 
 All methods block and are safe between threads and processes. Readers need no lock; `locked` is exclusive.
 """
@@ -203,7 +203,7 @@ _REPLACING = re.compile(rb'"(?:supersedes|forgets|compresses)"\s*:')
 _ADDING = re.compile(rb'\{"v":1,"event":"add","at":"[^"]*","row":\{"id":"([^"]*)"')
 
 
-def rewritten(data: bytes, change: LineChange) -> tuple[bytes, dict[int, LinePlace]]:
+def rewrite_lines(data: bytes, change: LineChange) -> tuple[bytes, dict[int, LinePlace]]:
     """Apply `change` to each line of `data`; return the new lines, and the new place of each by its old start."""
     lines: list[bytes] = []
     moved: dict[int, LinePlace] = {}
@@ -217,7 +217,7 @@ def rewritten(data: bytes, change: LineChange) -> tuple[bytes, dict[int, LinePla
     return b"".join(lines), moved
 
 
-def erasing(
+def erasing_change(
     gone: Mapping[int, str],
     at: datetime,
     *,
@@ -253,7 +253,7 @@ def erasing(
     return change
 
 
-def uncounted(change: LineChange) -> LineChange:
+def without_counts(change: LineChange) -> LineChange:
     """Extend a change to drop lines that only count: uses and strength are rewritten in few lines."""
 
     def without(line: bytes, begin: int) -> bytes | None:

@@ -54,18 +54,18 @@ def wake(waiters: Iterable[Waiter], error: BaseException | None = None) -> None:
             loop.call_soon_threadsafe(_settle, those, error)
 
 
-async def cancelled(task: asyncio.Task[None]) -> None:
+async def cancel_and_wait(task: asyncio.Task[None]) -> None:
     """Cancel a task of any loop and return once it has ended; at once if its loop has stopped."""
     loop = task.get_loop()
     if loop is asyncio.get_running_loop():
         task.cancel()
         await asyncio.wait([task])
     elif loop.is_running():
-        ended = asyncio.run_coroutine_threadsafe(cancelled(task), loop)
+        ended = asyncio.run_coroutine_threadsafe(cancel_and_wait(task), loop)
         await asyncio.wait([asyncio.wrap_future(ended)])
 
 
-async def unawaited(call: Callable[..., Result], *args: Any) -> Result:
+async def run_apart(call: Callable[..., Result], *args: Any) -> Result:
     """Return the result of a blocking call in its own thread, which does not keep an interrupted program from exiting.
 
     For calls that can block for long, such as those to a server.
@@ -80,7 +80,7 @@ async def unawaited(call: Callable[..., Result], *args: Any) -> Result:
         else:
             wake([done])
 
-    threading.Thread(target=run, name="unawaited", daemon=True).start()
+    threading.Thread(target=run, name="apart", daemon=True).start()
     await done
     return results[0]
 

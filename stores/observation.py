@@ -46,7 +46,7 @@ from chatbot.stores.fields import (
     Text,
     Texts,
     checker,
-    declared,
+    fields_of,
     names_with,
     read,
     writer,
@@ -242,7 +242,7 @@ class Observation(Content[tuple[str, ...]], Row):
         return self.status == "active" and (self.expires_at is None or self.expires_at > now)
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that differ from their defaults, in the form in which they are written."""
+        """Return the fields that differ from their defaults, in their written form."""
         return _written(self)
 
 
@@ -268,11 +268,11 @@ class Triple(Row):
                 raise InvalidValue(f"the {name} of a fact cannot be empty")
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that differ from their defaults, in the form in which they are written."""
+        """Return the fields that differ from their defaults, in their written form."""
         return _written_triple(self)
 
 
-FIELDS = declared(Observation)
+FIELDS = fields_of(Observation)
 """All fields of an observation by name."""
 CONTENT = tuple(each.name for each in fields(Content))
 """Fields that a writer gives and may change; all others, except the guard, are set by events."""
@@ -282,7 +282,7 @@ SEARCHED = {each.name: mark.field for each in FIELDS.values() if (mark := each.m
 searched_of = attrgetter(*SEARCHED)
 _spoken = attrgetter(*SPOKEN)
 GUARDED = ("visibility", "sensitivity", "min_clearance")
-TRIPLE_FIELDS = declared(Triple)
+TRIPLE_FIELDS = fields_of(Triple)
 _check, _check_triple = checker(FIELDS), checker(TRIPLE_FIELDS)
 _written, _written_triple = writer(FIELDS), writer(TRIPLE_FIELDS)
 WRITTEN_DEFAULTS = {each.name: each.written_default for each in FIELDS.values()}
@@ -329,10 +329,10 @@ def with_counts(
     given: dict[str, Any] = {"use_count": uses[0], "last_used_at": uses[1]}
     if strength is not None:
         given |= zip(("strength", "consolidated_at", "consolidated_touches"), strength, strict=True)
-    return unchecked(observation, **given)
+    return replace_unchecked(observation, **given)
 
 
-def unchecked(observation: Observation, **known: Any) -> Observation:
+def replace_unchecked(observation: Observation, **known: Any) -> Observation:
     """Return the observation with other fields that need no check and do not change its content."""
     copy: Observation = object.__new__(Observation)
     for put, value in zip(_PUTS, _values_of(observation), strict=True):

@@ -24,7 +24,7 @@ from msgspec.structs import force_setattr
 
 from chatbot.stores.access import VISIBILITIES, Visibility, fold
 from chatbot.stores.errors import InvalidValue, did_you_mean
-from chatbot.stores.fields import Form, Label, checker, declared, labelled
+from chatbot.stores.fields import Form, Label, checker, fields_by_label, fields_of
 from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Decay, Observation, Status, Triple, Type
 from chatbot.stores.records import Vector, check_time
 from chatbot.stores.row_events import Event
@@ -36,7 +36,7 @@ Labelled = Literal[
 ]
 """The fields by whose values rows can be counted."""
 
-LABELS = labelled(FIELDS)
+LABELS = fields_by_label(FIELDS)
 """Labels by which rows are filtered and counted, each with the fields that hold it."""
 EXACT = frozenset(
     name for name, held in LABELS.items() for each in held if (_label := each.mark(Label)) and _label.exact
@@ -122,7 +122,7 @@ class Filter(RowFilter, frozen=True, kw_only=True):
         check_conditions(self.metadata)
 
 
-FILTER_FIELDS = declared(Filter)
+FILTER_FIELDS = fields_of(Filter)
 _check = checker(FILTER_FIELDS, force_setattr)
 FILTERED = {name: label for name in FILTER_FIELDS if (label := "type" if name == "types" else name) in LABELS}
 """Labels by which rows are chosen, for each field of a filter."""
@@ -369,20 +369,20 @@ def _is_ordered(value: Any, other: Any) -> bool:
 
 
 _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$eq": lambda value, other: value is not MISSING and written(value) == written(other),
-    "$ne": lambda value, other: value is MISSING or written(value) != written(other),
+    "$eq": lambda value, other: value is not MISSING and value_text(value) == value_text(other),
+    "$ne": lambda value, other: value is MISSING or value_text(value) != value_text(other),
     "$gt": lambda value, other: _is_ordered(value, other) and bool(value > other),
     "$gte": lambda value, other: _is_ordered(value, other) and bool(value >= other),
     "$lt": lambda value, other: _is_ordered(value, other) and bool(value < other),
     "$lte": lambda value, other: _is_ordered(value, other) and bool(value <= other),
-    "$in": lambda value, others: value is not MISSING and written(value) in map(written, others),
+    "$in": lambda value, others: value is not MISSING and value_text(value) in map(value_text, others),
     "$prefix": lambda value, other: isinstance(value, str) and value.startswith(other),
     "$exists": lambda value, other: (value is not MISSING) is bool(other),
 }
 _KINDS: Mapping[str, type] = {"$in": list, "$prefix": str, "$exists": bool}
 
 
-def written(value: object) -> str:
+def value_text(value: object) -> str:
     """Return a value of the metadata as text, in which 1, 1.0 and true differ."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 

@@ -1,6 +1,6 @@
 """Events of a memory, their lines in the journal and their fold into observations. Pure.
 
-`chatbot.stores.decisions` decides which events are written for a requested one; `applied` folds a written event into
+`chatbot.stores.decisions` decides which events are written for a requested one; `apply` folds a written event into
 its observation.
 
     add        a new row; it may supersede an older one in the same step
@@ -30,7 +30,7 @@ from msgspec import Struct, field
 
 from chatbot.stores.access import Guard, View, may_see, strictest
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, LaterFormat, StoreError, UnknownObservation
-from chatbot.stores.fields import MOST_COUNTED, Form, Id, check_id, declared, read, writer
+from chatbot.stores.fields import MOST_COUNTED, Form, Id, check_id, fields_of, read, writer
 from chatbot.stores.observation import (
     CONTENT,
     FIELDS,
@@ -41,7 +41,7 @@ from chatbot.stores.observation import (
     Triple,
     parse_observation,
     parse_triple,
-    unchecked,
+    replace_unchecked,
     version_of,
     with_counts,
     with_fields,
@@ -138,7 +138,7 @@ class Event(Struct, frozen=True, kw_only=True):
         return line | _written(self)
 
 
-_DETAILS = {name: each for name, each in declared(Event).items() if each.form is not None and name != "kind"}
+_DETAILS = {name: each for name, each in fields_of(Event).items() if each.form is not None and name != "kind"}
 _written = writer(_DETAILS)
 """The fields of an event that are written under their own names."""
 
@@ -188,7 +188,7 @@ def parse_event(line: Mapping[str, Any]) -> Event:
     return event
 
 
-def applied(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event
+def apply(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event
     """Return the observation after an event. Raises `InvalidValue` for impossible fields."""
     kind, at = event.kind, event.at
     check_fields(event)
@@ -214,15 +214,15 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
     if kind == "confirm":
         return replace(observation, confirmed_count=observation.confirmed_count + 1, last_confirmed_at=at)
     if kind in {"supersede", "compress"}:
-        return unchecked(observation, status=STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
+        return replace_unchecked(observation, status=STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
     if kind == "restore":
         expires = observation.expires_at
         kept = expires if expires is None or expires > at else None
         ended = dict.fromkeys(("superseded_by", "superseded_at", "deleted_at"))
-        return unchecked(observation, status="active", expires_at=kept, **ended)
+        return replace_unchecked(observation, status="active", expires_at=kept, **ended)
     if kind == "delete":
-        return unchecked(observation, status="deleted", deleted_at=at)
-    return unchecked(observation, status=STATUS_AFTER[kind]) if kind in STATUS_AFTER else observation
+        return replace_unchecked(observation, status="deleted", deleted_at=at)
+    return replace_unchecked(observation, status=STATUS_AFTER[kind]) if kind in STATUS_AFTER else observation
 
 
 def check_fields(event: Event) -> None:
@@ -237,7 +237,7 @@ def as_strict_as(triple: Triple, source: Guard) -> Triple:
     return triple if guard == Guard.of(triple) else replace(triple, **guard._asdict())
 
 
-def implied(event: Event) -> list[Event]:
+def implied_events(event: Event) -> list[Event]:
     """Return the events that an event implies: an added row replaces another one, or several.
 
     So does a purge of the row, so that the rows that it replaced do not come back.

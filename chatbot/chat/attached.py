@@ -59,7 +59,7 @@ class Attachments:
             self._notice(f"{link.name} is too long: only its first {len(attachment.text or ''):,} characters are read")
         return link, record
 
-    async def shown(self, messages: Sequence[Message], model: Model) -> list[Message]:
+    async def fill_links(self, messages: Sequence[Message], model: Model) -> list[Message]:
         """Return the messages with the content of the user's attachments in place of their links."""
         shown: list[Message] = []
         for message in messages:
@@ -98,15 +98,15 @@ class Attachments:
             return None
 
 
-async def inlined(messages: Sequence[Message]) -> list[Message]:
+async def with_file_texts(messages: Sequence[Message]) -> list[Message]:
     """Return a client's messages with the texts of files in place of the files. Raises `InvalidValue`."""
     shown: list[Message] = []
     for message in messages:
-        shown += await _inlined(message) if message.files else [message]
+        shown += await _with_texts(message) if message.files else [message]
     return shown
 
 
-async def _inlined(message: Message) -> list[Message]:
+async def _with_texts(message: Message) -> list[Message]:
     found = await read_all([upload_of(each.name, each.url) for each in message.files])
     documents = [
         document(each.name, each.text, is_cut=each.is_cut, redacted=each.redacted)

@@ -16,7 +16,7 @@ from chatbot.chat.dialogue import reply_before
 from chatbot.chat.governor import fenced, is_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.prompt import withheld_tools
-from chatbot.chat.receipts import unsent
+from chatbot.chat.receipts import as_unsent
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
 from chatbot.memory import Memory, SessionHandle
@@ -92,7 +92,7 @@ class PromptMemory(Struct, frozen=True):
         return (*block.profile, *block.standing, *block.injected, *block.listed) if block else ()
 
 
-def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
+def limit_disclosure(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
     """Withhold the block if the provider may not be sent one of its rows; the record lists all of them.
 
     No part of it is sent: a plug-in may have made it from other rows, which may not be public.
@@ -104,7 +104,7 @@ def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
         disclosure.withholds(rows[each]) if each in rows else is_limited for each in recalled.shown or [""]
     ):
         held += recalled.shown
-        record = unsent(record, recalled.shown, WITHHELD)
+        record = as_unsent(record, recalled.shown, WITHHELD)
         note = fenced(FENCE, [disclosure.note(len(held))], secrets.token_hex(4)) if held else ""
         recalled = PromptMemory(MemoryBlock(note), record=record)
     if tools := sorted(withheld_tools(disclosure)):

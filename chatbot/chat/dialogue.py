@@ -106,7 +106,7 @@ def reply_lines(replies: Mapping[int, Sequence[DialogueLine]], current: int) -> 
     ]
 
 
-def unanswered(entries: Sequence[TranscriptEntry]) -> list[ToolCall]:
+def unanswered_calls(entries: Sequence[TranscriptEntry]) -> list[ToolCall]:
     """Return the unanswered calls among these entries."""
     answered = {each.tool_call_id for entry in entries if entry.role == TOOL for each in _read_result(entry.content)}
     calls = [call for entry in entries if entry.role == TOOL_CALL for call in _read_calls(entry.content)]

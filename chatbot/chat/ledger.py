@@ -99,7 +99,7 @@ def _sums(bill: Bill) -> dict[str, Any]:
     return {name: getattr(bill, name) for name in _SUMMED}
 
 
-def merged(bills: Iterable[Bill]) -> Bill:
+def sum_of(bills: Iterable[Bill]) -> Bill:
     """Return the sum of these bills; of one bill a copy."""
     total = Bill()
     for bill in bills:
@@ -329,11 +329,11 @@ class Ledger:
         wanted = [next_day(now) + timedelta(days=n) for n in range(-days, 0)]
         with self._summing:
             self._read_new()
-            return {day.date(): merged([self._by_day.get(_day(day), Bill())]) for day in wanted}
+            return {day.date(): sum_of([self._by_day.get(_day(day), Bill())]) for day in wanted}
 
     async def total(self) -> Bill:
         """Return the bill of all calls."""
-        return merged((await self.by_session()).values())
+        return sum_of((await self.by_session()).values())
 
     @in_thread
     def by_session(self) -> Mapping[str, Bill]:
@@ -343,7 +343,7 @@ class Ledger:
         """
         with self._summing:
             self._read_new()
-            return {session: merged([bill]) for session, bill in self._summed.items()}
+            return {session: sum_of([bill]) for session, bill in self._summed.items()}
 
     def _read_new(self) -> None:
         """Add new calls to the sums. The caller holds the lock."""
@@ -367,8 +367,8 @@ class Ledger:
             waiting = [each for each in _parse_reservations(self._reservations, before) if each.until > now]
             with self._summing:  # after the reservations: a call settled meanwhile counts twice rather than never
                 self._read_new()
-                day = merged([self._by_day.get(_day(at), Bill())])
-                own = merged([self._summed.get(session, Bill()) if session else Bill()])
+                day = sum_of([self._by_day.get(_day(at), Bill())])
+                own = sum_of([self._summed.get(session, Bill()) if session else Bill()])
             for each in waiting:
                 part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
                 for bill in [day, own] if session and each.session == session else [day]:

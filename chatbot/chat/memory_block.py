@@ -33,7 +33,7 @@ from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
 from chatbot.stores.access import View
-from chatbot.stores.observation import Observation, unchecked
+from chatbot.stores.observation import Observation, replace_unchecked
 from chatbot.stores.text.analysis import terms
 
 BUDGET = "budget"
@@ -242,7 +242,9 @@ def _profile(profile: Sequence[ProfileLine], view: View, room: int, count: Calla
     notes: dict[str, str] = {}
     left = PROFILE_TOKENS
     for line in profile:
-        row = line.row if line.valid_to is None else unchecked(line.row, status="active")  # shown with its dates
+        row = line.row  # an ended line is shown with its dates
+        if line.valid_to is not None:
+            row = replace_unchecked(row, status="active")
         verdict = judge(row, view, [("title", row.title)])
         note = _line_note(line, verdict)
         cost = count(f"{note}\n")

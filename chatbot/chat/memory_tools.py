@@ -38,7 +38,7 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 from chatbot.stores.records import TranscriptEntry, format_time, well_formed
 from chatbot.tools import Effect, Tool
-from chatbot.tools.toolbox import coerced, shortened, text_of
+from chatbot.tools.toolbox import coerce, shorten, text_of
 
 if TYPE_CHECKING:
     from chatbot.tools.function import Arguments
@@ -153,7 +153,7 @@ class OperationTool(Tool):
             if isinstance(error, SessionNotFound):
                 raise ToolError(str(error)) from None
             raise ToolError(f"the session cannot be read: {without_folders(str(error))}") from error
-        return framed(**_changed_rows(operation, touched, given)) if result is None else _as_answer(operation, result)
+        return frame(**_changed_rows(operation, touched, given)) if result is None else _as_answer(operation, result)
 
     async def _id_of(self, text: str, parameter: Parameter) -> str:
         """Return an id as it is, or that of the one memory whose words the text is: prompts show no ids.
@@ -219,7 +219,7 @@ class OtherTools(Tool):
     def _parse_call(self, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return the named tool and its arguments, which may be next to its name. Raises `ToolError`."""
         beside = {name: value for name, value in asked.items() if name not in {"tool", "arguments"}}
-        name, given = asked.get("tool"), coerced(asked.get("arguments") or {}, "object")
+        name, given = asked.get("tool"), coerce(asked.get("arguments") or {}, "object")
         if not isinstance(name, str) or name not in self._tools:
             raise ToolError(f"{MORE_TOOLS} has no tool {name!r:.80}{did_you_mean(str(name), self._tools)}")
         if not isinstance(given, dict):
@@ -278,33 +278,33 @@ def _as_answer(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - 
         case ListPage(rows, next_cursor, total):
             is_paged = "cursor" in operation.at("tool") and next_cursor
             more = {"total": total} if total is not None else {}
-            return listed(
+            return list_rows(
                 operation.gives, map(_item, rows), **more, **({"next_cursor": next_cursor} if is_paged else {})
             )
         case MemoryRows(rows, missing):
-            return listed(operation.gives, map(in_full, rows), **({"missing": list(missing)} if missing else {}))
+            return list_rows(operation.gives, map(in_full, rows), **({"missing": list(missing)} if missing else {}))
         case Entries(session, rows, _):
             entries = [_item(entry) for entry in rows[::-1]]  # those at the end are kept first
-            answer = listed(operation.gives, entries, session_id=session.id, title=session.title)
+            answer = list_rows(operation.gives, entries, session_id=session.id, title=session.title)
             answer[operation.gives].reverse()
             return answer
         case [Version(), *_]:
             seen = {version.observation.id for version in result}
-            return listed(operation.gives, (_version(version, seen) for version in result))
+            return list_rows(operation.gives, (_version(version, seen) for version in result))
         case Profile(lines, standing, proposals):
             answers = [each.as_json() for each in standing]
-            bounded = listed("proposals", (row.brief() for row in proposals))
-            answer = listed(operation.gives, map(_item, lines), standing=answers, proposals=bounded["proposals"])
+            bounded = list_rows("proposals", (row.brief() for row in proposals))
+            answer = list_rows(operation.gives, map(_item, lines), standing=answers, proposals=bounded["proposals"])
             if "notes" in bounded:
                 answer["notes"] = [*answer.get("notes", ()), *bounded["notes"]]
             return answer
         case list() | tuple():
-            return listed(operation.gives, map(_item, result))
+            return list_rows(operation.gives, map(_item, result))
         case AddResult():
             said = _item(result)
-            return framed(outcome=said.pop("outcome"), id=said.pop("id", ""), **said)
+            return frame(outcome=said.pop("outcome"), id=said.pop("id", ""), **said)
         case _:
-            return framed(**{operation.gives or "result": _item(result)})
+            return frame(**{operation.gives or "result": _item(result)})
 
 
 def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
@@ -330,7 +330,7 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return {
                 "role": item.role,
                 "at": format_time(item.at),
-                "content": shortened(redact(item.content)[0], LONGEST_TEXT),
+                "content": shorten(redact(item.content)[0], LONGEST_TEXT),
             }
         case Task() | AddResult():
             return {name: value for name, value in asdict(item).items() if value}
@@ -338,12 +338,12 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return to_builtins(item)
 
 
-def framed(**parts: Any) -> Answer:
+def frame(**parts: Any) -> Answer:
     """Return an answer that says first that its rows are data."""
     return {"about": FRAME, **parts}
 
 
-def listed(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Answer:
+def list_rows(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Answer:
     """Return an answer with as many rows as fit, from the first on, and how many are left out."""
     rows = list(rows)
     kept: list[Mapping[str, Any]] = []
@@ -354,7 +354,7 @@ def listed(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Answer
             break
         kept.append(row)
     notes = [f"{len(rows) - len(kept)} more did not fit: ask for fewer, or only for those"] if kept != rows else []
-    return framed(**{name: kept}, **parts, **({"notes": notes} if notes else {}))
+    return frame(**{name: kept}, **parts, **({"notes": notes} if notes else {}))
 
 
 def in_full(row: Observation) -> Answer:
@@ -378,8 +378,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return format_time(value)
     if isinstance(value, tuple):
-        return [shortened(each, _LONGEST_PART) for each in value]
-    return shortened(value, LONGEST_TEXT) if isinstance(value, str) else value
+        return [shorten(each, _LONGEST_PART) for each in value]
+    return shorten(value, LONGEST_TEXT) if isinstance(value, str) else value
 
 
 def _version(version: Version, seen: Collection[str]) -> Answer:
@@ -392,7 +392,7 @@ def _version(version: Version, seen: Collection[str]) -> Answer:
             "who": event.who,
             "why": event.why,
             "changed": {
-                name: {"old": shortened(str(old), _LONGEST_OLD), "new": shortened(str(new), _LONGEST_OLD)}
+                name: {"old": shorten(str(old), _LONGEST_OLD), "new": shorten(str(new), _LONGEST_OLD)}
                 for name, (old, new) in changed.items()
             },
         }

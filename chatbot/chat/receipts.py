@@ -98,7 +98,7 @@ class Receipt(Struct):
         }
         memory = dict(recalled.record)
         if "memory" in prompt.dropped and recalled.shown:
-            memory = unsent(memory, recalled.shown, NO_ROOM)
+            memory = as_unsent(memory, recalled.shown, NO_ROOM)
         seen = {each["id"] for each in memory.get("considered", ()) if each["verdict"] == SEEN}
         shown = [each for each, at in recalled.in_window.items() if each in seen and (since is None or at >= since)]
         if shown:
@@ -137,7 +137,7 @@ class Receipt(Struct):
         }
 
 
-def unsent(memory: Mapping[str, Any], ids: Collection[str], why: str) -> dict[str, Any]:
+def as_unsent(memory: Mapping[str, Any], ids: Collection[str], why: str) -> dict[str, Any]:
     """Return the record of a block that is not sent after all; `ids` are its memories, `why` is the reason."""
     kept = {name: value for name, value in memory.items() if name not in PARTS}
     out = [{"id": each, "why": why} for each in ids]

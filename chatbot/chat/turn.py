@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from chatbot.attachments import readable, split
 from chatbot.attachments.read import Attachment
-from chatbot.chat.attached import Attachments, inlined
+from chatbot.chat.attached import Attachments, with_file_texts
 from chatbot.chat.calls import Calls, Reply
-from chatbot.chat.conversation_memory import RECENT_QUESTIONS, PromptMemory, disclosed
+from chatbot.chat.conversation_memory import RECENT_QUESTIONS, PromptMemory, limit_disclosure
 from chatbot.chat.dialogue import (
     ASSISTANT,
     ERROR,
@@ -33,7 +33,7 @@ from chatbot.chat.dialogue import (
     messages_of,
     tool_call_line,
     tool_result_line,
-    unanswered,
+    unanswered_calls,
     without_answers,
 )
 from chatbot.chat.events import (
@@ -197,7 +197,7 @@ class Turn:
         """Continue the turn whose tools the client has run; without its beginning, use the client's copy of it."""
         self.receipt.resumed_at = self._chat.clock()
         entries = await last_exchange(self._session)
-        waiting = {call.id for call in unanswered(entries)}
+        waiting = {call.id for call in unanswered_calls(entries)}
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
                 raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
@@ -329,13 +329,13 @@ class Turn:
 
     async def _build(self) -> PromptBundle:
         said = await self._transcript.lines()
-        dialogue = self._client.dialogue(await self._attached.shown(messages_of(said), self._model))
+        dialogue = self._client.dialogue(await self._attached.fill_links(messages_of(said), self._model))
         recalls = self._memory is not None and self._client.recalls
         persona = self._client.persona or self._chat.rules.persona
         return await build_prompt(
             self._model,
             f"{persona}\n\n{system_notice()}" if recalls else persona,
-            without_answers(await inlined(dialogue), withheld_tools(self._model.disclosure)),
+            without_answers(await with_file_texts(dialogue), withheld_tools(self._model.disclosure)),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
             summary=self._summary,
@@ -361,7 +361,7 @@ class Turn:
             self._recalled = await self._recall_in(self._session)
         await self._summarize()
         if self._memory and self._client.recalls:
-            self._earlier = disclosed(self._memory.earlier, self._model.disclosure)
+            self._earlier = limit_disclosure(self._memory.earlier, self._model.disclosure)
 
     async def _summarize(self) -> None:
         """Summarise the entries that the window leaves out."""
@@ -407,7 +407,7 @@ class Turn:
         if others := [each for each in answers if not isinstance(each, PromptMemory | None)]:
             self._notice(f"a hook answered prompt:submit with {type(others[0]).__name__}: only a PromptMemory is used")
         recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
-        return disclosed(recalled, self._model.disclosure)
+        return limit_disclosure(recalled, self._model.disclosure)
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""

@@ -57,7 +57,7 @@ def build_parser(argv: Sequence[str] | None = None) -> Parser:
             added = add_action(commands, name, command.summary, *command.examples)
             added.set_defaults(command=name)
             if isinstance(command.add, str) and is_named:
-                named(command.add)(added, _action_in(words))
+                load_function(command.add)(added, _action_in(words))
             elif callable(command.add):
                 command.add(added)
     return parser
@@ -351,7 +351,7 @@ class Command(NamedTuple):
     """A name in `chatbot.cli` for a large grammar, which is added only if the command line names the command."""
 
 
-def named(function: str) -> Callable[..., Any]:
+def load_function(function: str) -> Callable[..., Any]:
     """Return a function of `chatbot.cli` by its module and name; the module is loaded now."""
     module, _, name = function.partition(":")
     found: Callable[..., Any] = getattr(import_module(f"chatbot.cli.{module}"), name)

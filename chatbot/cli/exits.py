@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from chatbot.cli.arguments import COMMANDS, named
+from chatbot.cli.arguments import COMMANDS, load_function
 from chatbot.cli.output import error_text, on_interrupt, printable, say_error, wrapped
 from chatbot.errors import (
     BudgetExceeded,
@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def run_command(args: argparse.Namespace) -> Any:
     """Run the parsed command and return its `Exit`, or None if all went well. Errors are raised."""
-    command = named(COMMANDS[args.command].runs if args.command else "repl.loop:run")
+    command = load_function(COMMANDS[args.command].runs if args.command else "repl.loop:run")
     if not gc.isenabled():
         gc.freeze()
         gc.enable()

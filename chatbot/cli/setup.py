@@ -22,7 +22,7 @@ from chatbot.config_layers import Settings
 from chatbot.errors import ModelError
 from chatbot.models import open_model
 from chatbot.models.call import unknown_provider
-from chatbot.models.catalog import SUGGESTED, TINY, CatalogModel, ModelServer, described, find_servers
+from chatbot.models.catalog import SUGGESTED, TINY, CatalogModel, ModelServer, describe_model, find_servers
 from chatbot.models.provider import Provider, key_place, store_key
 from chatbot.models.weights import SMOLLM2
 from chatbot.providers import OURS, known_providers, provider_of
@@ -82,7 +82,9 @@ def _of_servers(servers: Sequence[ModelServer]) -> list[ModelChoice]:
 
 
 def _with_keys(places: Mapping[str, str]) -> list[ModelChoice]:
-    found = [ModelChoice(described(SUGGESTED[each]), f"key in {place}", {}) for each, place in places.items() if place]
+    found = [
+        ModelChoice(describe_model(SUGGESTED[each]), f"key in {place}", {}) for each, place in places.items() if place
+    ]
     if SMOLLM2.folder() is not None:
         found.append(ModelChoice(TINY, "installed; tiny", {}))
     return found
@@ -137,7 +139,7 @@ def _report(args: argparse.Namespace, name: str, path: Path, problem: str) -> No
     if args.json:
         say_json({"model": name, "file": str(path.resolve()), "problem": problem})
         return
-    cost = described(name).price
+    cost = describe_model(name).price
     say(f"the model is {name}{f' ($ per 1M tokens: {cost})' if '/' in cost else ''}, written to {path}")
     if problem:
         warn(f"it cannot be used yet: {problem}")

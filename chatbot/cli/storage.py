@@ -45,9 +45,9 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
 from chatbot.stores.plugins import create_tables
-from chatbot.transfer.backups import BACKUP_NAME, INTERRUPTIONS, backup, copy_storage, restore, verified
+from chatbot.transfer.backups import BACKUP_NAME, INTERRUPTIONS, backup, copy_storage, restore, verify
 from chatbot.transfer.sync import sync
-from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, SyncReport, counted, sealed
+from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, SyncReport, counts_text, open_sealed
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -67,7 +67,7 @@ async def _copy(args: argparse.Namespace) -> Exit:
         done = await copy_storage(source, target, advance)
     value = {"from": str(source), "to": str(target), **done.as_json()}
     end = f", digest {done.digest}" if done.left_out else f". Both are identical: {done.digest}"
-    say_result(args, value, f"copied {counted(done.counts)}{end}")
+    say_result(args, value, f"copied {counts_text(done.counts)}{end}")
     return _exit_after(done.left_out)
 
 
@@ -150,12 +150,12 @@ async def run_restore(args: argparse.Namespace) -> Exit:
     if not path.is_file():
         raise InvalidValue(f"backup not found: {path}")
     with path.open("rb") as file, progress("restoring") as advance:
-        found = await asyncio.to_thread(verified, file, str(path))
+        found = await asyncio.to_thread(verify, file, str(path))
         name = args.name or found.name
         with _new_setup(args.config, name, found.settings) as setup:
             done = await restore(file, str(path), setup.home, advance)
     value = {"identity": name, "made_at": found.made_at, **done.as_json()}
-    say_result(args, value, f"restored {name} as of {found.made_at}: {counted(done.counts)}, digest {done.digest}")
+    say_result(args, value, f"restored {name} as of {found.made_at}: {counts_text(done.counts)}, digest {done.digest}")
     return _exit_after(done.left_out)
 
 
@@ -213,7 +213,7 @@ def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> Sync
         is_listed = urlsplit(text)[:2] in {urlsplit(each)[:2] for each in setup.config.sync.places}  # http is not https
         return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]") if is_listed else "")
     ask = partial(ask_unseen, "passphrase of the place (not shown): ")
-    return sealed(FolderPlace(Path(text).expanduser()), memory.backend, ask if asks else None)
+    return open_sealed(FolderPlace(Path(text).expanduser()), memory.backend, ask if asks else None)
 
 
 def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:
@@ -221,7 +221,7 @@ def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:
         warn(f"readers of {report.place} can read everything that is synced: encrypt a new place with --passphrase")
     for counts, said, would in ((report.taken, "received", "would receive"), (report.given, "sent", "would send")):
         if some := {what: count for what, count in counts.items() if count}:
-            say(f"{would if report.dry_run else said} {counted(some)}")
+            say(f"{would if report.dry_run else said} {counts_text(some)}")
     for session in report.forks:
         say(f"a session was continued on both sides: its other part is {session}")
     for each in report.aside:

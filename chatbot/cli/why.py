@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text, merged
+from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text, sum_of
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.cli.options import chosen_session, options_of, setup_of
@@ -207,7 +207,7 @@ def _file_tokens(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]])
 
 async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     days = await Ledger(setup.home).by_day(args.days, utc_now())
-    bill = merged(days.values())
+    bill = sum_of(days.values())
     if args.json:
         say_json(bill.as_json() | {"days": [{"date": str(day), **each.as_json()} for day, each in days.items()]})
     elif not bill.calls:
@@ -226,7 +226,7 @@ def _over_days(
     if not any(map(figure, days.values())):
         return []
     most = max(days, key=lambda day: figure(days[day]))
-    return [f"{title} in {len(days)} days: {written(merged(days.values()))}, most on {most}: {written(days[most])}"]
+    return [f"{title} in {len(days)} days: {written(sum_of(days.values()))}, most on {most}: {written(days[most])}"]
 
 
 def _cost(bill: Bill) -> str:

@@ -205,7 +205,7 @@ class Temporal(PassiveHook):
             return scale_of(row.created_at, now, uses=row.use_count, episode=episode, own=own) if row else "project"
 
         scored = [(hit.score, scale(hit.observation)) for hit in hits]
-        return [hits[at] for at in allocated(scored, most, places=self._places, margin=self._margin)]
+        return [hits[at] for at in allocate(scored, most, places=self._places, margin=self._margin)]
 
 
 def scale_of(
@@ -223,7 +223,7 @@ def scale_of(
     return SCALES[min(place + max(0, uses.bit_length() - 1), len(SCALES) - 1)]
 
 
-def allocated(
+def allocate(
     rows: Sequence[tuple[float, Scale]], most: int, *, places: Mapping[Scale, int] = PLACES, margin: float = MARGIN
 ) -> list[int]:
     """Return the positions of at most `most` rows, best first; `rows` are scores with scales, best first."""

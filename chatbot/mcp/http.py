@@ -17,7 +17,7 @@ from chatbot.config import ServerSettings
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.bodies import Bodies
 from chatbot.server.doors import Doors, Rates
-from chatbot.server.serve import address_of, check_doors, listening, uvicorn_config
+from chatbot.server.serve import address_of, check_doors, listen_on, uvicorn_config
 from chatbot.stores.home import Home
 
 PATH = "/mcp"
@@ -53,7 +53,7 @@ async def serve_http(
         app = TraceparentMiddleware(app)
     app = Doors(app, settings=settings, tokens=tokens, rates=Rates(), identity=identity)
     running = _Uvicorn(uvicorn_config(app, settings, grace_s=_GRACE_S))
-    with listening(settings.host, settings.port) as sock:
+    with listen_on(settings.host, settings.port) as sock:
         serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")
         try:
             announce(f"{address_of(settings.host, sock)}{PATH}")

@@ -163,7 +163,7 @@ class SessionHandle:
         await self.turn_order.take(self._reads)
         try:
             if (record := self._catalog.sessions.glance(self.id)) is not None:
-                self._see(record)
+                self._use_record(record)
             own = self.caller
             if not self.record.is_open_to(own.clearance, own.namespace, own.project):
                 raise SessionNotFound(f"no session has the id {self.id}")
@@ -172,7 +172,7 @@ class SessionHandle:
             self._fresh_at = 0.0
             await self.turn_order.release()
 
-    def _see(self, record: SessionRecord) -> None:
+    def _use_record(self, record: SessionRecord) -> None:
         """Use this current record: others may have moved or marked the session."""
         self.record = record.used(self.record.used_at)
 
@@ -180,7 +180,7 @@ class SessionHandle:
         fresh_at = time.monotonic()
         reads = [each for store in self._stores.values() for each in store.turn_reads(self._ref, fresh_at)]
         self._fresh_at = fresh_at if reads else 0.0
-        return [*reads, *self._catalog.sessions.turn_reads(self.id, self._see)]
+        return [*reads, *self._catalog.sessions.turn_reads(self.id, self._use_record)]
 
     @property
     def saves_trips(self) -> bool:
@@ -364,7 +364,7 @@ class SessionHandle:
 
     async def _change(self, right: Right, change: Callable[[SessionRecord], SessionRecord]) -> None:
         self.check(right)
-        self._see(await self._catalog.change(self.id, change))
+        self._use_record(await self._catalog.change(self.id, change))
 
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
         """Keep the record of a turn, or of other work, which has a `kind`. Durable on return."""

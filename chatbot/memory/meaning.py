@@ -33,7 +33,7 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.loops import LoopsLock, cancelled
+from chatbot.stores.loops import LoopsLock, cancel_and_wait
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
 from chatbot.stores.records import Vector, chunks, unit
@@ -204,7 +204,7 @@ class Meaning(AsyncResource):
     async def aclose(self) -> None:
         """Embed what this process wrote, within `closing_s`; report what is left. May be called twice."""
         if self._under_way is not None:
-            await cancelled(self._under_way)
+            await cancel_and_wait(self._under_way)
         if self._has_written and not self._is_paused():
             self._has_written = False
             await self._finish()

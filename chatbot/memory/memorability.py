@@ -52,10 +52,10 @@ class Memorability(Struct, frozen=True):
         words = content(text)
         new = min((_share_unknown(words, [each]) for each in known), default=1.0)
         weight = TYPE_WEIGHTS.get(type_, OTHER_TYPE)
-        return saturated(len(words) / _WORDS) * math.sqrt(new) * (1.5 + weight) / 3
+        return saturate(len(words) / _WORDS) * math.sqrt(new) * (1.5 + weight) / 3
 
 
-def saturated(measure: float) -> float:
+def saturate(measure: float) -> float:
     """Return a share that grows with the measure: 0.5 at 1, approaching 1."""
     return 1 - math.exp2(-max(0.0, measure))
 

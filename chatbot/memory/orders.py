@@ -1,6 +1,6 @@
 """Detection of texts that give a model orders, in plain and in disguised form.
 
-`visible` is for display: it removes invisible characters and nothing else. `unmasked` is for judging: it yields the
+`visible` is for display: it removes invisible characters and nothing else. `readings` is for judging: it yields the
 readings of a text in which an order could be recognised. They are never shown.
 
 `STRUCTURE` has what is the same in every language: tool calls, prompt frames, links that carry data away. `orders.tsv`
@@ -102,7 +102,7 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFC", bare)
 
 
-def unmasked(text: str) -> Iterator[str]:
+def readings(text: str) -> Iterator[str]:
     """Yield the distinct readings of `text`: plain, look-alikes folded, spelled words joined, decoded once."""
     seen: set[str] = set()
     for reading in (text, *_decode_hex(text)):
@@ -220,7 +220,7 @@ def form_in(texts: Iterable[str]) -> str | None:
 
 def _form_in(parts: tuple[str, ...]) -> str | None:
     for joined in dict.fromkeys(("\n".join(parts), "".join(map(_ends, parts)))):
-        for reading in unmasked(joined):
+        for reading in readings(joined):
             for name, pattern in _structure():
                 if pattern.search(reading):
                     return name

@@ -223,12 +223,12 @@ class MemoryReads(ScopedOperations):
         details and outcome. With `statements`, later ones about the same things follow the best rows. Rows count as
         used only by `note_use`. Raises `InvalidValue` for an unknown profile.
         """
-        from chatbot.memory.recall import recollected
+        from chatbot.memory.recall import recollect
 
         scope = self.scope
         if asked.profile not in (known := scope.environment.options.profiles):
             raise InvalidValue(f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, known)}")
-        recollection = await recollected(scope, asked, await self._filter(asked))
+        recollection = await recollect(scope, asked, await self._filter(asked))
         scope.retrieved("recall", [each.id for each in recollection.hits])
         return recollection
 

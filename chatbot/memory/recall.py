@@ -20,7 +20,7 @@ from chatbot.memory.inputs import list_of
 from chatbot.memory.meaning import is_only_questions, split_questions, vectors_of
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, least_best, least_share, outstanding, scored
+from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, least_best, least_share, outstanding_row, score_rows
 from chatbot.stores.access import View
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
@@ -98,7 +98,7 @@ class Recollection(Struct, frozen=True):
     considered: tuple[RankedMemory, ...] = ()
 
 
-async def recollected(
+async def recollect(
     scope: Scope, asked: Recall, wanted: Filter, fits: Callable[[Observation], bool] = lambda _: True
 ) -> Recollection:
     """Return the recalled rows, and all that were considered.
@@ -144,7 +144,7 @@ async def recollected(
     )
     said = {each: row for each, row in beside.items() if fits(row) and not is_proposable(row)}
     nearest = _nearest(hits, near, said)
-    unasked = scored(Candidates({match.id: replace(match, score=0.0) for match in nearest}), profile, view.now)
+    unasked = score_rows(Candidates({match.id: replace(match, score=0.0) for match in nearest}), profile, view.now)
     scores = {row.match.id: row for row in (*unasked, *ranked)}
     later = [RankedMemory(scores[match.id], said[match.id], RECALLED, match.score) for match in nearest]
     hits = [*hits[: limit - len(later)], *later]
@@ -191,7 +191,7 @@ async def rows_about(
     if not (last or dates or earlier):
         rows = await scope.rows(wanted, view=view, order="updated", limit=max(limit, 1))
         newest = {row.id: Match.of(row) for row in (*rows, *past.values())}
-        return scored(Candidates(newest), scope.environment.options.profiles["recent"], view.now)
+        return score_rows(Candidates(newest), scope.environment.options.profiles["recent"], view.now)
     question = Question(
         terms=tuple(last),
         dates=tuple(dates),
@@ -205,7 +205,7 @@ async def rows_about(
         (vectors,) = await vectors_of(scope.meaning, [texts], asks=asks)
     found = await _candidates(scope, view, question, wanted, vectors or ())
     has_gaps = scope.meaning is not None and scope.meaning.has_gaps
-    current = scored(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
+    current = score_rows(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
     return sorted((*current, *_scored_past(past, texts[-1], profile, view.now)), key=lambda row: -row.score)
 
 
@@ -323,7 +323,7 @@ def _nearest(
     for hit in hits:
         stated = (match for match in near.get(hit.id, ()) if match.id in said and not merely_asks(said[match.id]))
         later = {match.id: match for match in islice(stated, _COMPARED)}
-        nearest = outstanding({each: match.score for each, match in later.items()})
+        nearest = outstanding_row({each: match.score for each, match in later.items()})
         if nearest and nearest not in shown:
             found[nearest] = later[nearest]
     return list(found.values())
@@ -378,7 +378,7 @@ def _scored_past(rows: dict[str, Observation], text: str, profile: ScoringProfil
         held = asked & frozenset(terms(row.text()))
         if held or not asked:
             found.rows[row.id] = Match.of(row, ROOM * len(held) / max(len(asked), 1))
-    return scored(found, profile, now)
+    return score_rows(found, profile, now)
 
 
 async def rows_then(

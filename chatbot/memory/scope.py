@@ -109,7 +109,7 @@ def user_namespace(label: str, within: str = "") -> str:
     name = quote(written, safe="@+")
     if len(name) > _LONGEST_WRITTEN:
         name = _HASHED + hashlib.sha256(written).hexdigest()
-    return joined(within, _USER + name)
+    return join_namespaces(within, _USER + name)
 
 
 def user_of(namespace: str) -> str | None:
@@ -120,7 +120,7 @@ def user_of(namespace: str) -> str | None:
     return unquote_to_bytes(name.removeprefix(_USER)).decode("utf-8", "surrogatepass")
 
 
-def joined(outer: str, inner: str) -> str:
+def join_namespaces(outer: str, inner: str) -> str:
     """Return the namespace `inner` inside of `outer`."""
     return f"{outer}/{inner}" if outer and inner else outer or inner
 

@@ -136,7 +136,7 @@ class RowScore(Struct, frozen=True):
         return parts if self.meaning is None else parts | {"meaning": self.meaning}
 
 
-def raised(
+def raise_scores(
     candidates: Mapping[str, Match], neighbours: Mapping[str, Mapping[str, int]], sessions: Mapping[str, float]
 ) -> dict[str, LexicalScore]:
     """Return the lexical score of each candidate, raised by its neighbours and its session."""
@@ -152,7 +152,7 @@ def raised(
     }
 
 
-def windowed(
+def window_means(
     rows: Mapping[str, Match],
     neighbours: Mapping[str, Mapping[str, int]],
     similar: Mapping[str, float],
@@ -173,7 +173,7 @@ def windowed(
     return windows
 
 
-def outstanding(cosines: Mapping[str, float]) -> str:
+def outstanding_row(cosines: Mapping[str, float]) -> str:
     """Return the row that is clearly nearer than all others; empty if none stands out.
 
     A cosine alone says little, as it depends on how a person writes; a row well ahead of the rest is about the same
@@ -185,11 +185,11 @@ def outstanding(cosines: Mapping[str, float]) -> str:
     return best if not rest or cosines[best] - cosines[rest[0]] >= _AHEAD else ""
 
 
-def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:
-    """Return all candidates, best first, equals by the latest creation. For `unknown` see `windowed`."""
-    raises = raised(found.rows, found.neighbours, found.sessions)
+def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:
+    """Return all candidates, best first, equals by the latest creation. For `unknown` see `window_means`."""
+    raises = raise_scores(found.rows, found.neighbours, found.sessions)
     spread = 1 / (1 + found.average_length / SHORT)
-    windows = windowed(found.rows, found.neighbours, found.similar, unknown, spread) if found.similar else {}
+    windows = window_means(found.rows, found.neighbours, found.similar, unknown, spread) if found.similar else {}
     scale = WORDS / (found.weight + ROOM)
     weights = tuple(getattr(profile, name) for name in WEIGHTS)
     rows = []
@@ -199,7 +199,7 @@ def scored(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown
         if windows:
             evidence += profile.meaning * windows.get(each, 0.0)
         weighed = (
-            saturated(evidence + scale * spread * own.session),
+            saturate(evidence + scale * spread * own.session),
             recency(candidate, profile, now) if profile.recency else 0.0,  # not computed if it has no weight
             min(candidate.mention_count / 10, 1.0),
             candidate.importance,
@@ -222,7 +222,7 @@ def least_share(best: float) -> float:
     return min(1.0, _NEEDED / (best + _DOUBT))
 
 
-def saturated(match: float) -> float:
+def saturate(match: float) -> float:
     """Return a match scaled to between 0 and 1, independent of other results."""
     return match / (match + HALF_MATCH) if match > 0 else 0.0
 

@@ -93,7 +93,7 @@ class StandingQuestions(Profiles):
 
         Uses only rows that the caller said, wrote or imported. Does not count as use.
         """
-        from chatbot.memory.recall import recollected
+        from chatbot.memory.recall import recollect
 
         scope, answers = self.scope, []
         for asked in scope.environment.options.questions():
@@ -109,7 +109,7 @@ class StandingQuestions(Profiles):
                 known_at=known_at,
                 sensitivities=sensitivities,
             )
-            hits = (await recollected(scope, moment, Filter(types=_TYPES), self._is_said)).hits
+            hits = (await recollect(scope, moment, Filter(types=_TYPES), self._is_said)).hits
             rows = [hit.observation for hit in hits if hit.observation]
             answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
         unpinned = [row for each in answers if not each.pinned for row in each.rows]

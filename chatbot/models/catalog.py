@@ -83,7 +83,7 @@ def usable_models(config: Config, servers: Iterable[ModelServer] = ()) -> list[t
         found |= {model.name: (model, f"{server.title} on this machine") for model in server.catalog()}
     named = config.model.name
     if named not in found and (place := _place(named, config)):
-        found[named] = (described(named), place)
+        found[named] = (describe_model(named), place)
     models = catalog(datetime.now(UTC).date())
     places = {provider: key_place(provider, config.providers) for provider in {model.provider for model in models}}
     for model in models:
@@ -101,7 +101,7 @@ def _place(name: str, config: Config) -> str:
     return key_place(provider, config.providers)
 
 
-def described(name: str) -> CatalogModel:
+def describe_model(name: str) -> CatalogModel:
     """Return the table's data about a model; for an unknown one only its name."""
     provider, slash, rest = name.partition("/")
     table = model_table()

@@ -77,7 +77,7 @@ class MiniLMEmbedder(JudgingEmbedder):
 
 def _find_minilm() -> Path:
     """Return the path of the weights. Raises `MissingModel` with the install command."""
-    path = MINILM.found() / "model.onnx"
+    path = MINILM.required_folder() / "model.onnx"
     if not path.is_file():
         raise MissingModel(f"{path} is missing: {MINILM.command}")
     return path
@@ -113,7 +113,7 @@ class LocalEmbedder(JudgingEmbedder):
     async def check(self) -> None:
         """Raise `MissingModel`, with the command that installs it, if an encoder is missing."""
         await self._english.check()
-        MULTILINGUAL.found()
+        MULTILINGUAL.required_folder()
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return each text's vector: both parts of an English one, and the multilingual part of any other."""
@@ -146,7 +146,7 @@ async def _encode_multilingual(texts: Sequence[str]) -> list[Vector]:
 @cache
 def _multilingual() -> MultilingualEncoder:
     """Return the encoder, which all embedders of the process share."""
-    MULTILINGUAL.importable()
+    MULTILINGUAL.make_importable()
     from chatbot.models.multilingual import MultilingualEncoder
 
     return MultilingualEncoder()

@@ -113,7 +113,7 @@ class Network:
     """The weights in a file, and the forward pass."""
 
     def __init__(self, path: Path) -> None:
-        self._weights = MINILM.mapped(path, lambda: _read_weights(path))
+        self._weights = MINILM.map_arrays(path, lambda: _read_weights(path))
         self._tokenizer = _tokenizer()
 
     def encode(self, texts: list[str]) -> tuple[list[Vector], int]:

@@ -4,7 +4,7 @@ A head is a logistic regression over a vector: a score is `weights · vector + b
 head says yes from its threshold on. `training/train.py` makes all of them from the lines in `training/`. They are kept
 with the name of the encoder and the digest of the lines; a test trains them again.
 
-Import this module late, and after `MULTILINGUAL.importable()`: `LocalEmbedder` does, with its first text.
+Import this module late, and after `MULTILINGUAL.make_importable()`: `LocalEmbedder` does, with its first text.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class MultilingualEncoder:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         with one_core():
-            self._model = _backend(MULTILINGUAL.found() / "resources")
+            self._model = _backend(MULTILINGUAL.required_folder() / "resources")
 
     def encode(self, texts: Sequence[str]) -> list[Vector]:
         """Return a vector of length 1 for each text."""
@@ -128,7 +128,7 @@ class MultilingualEncoder:
 
 def _backend(folder: Path) -> NumpyBackend:
     """Return the package's encoder over mapped arrays, instead of those that its constructor unpacks."""
-    arrays = MULTILINGUAL.mapped(folder / "weights.npz", lambda: _unpacked(folder))
+    arrays = MULTILINGUAL.map_arrays(folder / "weights.npz", lambda: _unpacked(folder))
     backend: NumpyBackend = NumpyBackend.__new__(NumpyBackend)
     attributes = vars(backend)
     attributes |= {"sp": _Tokenizer(arrays), "_threadpool": None, "_feat_dim": len(arrays["ln_g"])}

@@ -3,8 +3,8 @@
 `Weights.get` installs such a package without its dependencies into a folder of the user, pinned
 to a version and checked by the installer against its SHA-256. A package installed with the product has priority.
 
-Unpacking an encoder takes half a second and mapping it a millisecond: so `Weights.mapped` keeps one unpacked file of
-each in the user's cache folder, whose memory all processes share.
+Unpacking an encoder takes half a second and mapping it a millisecond: so `Weights.map_arrays` keeps one unpacked file
+of each in the user's cache folder, whose memory all processes share.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OR = "; or choose another model with chatbot setup"
 _MAGIC = b"GGUF"
 _VERSIONS = range(2, 4)
 _HEADER = struct.Struct("<4sIQQ")
-_MOST = 1 << 20
+_MOST_DECLARED = 1 << 20
 
 
 def find_model(name: str) -> Path:
@@ -75,7 +75,7 @@ def check_gguf(path: Path) -> None:
     _, version, tensors, entries = _HEADER.unpack(header)
     if version not in _VERSIONS:
         raise RequestRefused(f"{path} has the unsupported GGUF version {version}")
-    if not (0 < tensors < _MOST and 0 < entries < _MOST):
+    if not (0 < tensors < _MOST_DECLARED and 0 < entries < _MOST_DECLARED):
         raise RequestRefused(f"{path} is damaged: its header declares {tensors} tensors and {entries} metadata entries")
 
 
@@ -125,20 +125,20 @@ class Weights(Struct, frozen=True):
         places = (spec.submodule_search_locations if spec else None) or ()
         return next((Path(place) for place in places), None)
 
-    def found(self) -> Path:
+    def required_folder(self) -> Path:
         """Return the folder of the package. Raises `MissingModel` with the command that fetches it."""
         if (folder := self.folder()) is None:
             raise MissingModel(f"the weights of {self.name} are not installed: {self.command}")
         return folder
 
-    def importable(self) -> Path:
+    def make_importable(self) -> Path:
         """Make the package importable from where `get` put it; return its folder. Raises `MissingModel`."""
-        folder = self.found()
+        folder = self.required_folder()
         if find_spec(self.module) is None:
             sys.path.append(str(_folder()))
         return folder
 
-    def mapped(self, source: Path, unpack: Callable[[], Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
+    def map_arrays(self, source: Path, unpack: Callable[[], Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
         """Return the arrays that `unpack` reads from the file `source`, mapped from a file in the cache folder.
 
         The first process writes that file. If it cannot be written, the arrays stay in memory.

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from chatbot.errors import UnknownToken
 from chatbot.memory.scope import Caller, check_namespace, utc_now
-from chatbot.server.callers import Grant, ServerCaller, checked
+from chatbot.server.callers import Grant, ServerCaller, check_quota
 from chatbot.stores.access import RIGHTS
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.fields import one_line
@@ -46,8 +46,8 @@ class Token(Grant, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
-        checked(self.quota)
-        checked(self.user_quota)
+        check_quota(self.quota)
+        check_quota(self.user_quota)
 
     def as_json(self) -> dict[str, Any]:
         """Return the token as it is stored."""

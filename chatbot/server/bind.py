@@ -117,7 +117,9 @@ def body_of(operation: Operation) -> type[RequestBody]:
 def given_in(operation: Operation, body: RequestBody) -> dict[str, Any]:
     """Return the arguments of an operation that a body gives, by the names of its parameters."""
     offered = operation.at("http")
-    return {offered[name].name: checked(offered[name], value) for name, value in _given_fields(body, offered).items()}
+    return {
+        offered[name].name: check_value(offered[name], value) for name, value in _given_fields(body, offered).items()
+    }
 
 
 def router_of(operations: Iterable[Operation]) -> APIRouter:
@@ -220,7 +222,7 @@ def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
             return await form.again(context, writing)
         sent = _given_fields(body, in_body) if body is not None else {}
         asked = {name: value for name, value in asked.items() if value is not None}
-        given = {offered[name].name: checked(offered[name], value) for name, value in {**asked, **sent}.items()}
+        given = {offered[name].name: check_value(offered[name], value) for name, value in {**asked, **sent}.items()}
         for each in in_path.values():
             given[each.name] = [given[each.name]] if each.is_list else given[each.name]
         result = await operation.run(context, "http", given)
@@ -303,7 +305,7 @@ def _given_fields(body: RequestBody, parameters: dict[str, Parameter]) -> dict[s
     return {name: value for name, value in given.items() if value is not None or parameters[name].item == kinds.Future}
 
 
-def checked(parameter: Parameter, value: Any) -> Any:
+def check_value(parameter: Parameter, value: Any) -> Any:
     """Return the value. A malformed id raises the same error as a missing one."""
     is_id = parameter.item in {kinds.Id, kinds.FactId}
     for each in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:

@@ -53,7 +53,7 @@ class Bodies:
         if isinstance(body, Problem):
             return await body.response()(scope, receive, send)
         scope["state"]["body"] = body
-        return await self._app(scope, replaying(body, receive), send)
+        return await self._app(scope, replay_body(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive, media_type: str) -> bytes | Problem | None:  # noqa: PLR0911 - one for each fault
         """Return the whole body, or why it is refused; None if the client left before its end."""
@@ -104,7 +104,7 @@ def _closing_refusal(status: int, code: str, message: str) -> Problem:
     return Problem(status, code, message, headers={"connection": "close"})
 
 
-def replaying(body: bytes, receive: Receive) -> Receive:
+def replay_body(body: bytes, receive: Receive) -> Receive:
     """Return a channel that gives the body, and then later messages."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

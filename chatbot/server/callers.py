@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
-from chatbot.memory.scope import Caller, digest_of, joined, user_namespace
+from chatbot.memory.scope import Caller, digest_of, join_namespaces, user_namespace
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
 from chatbot.stores.errors import DamagedFile, InvalidValue
@@ -120,7 +120,7 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
             self.clearance,
             rights=self.rights & rights,
             principal=None if is_named else self.principal,
-            namespace=joined(memory.caller.namespace, self.namespace),
+            namespace=join_namespaces(memory.caller.namespace, self.namespace),
             project=self.project,
         )
 
@@ -184,7 +184,7 @@ class Accounts:
             quotas = {**_parse_quotas(data, self._document.name)}
             quotas.pop(digest_of(namespace), None)
             if quota is not None:
-                quotas[digest_of(namespace)] = checked(quota)
+                quotas[digest_of(namespace)] = check_quota(quota)
             if len(quotas) > _MOST:
                 raise InvalidValue(f"{_MOST:,} users have a quota of their own, the maximum: remove some")
             stored = {"version": 1, "users": {digest: asdict(each) for digest, each in quotas.items()}}
@@ -205,7 +205,7 @@ async def forget_user(namespace: str, accounts: Accounts, requests: Requests) ->
     return await asyncio.to_thread(requests.forget, namespace)
 
 
-def checked(quota: Quota) -> Quota:
+def check_quota(quota: Quota) -> Quota:
     """Return the quota if it is valid. Raises `InvalidValue`."""
     if not 0 <= quota.day_usd < float("inf") or quota.day_tokens < 0:
         raise InvalidValue("a quota must not be negative; 0 sets no limit")
@@ -215,6 +215,6 @@ def checked(quota: Quota) -> Quota:
 def _parse_quotas(data: bytes | None, name: str) -> dict[str, Quota]:
     try:
         quotas = {} if data is None else msgspec.convert(json.loads(data)["users"], dict[str, Quota])
-        return {digest: checked(quota) for digest, quota in quotas.items()}
+        return {digest: check_quota(quota) for digest, quota in quotas.items()}
     except (ValueError, KeyError, TypeError, RecursionError, msgspec.MsgspecError) as error:
         raise DamagedFile(f"{name} is damaged, so users cannot chat ({error}): repair or delete it") from error

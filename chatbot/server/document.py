@@ -29,7 +29,7 @@ _TAGS = {
     "machines": "Backup, and sync with other machines.",
     "server": "The server itself.",
 }
-_WORDS = {
+_DESCRIPTIONS = {
     "agent_id": "The agent that it belongs to.",
     "at": "When it happened.",
     "confidence": "From 0 to 1.",
@@ -111,7 +111,7 @@ def _complete(document: dict[str, Any]) -> dict[str, Any]:
     }
     for schema in components["schemas"].values():
         for name, described in schema.get("properties", {}).items():
-            described.setdefault("description", _WORDS.get(name, f"{name.replace('_', ' ').capitalize()}."))
+            described.setdefault("description", _DESCRIPTIONS.get(name, f"{name.replace('_', ' ').capitalize()}."))
     document["security"] = [{"token": []}, {}]
     document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
     for path, method, operation in _operations(document):

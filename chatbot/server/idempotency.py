@@ -20,7 +20,7 @@ from fastapi import Depends, Request, Response
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chatbot.server.bodies import replaying
+from chatbot.server.bodies import replay_body
 from chatbot.server.earlier_requests import EarlierRequest, Requests, is_success
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.request_values import named_in_body
@@ -177,7 +177,7 @@ class Idempotency:
     async def _run_app(self, scope: Scope, writing: IdempotentWrite, send: Send) -> None:
         scope["state"]["writing"] = writing
         # A client that leaves does not stop the work.
-        await self._app(scope, replaying(scope["state"]["body"], _never), send)
+        await self._app(scope, replay_body(scope["state"]["body"], _never), send)
 
     def _keep(self, name: tuple[str, str], messages: Sequence[Message]) -> None:
         if sum(len(each.get("body", b"")) for each in messages) <= _MOST_BYTES:

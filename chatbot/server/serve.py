@@ -35,7 +35,7 @@ def check_doors(host: str, tokens: Tokens) -> None:
         )
 
 
-def listening(host: str, port: int) -> socket.socket:
+def listen_on(host: str, port: int) -> socket.socket:
     """Return a socket that listens on that address. Raises `ConfigError`."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -118,7 +118,7 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
     settings = identities.settings
     check_doors(settings.host, identities.tokens)
     _allow_many_files()
-    with listening(settings.host, settings.port) as sock:
+    with listen_on(settings.host, settings.port) as sock:
         await identities.warm()
         ready(address_of(settings.host, sock))
         await server_of(identities).serve(sockets=[sock])

@@ -114,12 +114,12 @@ SHAPES: dict[Any, type[Shape]] = {}
 """The shape of each type; pydantic serializes all others."""
 
 
-def _derived(kind: type, name: str, shown: str, base: type[Shape] = _Derived, **renamed: str) -> type[Shape]:
+def _derive(kind: type, name: str, shown: str, base: type[Shape] = _Derived, **renamed: str) -> type[Shape]:
     """Make the shape of a type with the fields `shown`, and with `renamed` ones under new names."""
     hints, words = get_type_hints(kind), _docstrings(kind)
     names = renamed | {each: each for each in shown.split()}
     fields: dict[str, Any] = {
-        called: (_shaped(hints[own]), Field(validation_alias=own, description=words.get(own)))
+        called: (_shape_of(hints[own]), Field(validation_alias=own, description=words.get(own)))
         for called, own in names.items()
     }
     summary = (inspect.getdoc(kind) or "").partition("\n")[0]
@@ -128,7 +128,7 @@ def _derived(kind: type, name: str, shown: str, base: type[Shape] = _Derived, **
     return shape
 
 
-def _shaped(hint: Any) -> Any:
+def _shape_of(hint: Any) -> Any:
     """Return a field's type, with shapes for the types in it."""
     if isinstance(hint, TypeVar):  # generic over the kind of list
         return list[str]
@@ -156,36 +156,36 @@ def _docstrings_in(module: str) -> dict[str, dict[str, str]]:
     return found
 
 
-Session: Any = _derived(
+Session: Any = _derive(
     SessionRecord,
     "Session",
     "id agent_id title created_at used_at parent expires_at clearance store_types pinned_at sensitivity project",
     base=_Session,
 )
-MemoryRecord: Any = _derived(
+MemoryRecord: Any = _derive(
     Observation,
     "MemoryRecord",
     "id type title subtitle narrative facts user_text assistant_text tags concepts people subject category project "
     "metadata files_read files_modified source agent_id session_id visibility sensitivity min_clearance importance "
     "status superseded_by created_at updated_at expires_at mention_count use_count confirmed_count token_count",
 )
-Fact: Any = _derived(
+Fact: Any = _derive(
     Triple, "Fact", "id subject predicate object confidence source created_at count project", base=_Fact
 )
-Person: Any = _derived(people.Person, "Person", "name aliases mention_count last_mentioned facts")
-Task: Any = _derived(people.Task, "Task", "id title status priority scope surface project due note", base=_Task)
-_derived(projects.Project, "Project", "name memories sessions used_at")
-User: Any = _derived(users.User, "User", "namespace user memories sessions used_at")
-_derived(projects.ProjectContent, "ProjectContent", "memories sessions")
-_derived(
+Person: Any = _derive(people.Person, "Person", "name aliases mention_count last_mentioned facts")
+Task: Any = _derive(people.Task, "Task", "id title status priority scope surface project due note", base=_Task)
+_derive(projects.Project, "Project", "name memories sessions used_at")
+User: Any = _derive(users.User, "User", "namespace user memories sessions used_at")
+_derive(projects.ProjectContent, "ProjectContent", "memories sessions")
+_derive(
     profile_lines.ProfileLine,
     "Line",
     "id key value title valid_from valid_to said_at pinned by sources sensitivity",
 )
-_derived(standing.StandingAnswer, "StandingAnswer", "question pinned rows sentence")
-_derived(standing.Profile, "Profile", "standing proposals", data="lines")
-_derived(reading.Hit, "Hit", "score", memory="observation")
-_derived(session_search.SessionHit, "SessionHit", "score role line ranges at number observation", session="record")
+_derive(standing.StandingAnswer, "StandingAnswer", "question pinned rows sentence")
+_derive(standing.Profile, "Profile", "standing proposals", data="lines")
+_derive(reading.Hit, "Hit", "score", memory="observation")
+_derive(session_search.SessionHit, "SessionHit", "score role line ranges at number observation", session="record")
 
 
 class StoredAlias(Shape):

@@ -29,7 +29,7 @@ def event(data: Any, name: str | None = None) -> bytes:
     return head.encode() + (_lines(data) if isinstance(data, str) else b"data: " + _encoded(data) + b"\n") + b"\n"
 
 
-def documented(description: str) -> dict[str, Any]:
+def describe_stream(description: str) -> dict[str, Any]:
     """Return the entry of the OpenAPI document for a response that may be a stream."""
     return {"content": {EventStream.media_type: {"itemSchema": {"type": "object"}}}, "description": description}
 

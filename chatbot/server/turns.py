@@ -13,7 +13,7 @@ from typing import Any
 
 from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
-from chatbot.chat.dialogue import ASSISTANT, NO_CLIENT, USER, ClientRequest, replies_of, unanswered
+from chatbot.chat.dialogue import ASSISTANT, NO_CLIENT, USER, ClientRequest, replies_of, unanswered_calls
 from chatbot.chat.events import ClientCall, TurnEvent
 from chatbot.chat.receipts import Receipt, with_calls
 from chatbot.errors import ChatbotError
@@ -160,7 +160,7 @@ async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple
         lines = replies_of(replies)[0].get(receipt.get("reply_number", 1), [])
     said = [content for role, content in lines if role == ASSISTANT]
     is_unanswered = receipt["finish"] == "tool_calls"
-    return said, unanswered([TranscriptEntry(*line, asked) for line in lines]) if is_unanswered else []
+    return said, unanswered_calls([TranscriptEntry(*line, asked) for line in lines]) if is_unanswered else []
 
 
 async def entries_since(session: SessionHandle, moment: datetime) -> list[TranscriptEntry]:

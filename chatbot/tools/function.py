@@ -16,7 +16,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
 from chatbot.stores.errors import did_you_mean
-from chatbot.tools.toolbox import Effect, Tool, coerced, text_of
+from chatbot.tools.toolbox import Effect, Tool, coerce, text_of
 
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+)")
@@ -68,7 +68,7 @@ class Arguments:
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments. Raises `ToolError`."""
         schemas = self.spec.parameters["properties"]
-        given = {name: coerced(value, schemas[name].get("type")) for name, value in self._known(arguments).items()}
+        given = {name: coerce(value, schemas[name].get("type")) for name, value in self._known(arguments).items()}
         try:
             checked: dict[str, Any] = self._checked.validate_json(json.dumps(given))
         except ValidationError as error:

@@ -236,7 +236,7 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 _KINDS: dict[object, Any] = {"integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict}
 
 
-def coerced(value: Any, kind: object) -> Any:
+def coerce(value: Any, kind: object) -> Any:
     """Return a text parsed as JSON if it is of the type `kind`, or as the only item of an array; else the value."""
     if not isinstance(value, str) or kind not in _KINDS:
         return value
@@ -254,7 +254,7 @@ def text_of(answer: Any) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """Return the text; a longer one is cut, with a note."""
     left = len(text) - limit
     return text if left <= 0 else f"{text[:limit]}… [cut: {left:,} characters more]"

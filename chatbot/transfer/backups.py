@@ -25,7 +25,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.query import Progress
 from chatbot.stores.records import format_time, parse_time
 from chatbot.transfer.sync import Sync
-from chatbot.transfer.sync_place import NAME, ArchivePlace, counted
+from chatbot.transfer.sync_place import NAME, ArchivePlace, counts_text
 from chatbot.transfer.sync_storage import Storage, digest_of_storage, unreadable
 from chatbot.transfer.union import digest_of_all
 from chatbot.transfer.untrusted import VERSION, is_named
@@ -111,7 +111,7 @@ def _text_of(file: Path | None) -> str:
     return without_secrets(file.read_text(encoding="utf-8")) if file and file.is_file() else ""
 
 
-def verified(file: BinaryIO, key: str) -> Backup:
+def verify(file: BinaryIO, key: str) -> Backup:
     """Check a backup to its end, and return its head. Raises `DamagedFile` or `LaterFormat`."""
     place = ArchivePlace(file, key)
     try:
@@ -141,7 +141,7 @@ async def restore(
     Raises `ConfigError` if the storage holds something else, and `DamagedFile` if a record is invalid: nothing is
     written then. A later error says how much was written.
     """
-    head = await asyncio.to_thread(verified, file, key)
+    head = await asyncio.to_thread(verify, file, key)
     async with MemorySystem(home) as memory, Storage.opened(home) as storage:
         sync = Sync(memory, storage, ArchivePlace(file, key), now=now, gives=False, is_own=True, progress=progress)
         taken = sync.report.taken
@@ -153,7 +153,7 @@ async def restore(
         except (ConfigError, StoreError) as error:
             if any(taken.values()):
                 again = ": repeat the command to continue" if isinstance(error, INTERRUPTIONS) else ""
-                error.args = (f"{error}. {counted(taken)} had been written{again}",)
+                error.args = (f"{error}. {counts_text(taken)} had been written{again}",)
             raise
     counts = {name: taken[name] for name in ("sessions", "memories", "calls")}
     return RestoreReport(counts, digest, head.left_out)

@@ -139,7 +139,7 @@ def _notes(path: Path) -> Items:
                 yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
             else:  # the resolved path is the same however the file is named
                 where = PurePosixPath(_as_text(file.resolve()))
-                yield from formats.read_markdown(decoded(file.read_bytes(), name), where)
+                yield from formats.read_markdown(decode(file.read_bytes(), name), where)
         except (StoreError, OSError) as error:
             yield Skip(name, str(error))
     for failed in unread:
@@ -176,7 +176,7 @@ def _read_text(path: Path) -> str:
     with translated(path):
         if path.stat().st_size > LARGEST_JSON:
             raise DamagedFile(f"{path} is larger than {LARGEST_JSON:,} bytes, the maximum")
-        return decoded(path.read_bytes(), str(path))
+        return decode(path.read_bytes(), str(path))
 
 
 def _read_member(path: Path, member: zipfile.ZipInfo) -> str:
@@ -188,10 +188,10 @@ def _read_member(path: Path, member: zipfile.ZipInfo) -> str:
     if member.file_size > LARGEST_JSON or squeezed:
         raise DamagedFile(f"{name} would unpack to {member.file_size:,} bytes, which is refused")
     with path.open("rb") as file:
-        return decoded(content_of(open_zip(file, str(path)), member), name)
+        return decode(content_of(open_zip(file, str(path)), member), name)
 
 
-def decoded(data: bytes, name: str) -> str:
+def decode(data: bytes, name: str) -> str:
     """Decode UTF-8. Raises `DamagedFile` for anything else."""
     try:
         return data.decode("utf-8-sig")

@@ -37,7 +37,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, StoreBusy, UnknownObservation
-from chatbot.stores.loops import to_its_end, unawaited
+from chatbot.stores.loops import run_apart, to_its_end
 from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, chunks, format_time
 from chatbot.stores.row_events import Event
@@ -54,8 +54,8 @@ from chatbot.transfer.untrusted import (
     Line,
     RowLine,
     SessionLine,
-    packed,
-    unpacked,
+    pack,
+    unpack,
 )
 
 _PART_BYTES = 512 << 10
@@ -95,11 +95,11 @@ class Sync:
 
     def __post_init__(self) -> None:
         self.report = SyncReport(self.place.key, self.dry_run)
-        self._is_forgotten = self.dry_run or self.is_own or self.is_trial
+        self._forgets_place = self.dry_run or self.is_own or self.is_trial
         self._is_read_only = False
         """True if a backup is made of a storage that cannot be written: its state is not saved."""
 
-    def _tell(self, done: int, total: int) -> None:
+    def _advance(self, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(done, total)
 
@@ -123,9 +123,9 @@ class Sync:
         self.state = await asyncio.to_thread(SyncState.read, self.storage.document)
         self.known = PlaceState() if self.is_own else deepcopy(self.state.places.get(self.place.key, PlaceState()))
         """Changed during the sync; saved only once the place has the content that it lists."""
-        names = await unawaited(self._arrive)
-        await unawaited(self._meet, names)
-        names = await unawaited(self._settle, names)
+        names = await run_apart(self._arrive)
+        await run_apart(self._meet, names)
+        names = await run_apart(self._find_own, names)
         barred = self.memory.tombstones.barred
         self._sessions = SessionUnion(
             self.storage, self.state, self.report, now=self.now, earlier=self._earlier, barred=barred
@@ -149,7 +149,7 @@ class Sync:
         if self.gives:
             stale, left = await asyncio.to_thread(self._drop_erased, journal)
             await self._give(self._records(journal, rows, left), stale)
-        if not self._is_forgotten:
+        if not self._forgets_place:
             self.known.at = format_time(self.now())
             self.state.places[self.place.key] = self.known
         if not (self.dry_run or self.is_trial or self._is_read_only):  # a backup, too: it notes what has existed
@@ -205,7 +205,7 @@ class Sync:
         if {*rows} - batch.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
             raise ConfigError(f"the target has data that {self.place.key} lacks: nothing was written. Use an empty one")
 
-    def _settle(self, names: list[str]) -> list[str]:
+    def _find_own(self, names: list[str]) -> list[str]:
         """Find our files among these names; if one is lost, everything is given again. Return the names to read.
 
         In a folder, files under our name that we do not know are of a copy of this storage, or of a killed sync: they
@@ -252,11 +252,11 @@ class Sync:
                 self.report.aside.append(RefusedFile(name, str(error) or type(error).__name__))
                 continue
             batch.join(part)
-            self._tell(done, len(waiting))
+            self._advance(done, len(waiting))
         return batch
 
     def _lines(self, name: str) -> Iterator[Line]:
-        return unpacked(name, self.place.read(name), self.state.identity)
+        return unpack(name, self.place.read(name), self.state.identity)
 
     async def _erase(self, batch: Delivery) -> None:
         """Erase what was erased elsewhere: rows, with caches and receipts that quote them, sessions and facts."""
@@ -328,7 +328,7 @@ class Sync:
                     self._is_waiting |= is_new is None
                     self.report.taken["sessions"] += bool(is_new)
                 done += 1
-                self._tell(done, total)
+                self._advance(done, total)
         if total:
             await asyncio.to_thread(self.storage.backend.sessions.reorder)
 
@@ -403,7 +403,7 @@ class Sync:
             if ids := [each for each in gone if journal.erased[each] is alone]:
                 yield untrusted.GoneLine(ids, alone)
         sessions: dict[str, str] = {}
-        changed = self._sessions.changed(self.known, is_own=self.is_own, until=self._until, progress=self._tell)
+        changed = self._sessions.changed(self.known, is_own=self.is_own, until=self._until, progress=self._advance)
         async for record, content, given in changed:
             sessions[record.id] = union.text_of_session(record, content)  # the last of several lines applies
             yield given
@@ -450,7 +450,7 @@ class Sync:
             if self.is_own:
                 self.texts.append(union.text_of(journal, row_id))
             if not done % _AT_ONCE:
-                self._tell(done, len(rows))
+                self._advance(done, len(rows))
 
     async def _give(self, records: AsyncIterator[Line], stale: Sequence[str]) -> None:
         """Write lines to new files, then drop stale ones. The state is saved first: later erasures must be noticed."""
@@ -458,15 +458,15 @@ class Sync:
         files: set[str] = set()
 
         async def put(lines: list[str]) -> None:
-            data = await asyncio.to_thread(packed, FileHead(state.identity, state.machine), lines)
+            data = await asyncio.to_thread(pack, FileHead(state.identity, state.machine), lines)
             number = len(ours) + len(files) + 1
             name = f"{state.machine}/{number:06}-{sha256(data).hexdigest()[:32]}.gz"
             if not self.place.keeps:  # noted first: an interrupted sync must not leave an unknown file
                 state.places.setdefault(self.place.key, PlaceState()).own.add(name)
-            if not self._is_forgotten and not (files and self.place.keeps):
+            if not self._forgets_place and not (files and self.place.keeps):
                 await self.storage.save(state)
             files.add(name)
-            await unawaited(self.place.write, name, data)
+            await run_apart(self.place.write, name, data)
 
         lines, size = list[str](), 0
         async for record in records:

@@ -101,7 +101,7 @@ def readable(
     return found
 
 
-def counted(counts: Mapping[str, int]) -> str:
+def counts_text(counts: Mapping[str, int]) -> str:
     """Return the counts in words."""
     return ", ".join(how_many(count, *_WORDS[what]) for what, count in counts.items())
 
@@ -337,7 +337,7 @@ class _SealedFolder(FolderPlace):
         super().write(name, data if name == NAME else self._age.encrypt(data, [self._identity.to_public()]))
 
 
-def sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], str] | None) -> FolderPlace:
+def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], str] | None) -> FolderPlace:
     """Return the folder, or one that encrypts, if there is a key in it or a passphrase is given for a new one.
 
     The passphrase is asked for once: this machine then keeps the key in a document that is never copied. Raises

@@ -273,7 +273,7 @@ class SessionUnion:
         if not is_merged:
             cut += {*before.ids, *before.files} - {*ids, *content.files, *cut}
             dead |= dict.fromkeys({*before.keys} - content.values.keys() - dead.keys(), format_time(now))
-        for name in union.differing(before.record, portable):
+        for name in union.differing_names(before.record, portable):
             last = parse_time(times[name]) if name in times else record.created_at
             times[name] = format_time(max(now, last + _STEP))
         state = union.SessionState(portable, times, ids, content.files, sorted(cut), sorted(content.values), dead)
@@ -375,7 +375,7 @@ class SessionUnion:
         """Give a session the transcript of both sides; if both have continued it, one continuation becomes a fork."""
         cut = {*self.state.sessions[session_id].cut}
         left = ([each for each in said if each[0] not in cut] for said in (ours, theirs))
-        whole, fork = union.united(session_id, *left)
+        whole, fork = union.unite(session_id, *left)
         if fork is not None and not await self.is_gone(fork[0]):
             await self._fork(session_id, *fork)
         if whole != ours:

@@ -31,7 +31,7 @@ from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import COUNTING, ID_IN_LINE, LineChange, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time, micros, parse_time
-from chatbot.stores.row_events import KINDS, Event, applied, check_fields, implied, parse_event
+from chatbot.stores.row_events import KINDS, Event, apply, check_fields, implied_events, parse_event
 
 SESSIONS, OBSERVATIONS, STATE = "basic_session", "observations", "sync.json"
 _STEP = timedelta(microseconds=1)
@@ -114,7 +114,7 @@ def parts_of(event: Event) -> Iterator[tuple[str, Event]]:
         yield event.triple.id, event
     elif event.kind != "purge":
         yield from ((each, replace(event, ids=(each,))) for each in event.ids)
-    for along in implied(event):
+    for along in implied_events(event):
         yield from ((each, replace(along, ids=(each,))) for each in along.ids)
 
 
@@ -198,7 +198,7 @@ class Journal:
         for event in filter(None, map(self._event, self._named.get(row_id, ()))):
             if row and row_id in event.ids and (event.kind in COUNTING or "importance" in event.fields):
                 with suppress(StoreError):  # it is skipped by every reader
-                    row = applied(row, event)
+                    row = apply(row, event)
             for part in (each for about, each in parts_of(event) if about == row_id):
                 row, at = row or part.row, part.at
                 if last is not None and _key(part) <= last:
@@ -315,7 +315,7 @@ def portable(record: SessionRecord) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "used_at"}
 
 
-def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differing_names(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the names whose values differ; a missing one is None."""
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
@@ -335,7 +335,7 @@ def with_ids(entries: Iterable[TranscriptEntry]) -> list[tuple[str, TranscriptEn
     return found
 
 
-def united(session_id: str, ours: Said, theirs: Said) -> tuple[Said, tuple[str, Said] | None]:
+def unite(session_id: str, ours: Said, theirs: Said) -> tuple[Said, tuple[str, Said] | None]:
     """Return the transcript of a session from two copies, and, if both were continued, a fork with its id.
 
     The copy that was continued first keeps the session: every machine gets the same result, in any order.

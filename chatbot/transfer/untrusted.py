@@ -208,7 +208,7 @@ class FileHead(Struct):
     version: int = VERSION
 
 
-def packed(head: FileHead, lines: Sequence[str]) -> bytes:
+def pack(head: FileHead, lines: Sequence[str]) -> bytes:
     """Return the content of a file. A lone surrogate becomes a question mark."""
     text = "\n".join([msgspec.json.encode(head).decode(), *lines])
     return gzip.compress(text.encode(errors="replace"), 6, mtime=0)
@@ -219,7 +219,7 @@ def is_named(name: str, data: bytes) -> bool:
     return name.isprintable() and sha256(data).hexdigest()[:32] == name.rpartition("-")[2].partition(".")[0]
 
 
-def unpacked(name: str, data: bytes, identity: str) -> Iterator[Line]:
+def unpack(name: str, data: bytes, identity: str) -> Iterator[Line]:
     """Yield the lines of a file after its head, parsed when they are asked for, since there may be millions.
 
     Raises `DamagedFile` or `LaterFormat` among others.

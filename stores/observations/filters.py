@@ -11,7 +11,7 @@ from typing import Any
 
 from chatbot.stores.observations.lookups import label_of
 from chatbot.stores.observations.table import Table
-from chatbot.stores.query import EMPTY, FILTERED, MISSING, Filter, Labelled, Order, passes, tests_of, written
+from chatbot.stores.query import EMPTY, FILTERED, MISSING, Filter, Labelled, Order, passes, tests_of, value_text
 from chatbot.stores.records import micros
 
 Range = tuple[Sequence[float], Callable[[Any, float], Any], float]
@@ -20,7 +20,7 @@ _EMPTY = frozenset(label_of(name, "") for name in EMPTY)
 """Labels that ask for the rows without a value in a field."""
 
 
-def fitting(table: Table, wanted: Filter) -> set[int] | None:
+def fitting_rows(table: Table, wanted: Filter) -> set[int] | None:
     """Return the rows with the labels and metadata that `wanted` names; None if it names none."""
     groups = [
         [label_of(name, value) for value in _values(getattr(wanted, asked))]
@@ -28,7 +28,7 @@ def fitting(table: Table, wanted: Filter) -> set[int] | None:
         if getattr(wanted, asked) not in {None, ()}
     ]
     exact = {key: value for key, value in wanted.metadata.items() if key[:1] != "$" and tests_of(value) is None}
-    groups += [[label_of(f"metadata.{key}", written(value))] for key, value in exact.items()]
+    groups += [[label_of(f"metadata.{key}", value_text(value))] for key, value in exact.items()]
     compared = {key: value for key, value in wanted.metadata.items() if key not in exact}
     found = _rows_meeting_all(table, compared) if compared else None
     for group in groups:
@@ -52,7 +52,7 @@ def _rows_meeting(table: Table, name: str, asked: Any) -> set[int]:
     if name == "$not":
         return set(range(len(table))) - _rows_meeting_all(table, asked)
     if (tests := tests_of(asked)) is None:
-        return set(table.labels.of(label_of(f"metadata.{name}", written(asked))))
+        return set(table.labels.of(label_of(f"metadata.{name}", value_text(asked))))
     start = label_of(f"metadata.{name}", "")
     held = {label[len(start) :]: numbers for label, numbers in table.labels.items() if label.startswith(start)}
     found = set().union(*(numbers for value, numbers in held.items() if passes(json.loads(value), tests)))

@@ -113,7 +113,7 @@ class TextIndex:
     ) -> RankedRows:
         """Return the best of the visible rows that have any of the terms, only `wanted` ones if that is given."""
         totals = self._totals_of(visible)
-        return ranking.ranked(query, totals, self._overlay, visible, limit=limit, wanted=wanted)
+        return ranking.rank_rows(query, totals, self._overlay, visible, limit=limit, wanted=wanted)
 
     def holders(self, terms: Sequence[str], visible: Visible) -> list[Ints]:
         """Return for each of the distinct terms the visible rows that hold it, in any field."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from chatbot.stores import files
 from chatbot.stores.errors import InvalidValue, LaterFormat
 from chatbot.stores.json_lines import encode, is_blank, record_of
-from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, rewritten
+from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, rewrite_lines
 from chatbot.stores.row_events import Event, parse_event
 
 logger = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ class FileWriting:
         self._file.sync()
 
     def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
-        kept, moved = rewritten(
+        kept, moved = rewrite_lines(
             self._folder.read(NAME, most=files.LARGEST_JOURNAL) if self._log.position else b"", change
         )
         data = b"".join([kept, *(encode(event.as_json()) for event in more)])

@@ -20,10 +20,18 @@ from msgspec.structs import replace
 
 from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.fields import Field, Form, InTable
-from chatbot.stores.observation import FIELDS, NEVER, WRITTEN_DEFAULTS, Observation, Status, searched_of, unchecked
-from chatbot.stores.query import LABELS, Version, key_of, written
+from chatbot.stores.observation import (
+    FIELDS,
+    NEVER,
+    WRITTEN_DEFAULTS,
+    Observation,
+    Status,
+    replace_unchecked,
+    searched_of,
+)
+from chatbot.stores.query import LABELS, Version, key_of, value_text
 from chatbot.stores.records import ID, micros
-from chatbot.stores.row_events import Event, applied
+from chatbot.stores.row_events import Event, apply
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.table import Table
@@ -129,7 +137,7 @@ class Labels(dict[str, "array[int]"]):
             else:
                 del self[label]
 
-    def written(self) -> LabelTexts:
+    def as_texts(self) -> LabelTexts:
         """Return all labels."""
         ordered = sorted(self.items())
         text_ends = array("I", accumulate(len(label) for label, _ in ordered))
@@ -146,7 +154,7 @@ def labels_of(row: Observation) -> list[str]:
         if held
         for value in ((held,) if isinstance(held, str) else held)
     ]
-    labels += [label_of(f"metadata.{key}", written(value)) for key, value in row.metadata.items()]
+    labels += [label_of(f"metadata.{key}", value_text(value)) for key, value in row.metadata.items()]
     return list(dict.fromkeys(labels))
 
 
@@ -312,7 +320,7 @@ def sees_of(view: View, guard_of: Callable[[str], Guard | None]) -> Sees:
     return sees
 
 
-def shown(row: Observation, sees: Sees) -> Observation:
+def without_hidden_ids(row: Observation, sees: Sees) -> Observation:
     """Return the row without ids of hidden rows."""
     after, sources = row.superseded_by, row.derived_from
     hidden: dict[str, Any] = {}
@@ -320,7 +328,7 @@ def shown(row: Observation, sees: Sees) -> Observation:
         hidden["superseded_by"] = None
     if sources and not all(map(sees, sources)):
         hidden["derived_from"] = tuple(filter(sees, sources))
-    return unchecked(row, **hidden) if hidden else row
+    return replace_unchecked(row, **hidden) if hidden else row
 
 
 def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -> Version:
@@ -329,12 +337,12 @@ def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -
     changes: list[Mapping[str, tuple[Any, Any]]] = []
     before: Observation | None = None
     for event in events:
-        after = event.row if before is None else applied(before, event)
+        after = event.row if before is None else apply(before, event)
         if all(may_see(each, view) for each in (before, after) if each is not None):
             seen.append(_shown_event(event, sees))
             changes.append(_changes(event, before, after, sees))
         before = after
-    return Version(shown(row, sees), tuple(seen), tuple(changes))
+    return Version(without_hidden_ids(row, sees), tuple(seen), tuple(changes))
 
 
 def _changes(
@@ -343,7 +351,7 @@ def _changes(
     """Return the fields that the event changed, each with its written value before and after."""
     if before is None or after is None or not event.fields:
         return {}
-    old, new = (WRITTEN_DEFAULTS | shown(row, sees).as_json() for row in (before, after))
+    old, new = (WRITTEN_DEFAULTS | without_hidden_ids(row, sees).as_json() for row in (before, after))
     values = ((name, (old.get(name), new.get(name))) for name in sorted(event.fields))
     return {name: each for name, each in values if each[0] != each[1]}
 
@@ -359,6 +367,6 @@ def _shown_event(event: Event, sees: Sees) -> Event:
         hidden["why"] = ""
     if not all(map(sees, event.fields.get("derived_from", ()))):
         hidden["fields"] = {**event.fields, "derived_from": list(filter(sees, event.fields["derived_from"]))}
-    if event.row is not None and (row := shown(event.row, sees)) is not event.row:
+    if event.row is not None and (row := without_hidden_ids(event.row, sees)) is not event.row:
         hidden["row"] = row
     return replace(event, **hidden) if hidden else event

@@ -109,7 +109,7 @@ class Questions:
         table = self._table
         if "active" not in wanted.statuses:
             return []
-        fitting = filters.fitting(table, wanted)
+        fitting = filters.fitting_rows(table, wanted)
         numbers = filter(filters.predicate(table, wanted), table.numbers_seen(ids, self._visible))
         chosen = [number for number in numbers if fitting is None or number in fitting]
         return self._matches(chosen, [0.0] * len(chosen))

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from chatbot.stores.observations import overlay as packing
-from chatbot.stores.observations.filters import always, fitting, predicate, ranges
+from chatbot.stores.observations.filters import always, fitting_rows, predicate, ranges
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import Overlay
 from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Ints, Segment, TermRun
@@ -152,7 +152,7 @@ class _Postings(Struct):
         return np.bincount((self.owners >> 4)[self.postings & REPEATED == 0], minlength=self.terms)
 
 
-def ranked(
+def rank_rows(
     query: Sequence[str],
     totals: Totals,
     overlay: Overlay,
@@ -272,7 +272,7 @@ def _best(rows: Ints, scores: Ints, limit: int | None, wanted: Ints | None) -> t
 
 def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
     """Return a flag for each row, true if it matches `wanted`, ignoring status; None if all rows do."""
-    numbers, flags = fitting(table, wanted), None
+    numbers, flags = fitting_rows(table, wanted), None
     if numbers is not None:
         flags = np.zeros(len(table), bool)
         flags[np.fromiter(numbers, "i8", len(numbers))] = True

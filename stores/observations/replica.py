@@ -27,11 +27,20 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.observations import search
 from chatbot.stores.observations.arrays import Arrays, Pieces, pack, put
 from chatbot.stores.observations.log import event_of
-from chatbot.stores.observations.lookups import COLUMNS, Ids, Labels, LabelTexts, column_names, numbers, sees_of, shown
+from chatbot.stores.observations.lookups import (
+    COLUMNS,
+    Ids,
+    Labels,
+    LabelTexts,
+    column_names,
+    numbers,
+    sees_of,
+    without_hidden_ids,
+)
 from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Progress
-from chatbot.stores.row_events import STATUS_AFTER, Event, applied, check_fields, counts_in, implied, strength_in
+from chatbot.stores.row_events import STATUS_AFTER, Event, apply, check_fields, counts_in, implied_events, strength_in
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.row_vectors import Vectors
@@ -47,7 +56,7 @@ def _snapshots(shelf: Shelf) -> Pieces[tuple[Table, LogMark]]:
     return Pieces(shelf, _LAYOUT, lambda _, arrays: (_table_of(arrays), LogMark(*arrays.about["position"])))
 
 
-def dumped(table: Table, mark: LogMark) -> tuple[bytes, str]:
+def dump(table: Table, mark: LogMark) -> tuple[bytes, str]:
     """Return the table and its position in the journal as a file, and its digest."""
     about = {
         "columns": column_names(),
@@ -55,7 +64,7 @@ def dumped(table: Table, mark: LogMark) -> tuple[bytes, str]:
         "lines": [table.lines, table.use_lines],
         "position": [mark.inode, mark.size, mark.digest],
     }
-    labels = table.labels.written()
+    labels = table.labels.as_texts()
     parts = {
         **{name: getattr(table, name).tobytes() for name in COLUMNS},
         "ids": "".join(table.ids).encode(),
@@ -181,7 +190,7 @@ class Replica:
             return []
         sees = self.sees_of(view)
         self._fetch(numbers)
-        return [shown(self.row(number), sees) for number in numbers]
+        return [without_hidden_ids(self.row(number), sees) for number in numbers]
 
     def each_row(self, numbers: Sequence[int]) -> list[Observation]:
         """Return the observations as they are now, without keeping them: reading all would evict those in use."""
@@ -250,7 +259,7 @@ class Replica:
             with self.lock:
                 self._snapshot_lines = self.table.lines
                 mark = self.log.mark()
-                made = dumped(self.table, mark)
+                made = dump(self.table, mark)
             with self.log.locked(), self.lock:
                 if mark.inode == self.log.mark().inode and not self.log.is_replaced():  # nothing was erased since
                     self.snapshots.prepare()
@@ -317,7 +326,7 @@ class Replica:
             self._fold_new(event, event.row, place)
         elif event.kind == "purge":
             table.add_erased(event.ids)
-            for along in implied(event):
+            for along in implied_events(event):
                 self._fold_change(along, place)
         elif event.kind in {"triple", "retract"}:
             table.fold_triple(event)
@@ -332,7 +341,7 @@ class Replica:
         number = self.table.add(row, place)
         self._keep_body(number, row)
         self.search.note(number, row)
-        for each in implied(event):
+        for each in implied_events(event):
             self._fold_change(each, place)
 
     def _fold_counts(self, event: Event) -> None:
@@ -361,7 +370,7 @@ class Replica:
                 self._restate(number, event)
             else:
                 before = self.row(number)
-                after = applied(before, event)
+                after = apply(before, event)
                 self.table.change(before, after)
                 self.search.note(number, after)
                 self._keep_body(number, after)
@@ -387,7 +396,7 @@ class Replica:
         first, *later = self.events(number)
         if first.row is None or first.row.id != self.table.ids[number]:
             raise self._changed_in_place()
-        return reduce(applied, later, first.row)
+        return reduce(apply, later, first.row)
 
     def _changed_in_place(self) -> InvalidValue:
         return InvalidValue(f"{self.log.name} was changed in place: run `chatbot memory reindex`")
@@ -395,4 +404,4 @@ class Replica:
 
 def _about(row_id: str, event: Event) -> Event:
     """Return the event as it applies to one row."""
-    return next((each for each in implied(event) if row_id in each.ids), event)
+    return next((each for each in implied_events(event) if row_id in each.ids), event)

@@ -279,7 +279,7 @@ class LoggedObservations(ObservationStore):
         flags = table.visible(view, wanted.statuses).flags
         if after is not None and not table.is_seen(after, view.asking_all()):
             raise UnknownObservation(f"no memory has the id {after}")
-        numbers, fits = filters.fitting(table, wanted), filters.predicate(table, wanted)
+        numbers, fits = filters.fitting_rows(table, wanted), filters.predicate(table, wanted)
         if numbers is None and filters.is_few(flags.count(1), len(flags)):
             numbers = set(compress(range(len(flags)), flags))
         elif numbers is not None and fits is not filters.always:

@@ -14,7 +14,7 @@ from msgspec import Struct, field, structs
 from chatbot.stores.access import View, may_see
 from chatbot.stores.decisions import decide
 from chatbot.stores.errors import InvalidValue, StoreError
-from chatbot.stores.log import LineChange, Writing, WrittenByOthers, erasing, uncounted
+from chatbot.stores.log import LineChange, Writing, WrittenByOthers, erasing_change, without_counts
 from chatbot.stores.observation import PROTECTED_TYPES, Observation, RowState, Triple
 from chatbot.stores.observations.lookups import label_of, text_digest
 from chatbot.stores.observations.replica import Replica
@@ -87,7 +87,7 @@ class Writer:
             replica.search.erase(numbers)
             replica.vectors().erase(numbers)
             begun = {table.starts[number]: table.ids[number] for number in numbers}
-            change = erasing(begun, view.now, who=who, why=why, facts=facts, before=table.ids.erased)
+            change = erasing_change(begun, view.now, who=who, why=why, facts=facts, before=table.ids.erased)
             self._rewrite(writing, change, without=numbers)
             replica.erase(numbers)
             table.erase_triples(facts)
@@ -166,7 +166,7 @@ class Writer:
     ) -> None:
         """Rewrite the log, with the uses and strengths of rows merged into fewer lines."""
         counts = self._replica.table.counting(without)
-        self._replica.note_rewritten(writing.rewrite(uncounted(change), counts), len(counts))
+        self._replica.note_rewritten(writing.rewrite(without_counts(change), counts), len(counts))
 
     @contextmanager
     def _alone(self) -> Iterator[Writing]:

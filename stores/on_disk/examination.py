@@ -26,7 +26,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
 from chatbot.stores.on_disk.session_index import SESSION_NAME
-from chatbot.stores.on_disk.sessions import STRAY_AFTER_S, FolderSessions, rendered
+from chatbot.stores.on_disk.sessions import STRAY_AFTER_S, FolderSessions, render
 from chatbot.stores.records import SessionRecord, decode_record, is_session_id
 
 ASIDE = "set-aside"
@@ -358,7 +358,7 @@ def _rewrite_record(
     record = new_record(path.name, min(made, used), used)
     with files.locked(path) as folder:
         aside = folder.set_aside(SESSION_NAME) if folder.stamp(SESSION_NAME) else ""
-        folder.create(SESSION_NAME, rendered(record))
+        folder.create(SESSION_NAME, render(record))
     with files.locked(path.parent.parent):
         sessions.index.distrust()  # makes the index rebuild with this session
     return "written again" + (f", the damaged one kept as {aside}" if aside else "")

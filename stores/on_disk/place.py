@@ -15,7 +15,7 @@ from typing import Any
 
 from chatbot.stores import backend, json_lines
 from chatbot.stores.errors import InvalidValue, StoreBusy
-from chatbot.stores.files import FILE_MODE, Folder, Stamp, contained, locked, make_folder, opened, stamp, translated
+from chatbot.stores.files import FILE_MODE, Folder, Stamp, locked, make_folder, opened, path_inside, stamp, translated
 from chatbot.stores.on_disk import examination
 from chatbot.stores.on_disk.sessions import FolderSessions
 from chatbot.stores.records import SessionRef
@@ -275,7 +275,7 @@ class FileBackend(FilePlace, backend.Backend):
 
     def private_file(self, name: str) -> Path:
         self.prepare()
-        path = contained(self.folder, name)
+        path = path_inside(self.folder, name)
         with translated(self.folder):
             path.touch(FILE_MODE)
         return path

@@ -57,7 +57,7 @@ class FolderSessions(Sessions):
             draft.mkdir(files.FOLDER_MODE)
         self._begun[record.id] = draft
         with files.opened(draft) as folder:
-            folder.create(SESSION_NAME, rendered(record))
+            folder.create(SESSION_NAME, render(record))
         return SessionRef(record.id, draft)
 
     def publish(self, record: SessionRecord) -> None:
@@ -115,7 +115,7 @@ class FolderSessions(Sessions):
         with _named(session_id), files.locked(self._folder(session_id)) as folder:
             before = self._read(session_id)
             record = change(before)
-            draft = folder.draft(SESSION_NAME, rendered(record))
+            draft = folder.draft(SESSION_NAME, render(record))
             with files.locked(self._home) as home:  # held without waiting for the disk
                 self.index.freshen(home)
                 self.index.distrust()  # until the new record is in the index, in case of a kill in between
@@ -143,7 +143,7 @@ class FolderSessions(Sessions):
                 self._read(session_id)
             except (FileNotFoundError, ValueError):
                 aside = folder.set_aside(SESSION_NAME) if folder.stamp(SESSION_NAME) else "nothing"
-                folder.create(SESSION_NAME, rendered(record))
+                folder.create(SESSION_NAME, render(record))
                 logger.warning("%s: %s was set aside as %s", folder.path, SESSION_NAME, aside)
 
     def delete(self, session_id: str) -> None:
@@ -200,7 +200,7 @@ class FolderSessions(Sessions):
         import aiofiles
 
         with files.translated(session.folder):
-            path = files.contained(session.folder, name)
+            path = files.path_inside(session.folder, name)
             async with aiofiles.open(path, "rb", opener=_open_safely) as file:
                 while chunk := await file.read(_CHUNK_BYTES):
                     yield chunk
@@ -258,7 +258,7 @@ def _named(session_id: str) -> Iterator[None]:
         raise MissingFolder(f"no session has the id {session_id}") from error
 
 
-def rendered(record: SessionRecord) -> bytes:
+def render(record: SessionRecord) -> bytes:
     """Return a record as its `session.json`."""
     return msgspec.json.format(msgspec.json.encode(record.as_json()), indent=2) + b"\n"
 

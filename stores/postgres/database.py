@@ -30,11 +30,11 @@ from chatbot.stores.postgres.database_connection import (
     check,
     check_clock,
     configure,
-    explained,
+    encode_statement,
+    explain,
     is_broken,
     is_passing,
     is_read_only,
-    prepared,
     settings_of,
     skew_of,
     unknown_end,
@@ -273,7 +273,7 @@ class Database:
     def why_not_apart(self) -> str:
         """Return why the role of this URL may see all identities; empty if it may not."""
         with self._translated(), self.connection() as connection:
-            rows = connection.execute(prepared(statements.WITHOUT_IDENTITY["rights"])).fetchall()
+            rows = connection.execute(encode_statement(statements.WITHOUT_IDENTITY["rights"])).fetchall()
         is_super, bypasses, owns = rows[0]
         if is_super:
             return "is a superuser"
@@ -298,7 +298,7 @@ class Database:
                 connection.close()  # the next one asks each host again
             pool.putconn(connection)
 
-    def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
+    def retry(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
         """Call `attempt` until it succeeds or fails permanently. `is_safe` says that it may be done twice."""
         pause, give_up = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
         for left in reversed(range(_ATTEMPTS)):
@@ -310,7 +310,7 @@ class Database:
                 if is_broken(error) and not is_safe:
                     raise unknown_end(error, self.shown) from error
                 if not (left and may_repeat and time.monotonic() < give_up):
-                    raise explained(error, self.shown) from error
+                    raise explain(error, self.shown) from error
                 count("storage_retries", cause=type(error).__name__)
                 time.sleep(pause)
                 pause *= 2
@@ -329,7 +329,7 @@ class Database:
                 return answers
         if not wanted:
             return []
-        return self.retried(lambda: self._send(identity, wanted, durable=durable), is_safe=is_safe)
+        return self.retry(lambda: self._send(identity, wanted, durable=durable), is_safe=is_safe)
 
     def _send_with_queued(
         self, identity: str, queued: Sequence[QueuedWrite], wanted: Sequence[Statement], *, is_safe: bool
@@ -359,7 +359,7 @@ class Database:
         """Run statements as one transaction in one round trip."""
         with self.connection() as connection:
             with connection.pipeline():
-                connection.execute(prepared(statements.ACT), self.begin_values(identity, durable=durable))
+                connection.execute(encode_statement(statements.ACT), self.begin_values(identity, durable=durable))
                 cursors = [send(connection, identity, each) for each in wanted]
             return [answer_of(each) for each in cursors]  # before anyone else has the connection
 
@@ -425,7 +425,7 @@ class Database:
         try:
             yield
         except psycopg.Error as error:
-            raise explained(error, self.shown) from error
+            raise explain(error, self.shown) from error
 
 
 atexit.register(Database.close_all)

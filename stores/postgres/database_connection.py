@@ -112,13 +112,13 @@ def configure(connection: psycopg.Connection[Row]) -> None:
         connection.execute(statements.WITHOUT_IDENTITY["plans"])
 
 
-def fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
+def fetch(cursor: psycopg.Cursor[Row]) -> list[Row]:
     """Return the rows of a statement; none for one that returns none."""
     return cursor.fetchall() if cursor.description else []
 
 
 @cache
-def prepared(statement: str) -> bytes:
+def encode_statement(statement: str) -> bytes:
     """Return the statement, one of our constants, as it is sent."""
     return statement.encode()
 
@@ -156,7 +156,7 @@ def unknown_end(error: psycopg.Error, where: str) -> StoreError:
     )
 
 
-def explained(error: psycopg.Error, where: str) -> StoreError:
+def explain(error: psycopg.Error, where: str) -> StoreError:
     """Return the error with what happened at `where`, a URL without its password, and what to do."""
     if isinstance(error, _TOO_BUSY) or is_passing(error):
         return StoreBusy(f"{where}: the database is busy, try again ({_short(error)})")

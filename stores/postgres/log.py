@@ -18,7 +18,7 @@ from typing import Any
 from chatbot.stores.errors import StoreBusy, StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, WrittenByOthers, rewritten
+from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, WrittenByOthers, rewrite_lines
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, TurnRead
 from chatbot.stores.postgres.database_connection import Row
@@ -348,7 +348,7 @@ class PostgresWriting(_QueuedLines):
         """Replace all lines; old rows are dead at once, and their bytes go with the next vacuum."""
         self._send()
         rows = self._transaction.rows(statements.READ_EVENTS, start=0, end=2**62, limit=2**62)
-        kept, moved = rewritten(b"".join(text.encode() + b"\n" for _, text in rows), change)
+        kept, moved = rewrite_lines(b"".join(text.encode() + b"\n" for _, text in rows), change)
         lines = [*kept.split(b"\n")[:-1], *(encode(event.as_json()).rstrip(b"\n") for event in more)]
         self._transaction.run(statements.DROP_EVENTS)
         size = self._insert(lines)

@@ -14,7 +14,7 @@ from psycopg import errors, sql
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreFailed
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database_connection import CREATE, explained
+from chatbot.stores.postgres.database_connection import CREATE, explain
 
 VERSION = 1
 TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event", "piece")
@@ -40,7 +40,7 @@ def create(url: str, *, role: str = "") -> bool:
     except errors.UndefinedObject as error:
         raise InvalidSettings(f"{where}: {error}".strip()) from error
     except psycopg.Error as error:
-        raise explained(error, where) from error
+        raise explain(error, where) from error
 
 
 def text() -> str:

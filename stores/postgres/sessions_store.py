@@ -77,8 +77,8 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
         if (reads := self._current_reads(session)) is not None and reads.values is not None:
             return reads.values.get(key)
-        rows = await self._rows(session, statements.GET_VALUE, key=escaped(key))
-        return unescaped(rows[0][0]) if rows else None
+        rows = await self._rows(session, statements.GET_VALUE, key=escape_nul(key))
+        return unescape_nul(rows[0][0]) if rows else None
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
         self._turns.pop(session.id, None)
@@ -86,7 +86,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
         self._turns.pop(session.id, None)
-        return bool(await asyncio.to_thread(self._place(session).run, statements.DELETE_VALUE, key=escaped(key)))
+        return bool(await asyncio.to_thread(self._place(session).run, statements.DELETE_VALUE, key=escape_nul(key)))
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
         rows = await self._rows(session, statements.ALL_VALUES)
@@ -148,7 +148,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             statements.APPEND_MESSAGES,
             **_head(_MESSAGES, len(entries)),
             roles=[entry.role for entry in entries],
-            contents=[escaped(entry.content) for entry in entries],
+            contents=[escape_nul(entry.content) for entry in entries],
             times=[entry.at for entry in entries],
         ):
             raise place.missing()
@@ -156,14 +156,14 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     def _append_one(self, session: SessionRef, entry: TranscriptEntry, again: Callable[[], None]) -> bool:
         """Append to a transcript with entries, which is cheaper."""
-        values: dict[str, Any] = {"role": entry.role, "content": escaped(entry.content), "at": entry.at}
+        values: dict[str, Any] = {"role": entry.role, "content": escape_nul(entry.content), "at": entry.at}
         where = {"session": session.id, "name": _MESSAGES}
         return self._database.add(self._home.identity, statements.ADD_MESSAGE, again, **where, **values)
 
     def _set(self, session: SessionRef, entry: KeyValue) -> None:
         place = self._place(session)
         with place.transaction(statements.LOCK_LINES, **_head(_VALUES, 0)):
-            kept = {"key": escaped(entry.key), "value": escaped(entry.value), "at": entry.at}
+            kept = {"key": escape_nul(entry.key), "value": escape_nul(entry.value), "at": entry.at}
             place.run(statements.SET_VALUE, **_head(_VALUES, 1), **kept)
             place.run(statements.TRIM_VALUES, cap=self._kv_cap)
 
@@ -183,15 +183,15 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         return await asyncio.to_thread(self._place(session).rows, statement, **values)
 
 
-def escaped(text: str) -> str:
+def escape_nul(text: str) -> str:
     """Return the text with NUL escaped, which PostgreSQL cannot store."""
     if "\0" not in text and "\x10" not in text:
         return text
     return text.replace("\x10", "\x10p").replace("\0", "\x10n")
 
 
-def unescaped(text: str) -> str:
-    """Undo `escaped`."""
+def unescape_nul(text: str) -> str:
+    """Undo `escape_nul`."""
     return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text) if "\x10" in text else text
 
 
@@ -205,11 +205,11 @@ def _entries(rows: Sequence[Row]) -> list[TranscriptEntry]:
 
 def _key_value(row: Row) -> KeyValue:
     key, value, at = row
-    return KeyValue(unescaped(key), unescaped(value), _utc(at))
+    return KeyValue(unescape_nul(key), unescape_nul(value), _utc(at))
 
 
 def _entry(role: str, content: str, at: datetime) -> TranscriptEntry:
-    return TranscriptEntry(role, unescaped(content), _utc(at))
+    return TranscriptEntry(role, unescape_nul(content), _utc(at))
 
 
 def _utc(at: datetime) -> datetime:

@@ -10,7 +10,7 @@ import psycopg
 
 from chatbot.stores.errors import StoreBusy
 from chatbot.stores.postgres import statements
-from chatbot.stores.postgres.database_connection import Row, explained, fetched, is_broken, prepared, unknown_end
+from chatbot.stores.postgres.database_connection import Row, encode_statement, explain, fetch, is_broken, unknown_end
 
 if TYPE_CHECKING:
     from chatbot.stores.postgres.database import Database
@@ -52,7 +52,7 @@ class Transaction:
         if not database.holding.acquire(timeout=database.patience_s):
             raise StoreBusy(f"{database.shown}: too many changes at once for {database.patience_s:g} s")
         try:
-            database.retried(lambda: self._begin(first, values), is_safe=True)
+            database.retry(lambda: self._begin(first, values), is_safe=True)
         except BaseException:
             database.holding.release()
             raise
@@ -76,7 +76,7 @@ class Transaction:
                 if is_broken(error):
                     raise unknown_end(error, self._database.shown) from error
                 self._roll_back()
-                raise explained(error, self._database.shown) from error
+                raise explain(error, self._database.shown) from error
             finally:
                 self._end()
 
@@ -100,7 +100,7 @@ class Transaction:
         try:
             return answer_of(send(self.connection, self._identity, (statement, values)))
         except psycopg.Error as error:
-            raise explained(error, self._database.shown) from error
+            raise explain(error, self._database.shown) from error
 
     def _roll_back(self) -> None:
         try:
@@ -115,10 +115,10 @@ class Transaction:
             with connection.pipeline():
                 connection.execute("BEGIN")
                 connection.execute(
-                    prepared(statements.ACT), self._database.begin_values(self._identity, durable=self._durable)
+                    encode_statement(statements.ACT), self._database.begin_values(self._identity, durable=self._durable)
                 )
                 cursor = send(connection, self._identity, (first, values))
-            self.first = fetched(cursor)
+            self.first = fetch(cursor)
         except BaseException:
             if not connection.closed:
                 connection.rollback()
@@ -136,9 +136,9 @@ class Transaction:
 def send(connection: psycopg.Connection[Row], identity: str, wanted: Statement) -> psycopg.Cursor[Row]:
     """Send a statement in the name of an identity."""
     statement, values = wanted
-    return connection.execute(prepared(statement), values | {"identity": identity})
+    return connection.execute(encode_statement(statement), values | {"identity": identity})
 
 
 def answer_of(cursor: psycopg.Cursor[Row]) -> Returns:
     """Return the answer to a statement."""
-    return Returns(fetched(cursor), cursor.rowcount)
+    return Returns(fetch(cursor), cursor.rowcount)

@@ -18,7 +18,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from chatbot.attachments import DOCX, ODT, Link, extract, is_image, link_name, readable, split, with_links
 from chatbot.attachments.read import LARGEST, Upload, media_type, read, read_all
-from chatbot.chat.attached import inlined
+from chatbot.chat.attached import with_file_texts
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.governor import FILE, TOKEN
@@ -259,7 +259,7 @@ def test_a_long_document_of_any_script_is_cut_at_the_same_number_of_characters()
 async def test_a_model_is_told_what_was_left_out_of_the_file_of_a_client() -> None:
     data = base64.b64encode(f"The key is {KEY}".encode().ljust(extract.LONGEST_TEXT + 1, b".")).decode()
     file = File("long.txt", f"data:text/plain;base64,{data}")
-    [shown, _] = await inlined([Message("user", "Read it", parts=("Read it", file))])
+    [shown, _] = await with_file_texts([Message("user", "Read it", parts=("Read it", file))])
     head = shown.content[:400]
     assert "The file is too long: these are only its first" in head
     assert "What looks like a secret was removed: " in head

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chatbot.chat.governor import LONGEST_JUDGED, TOO_LONG
 from chatbot.chat.memory_block import BUDGET, NOTE_TOKENS, MemoryBlock, build_block
 from chatbot.chat.prompt import excerpt, question_words
-from chatbot.chat.receipts import EXCERPT, NO_ROOM, outcomes, unsent
+from chatbot.chat.receipts import EXCERPT, NO_ROOM, as_unsent, outcomes
 from chatbot.memory import MemorySystem
 from chatbot.memory.merging import digest
 from chatbot.memory.scope import new_id
@@ -116,7 +116,7 @@ def test_an_excerpt_holds_only_what_was_said_and_keeps_to_its_size(texts: list[s
 def test_an_excerpt_that_was_not_sent_is_not_told_as_sent() -> None:
     recorded = {"injected": ["a"], "excerpts": ["a"]}
     assert outcomes(recorded) == {"a": EXCERPT}
-    assert outcomes(unsent(recorded, ["a"], NO_ROOM)) == {"a": NO_ROOM}
+    assert outcomes(as_unsent(recorded, ["a"], NO_ROOM)) == {"a": NO_ROOM}
 
 
 @pytest.mark.parametrize("characters", [400, 9_000, 70_000])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from chatbot.chat.ledger import NAME, Amount, Bill, Call, Ledger, merged
+from chatbot.chat.ledger import NAME, Amount, Bill, Call, Ledger, sum_of
 from chatbot.errors import BudgetExceeded
 from chatbot.messages import Usage
 from tests.patience import PATIENCE_S
@@ -150,7 +150,7 @@ async def test_what_each_session_cost_is_summed_as_it_grows_in_whichever_process
     bills = await one.by_session()
     assert {session: bill.calls for session, bill in bills.items()} == {"a": 2, "b": 1, "": 1}
     assert bills["a"].by_purpose["extract"].cost_usd == 0.25
-    total = merged(bills.values())
+    total = sum_of(bills.values())
     assert total == await other.total()
     bills["a"].calls = 99
     assert (await one.by_session())["a"].calls == 2

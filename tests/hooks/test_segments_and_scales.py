@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.hooks.temporal import SCALES, Boundary, Interaction, Scale, TopicWindow, allocated, scale_of
+from chatbot.hooks.temporal import SCALES, Boundary, Interaction, Scale, TopicWindow, allocate, scale_of
 
 NOW = datetime(2026, 3, 4, 9, 0, tzinfo=UTC)
 BAKING = [
@@ -102,13 +102,13 @@ NAMES: dict[str, Scale] = {scale[0]: scale for scale in SCALES}
 )
 def test_a_free_place_is_a_tie_break(scales: str, scores: tuple[float, ...], chosen: list[int]) -> None:
     rows = [(score, NAMES[letter]) for letter, score in zip(scales, scores, strict=True)]
-    assert sorted(allocated(rows, 5)) == chosen
+    assert sorted(allocate(rows, 5)) == chosen
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from(SCALES)), max_size=30), st.integers(0, 8), st.floats(0, 0.2))
 def test_what_is_chosen_is_hardly_below_the_best(rows: list[tuple[float, Scale]], most: int, margin: float) -> None:
     ranked = sorted(rows, key=lambda row: -row[0])
-    best, chosen = [score for score, _ in ranked[:most]], allocated(ranked, most, margin=margin)
+    best, chosen = [score for score, _ in ranked[:most]], allocate(ranked, most, margin=margin)
     scores = [ranked[each][0] for each in chosen]
     assert len(chosen) == len(set(chosen)) == len(best)
     assert scores == sorted(scores, reverse=True)

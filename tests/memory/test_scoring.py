@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from chatbot.memory.recall import NOT_NEEDED, verdicts_of
-from chatbot.memory.scoring import PROFILES, ROOM, WORDS, RowScore, ScoringProfile, outstanding, scored, windowed
+from chatbot.memory.scoring import (
+    PROFILES,
+    ROOM,
+    WORDS,
+    RowScore,
+    ScoringProfile,
+    outstanding_row,
+    score_rows,
+    window_means,
+)
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Candidates, Match
 
@@ -30,7 +39,7 @@ def candidate(name: str = "a", *, days: float = 0, lexical: float = HALF, **know
 
 
 def ranked(rows: Mapping[str, Match], profile: ScoringProfile, **more: Any) -> list[RowScore]:
-    return scored(Candidates(dict(rows), **more), profile, NOW)
+    return score_rows(Candidates(dict(rows), **more), profile, NOW)
 
 
 def score(one: Match, profile: ScoringProfile) -> float:
@@ -86,7 +95,7 @@ def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
     similar = dict.fromkeys(rows, rest) | {"07": best}
     rows["07"] = replace(rows["07"], score=lexical)
     weighed = PROFILES[profile]
-    found = scored(Candidates(rows, similar=similar), weighed, NOW)
+    found = score_rows(Candidates(rows, similar=similar), weighed, NOW)
     verdicts = verdicts_of(found, weighed, 5, frozenset(), need=need, is_calibrated=False)
     assert {row.match.id: each for row, each in verdicts}["07"] == verdict
 
@@ -99,7 +108,7 @@ def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
     ],
 )  # fmt: skip
 def test_a_later_row_is_about_the_same_if_it_is_near_and_well_ahead(later: dict[str, float], nearest: str) -> None:
-    assert outstanding(later) == nearest
+    assert outstanding_row(later) == nearest
 
 
 def test_a_summary_takes_no_place_where_anything_that_was_said_is_recalled() -> None:
@@ -128,7 +137,7 @@ def test_a_row_is_as_alike_as_it_is_together_with_those_beside_it() -> None:
     beside = {"row": {"before": -1, "after": 1}, "before": {"row": 1}, "after": {"row": -1}}
     rows["after"] = replace(rows["after"], score=1.0)
     rows["unlike"] = candidate("unlike", lexical=0.0)
-    found = windowed(rows, beside, {"row": 0.6, "before": 0.4, "alone": 0.6}, 0.1)
+    found = window_means(rows, beside, {"row": 0.6, "before": 0.4, "alone": 0.6}, 0.1)
     assert found["row"] == pytest.approx((0.6 + 0.1 * 0.4 + 0.1 * 0.1) / 1.2)
     assert found["before"] == pytest.approx((0.4 + 0.1 * 0.6) / 1.1)
     assert found["after"] == pytest.approx((0.1 + 0.1 * 0.6) / 1.1)

@@ -70,12 +70,12 @@ def test_an_installer_that_takes_too_long_is_given_up(weights: Weights, monkeypa
 
 def test_code_beside_the_weights_can_be_imported_by_a_new_process(weights: Weights) -> None:
     with pytest.raises(MissingModel, match="chatbot models get some"):
-        weights.importable()
+        weights.make_importable()
     (weights.get() / "__init__.py").write_text("print('loaded')")
     program = f"""
 from chatbot.models.weights import Weights
 weights = Weights({weights.name!r}, {weights.package!r}, {weights.sha256!r}, {weights.module!r}, 1, "", "")
-weights.importable()
+weights.make_importable()
 import some_weights
 """
     done = subprocess.run(
@@ -100,7 +100,7 @@ def test_the_first_encoder_of_a_new_user_leaves_private_folders(monkeypatch: pyt
     cache, source = Path.cwd() / ".cache", Path("weights.npz")
     source.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    arrays = MINILM.mapped(source, lambda: {"words": np.arange(3)})
+    arrays = MINILM.map_arrays(source, lambda: {"words": np.arange(3)})
     assert [*arrays["words"]] == [0, 1, 2]
     folders = [cache / "chatbot", cache / "chatbot" / "encoders"]
     assert {oct(each.stat().st_mode & 0o777) for each in folders} == {oct(0o700)}

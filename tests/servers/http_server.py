@@ -26,7 +26,7 @@ from chatbot.models.scripted import ScriptedReply
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import Grant
 from chatbot.server.identities import Identities
-from chatbot.server.serve import listening, server_of
+from chatbot.server.serve import listen_on, server_of
 from chatbot.stores.access import RIGHTS, Clearance, Right
 from tests.command import project
 from tests.patience import PATIENCE_S
@@ -107,7 +107,7 @@ def serving(
     server = server_of(identities)
     app = server.config.app
     assert isinstance(app, FastAPI)
-    with listening("127.0.0.1", 0) as sock:
+    with listen_on("127.0.0.1", 0) as sock:
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])))
         thread.start()
         try:

@@ -30,14 +30,14 @@ from chatbot.stores.observation import (
     check_rate,
     next_strength,
 )
-from chatbot.stores.observations.lookups import sees_of, shown, version
+from chatbot.stores.observations.lookups import sees_of, version, without_hidden_ids
 from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
 from chatbot.stores.observations.writer import archiving, is_overfull, one_dimension, with_time_to_live
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.records import Vector, unit
-from chatbot.stores.row_events import Event, Outcome, applied, as_strict_as, erased_by, implied, line_of
+from chatbot.stores.row_events import Event, Outcome, apply, as_strict_as, erased_by, implied_events, line_of
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
 
 
@@ -244,7 +244,7 @@ class ReferenceStore(ObservationStore):
     def _shown(self, rows: Iterable[Observation], view: View) -> list[Observation]:
         """Return the observations, without ids that the caller may not know."""
         sees = sees_of(view, self._guard_of)
-        return [shown(row, sees) for row in rows]
+        return [without_hidden_ids(row, sees) for row in rows]
 
     def _guard_of(self, observation_id: str) -> Guard | None:
         row = self._rows.get(observation_id)
@@ -273,7 +273,7 @@ class ReferenceStore(ObservationStore):
                 self._retracted.update(event.ids)
                 continue
             for each in event.ids:
-                self._rows[each] = applied(self._rows[each], event)
+                self._rows[each] = apply(self._rows[each], event)
                 if event.kind not in {"use", "consolidate"}:
                     self._events[each].append(event)
 
@@ -281,7 +281,7 @@ class ReferenceStore(ObservationStore):
         self.numbers[row.id] = max(self.numbers.values(), default=-1) + 1
         self._rows[row.id] = row
         self._events[row.id].append(event)
-        self._apply(implied(event))
+        self._apply(implied_events(event))
 
 
 class BruteQuestions(Questions):

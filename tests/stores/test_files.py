@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from chatbot.stores import json_lines
 from chatbot.stores.backend import ATTACHMENTS, Examination, below
 from chatbot.stores.errors import DamagedFile, MissingFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
-from chatbot.stores.files import contained, locked, make_folder, opened, stamp
+from chatbot.stores.files import locked, make_folder, opened, path_inside, stamp
 from chatbot.stores.on_disk.place import FileBackend
 from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing.backend_contract import record
@@ -82,16 +82,16 @@ def test_a_name_cannot_leave_its_folder(folder: Path, name: str) -> None:
     with pytest.raises(UnsafePath), locked(folder) as opened_folder:
         opened_folder.replace(name, b"x")
     with pytest.raises(UnsafePath):
-        contained(folder, name)
+        path_inside(folder, name)
 
 
 def test_a_link_that_stays_inside_is_followed_one_that_leaves_is_not(folder: Path, tmp_path: Path) -> None:
     (folder / "real").mkdir()
     (folder / "inside").symlink_to(folder / "real")
     (folder / "leaves").symlink_to(tmp_path)
-    assert contained(folder, "inside") == folder / "inside"
+    assert path_inside(folder, "inside") == folder / "inside"
     with pytest.raises(UnsafePath):
-        contained(folder, "leaves")
+        path_inside(folder, "leaves")
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from chatbot.stores import BrokenStore, InvalidSettings, UnknownStore
 from chatbot.stores.home import Address, parse_address, parse_home, without_password
 from chatbot.stores.plugins import STORES, load, open_store
-from chatbot.stores.postgres.database_connection import explained
+from chatbot.stores.postgres.database_connection import explain
 
 OWN = """
 from typing import Literal
@@ -171,7 +171,7 @@ def test_no_password_is_shown_however_it_is_written(form: str, between: str) -> 
     try:
         psycopg.conninfo.conninfo_to_dict(text)
     except psycopg.Error as error:
-        told += str(explained(error, without_password(text)))
+        told += str(explain(error, without_password(text)))
     assert not re.search("sec|ret", told)
 
 

@@ -23,7 +23,7 @@ from chatbot.stores.postgres import database, database_connection, schema, state
 from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.observations import PostgresObservations
 from chatbot.stores.postgres.schema import TABLES
-from chatbot.stores.postgres.sessions_store import escaped, unescaped
+from chatbot.stores.postgres.sessions_store import escape_nul, unescape_nul
 from chatbot.stores.query import status_now
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.backend_contract import record
@@ -150,8 +150,8 @@ async def test_the_view_of_memories_says_what_the_store_says(tmp_path: Path) -> 
 
 @given(st.text())
 def test_any_text_is_kept(text: str) -> None:
-    assert unescaped(escaped(text)) == text
-    assert "\0" not in escaped(text)
+    assert unescape_nul(escape_nul(text)) == text
+    assert "\0" not in escape_nul(text)
 
 
 @pytest.fixture

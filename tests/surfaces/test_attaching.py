@@ -12,7 +12,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from chatbot.attachments.read import upload_from_file
-from chatbot.cli.repl.actions import Consent, PastedTexts, _shown, attach_named
+from chatbot.cli.repl.actions import Consent, PastedTexts, _call_text, attach_named
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.input import SlashCompleter
 from chatbot.messages import ToolCall
@@ -121,7 +121,7 @@ LONG = [json.dumps({"text": "x" * 5_000, "path": "run.sh"}), json.dumps({"path":
     "written", [*LONG, "[" * 5_000, "x" * 5_000, json.dumps({str(n): "x" for n in range(5_000)}), "\x1b]0;" * 500]
 )
 def test_a_long_call_is_shown_in_part_and_no_argument_hides_another(written: str) -> None:
-    shown = _shown(ToolCall("c", "files_write", written))
+    shown = _call_text(ToolCall("c", "files_write", written))
     assert len(shown) < 1_000
     assert "\x1b" not in shown
     assert written not in LONG or ('"run.sh"' in shown and "more)" in shown)

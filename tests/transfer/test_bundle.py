@@ -20,7 +20,7 @@ from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
 from chatbot.transfer import Importer, export_session, open_source
-from chatbot.transfer.backups import verified
+from chatbot.transfer.backups import verify
 from chatbot.transfer.exports import render_session
 from tests.transfer.exports import imported
 
@@ -202,7 +202,7 @@ async def test_hostile_archives_are_refused(other: MemorySystem, tmp_path: Path,
         with hostile.open("ab") as file:
             file.write(b"PK\5\6" + struct.pack("<4H2LH", 0, 0, 1, 1, size - 100, 100, 0))
         with pytest.raises(DamagedFile, match=named), hostile.open("rb") as file:
-            verified(file, "a backup")
+            verify(file, "a backup")
     agents = {"chat": ["basic_session", "observations"]}
     tracemalloc.start()
     try:

@@ -29,7 +29,7 @@ from chatbot.stores.on_disk.session_index import SessionIndex
 from chatbot.transfer import sync_storage
 from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
-from chatbot.transfer.sync_place import NAME, FolderPlace, ServerAnswer, sealed
+from chatbot.transfer.sync_place import NAME, FolderPlace, ServerAnswer, open_sealed
 from tests.clock import Clock
 from tests.disk import ENDLESS, Put
 from tests.effort import by_day, rounds
@@ -708,7 +708,7 @@ async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: P
 
     async def synced(home: str, asked: Callable[[], str] | None) -> None:
         async with MemorySystem(tmp_path / home, clock=clock) as memory:
-            await sync(memory, sealed(FolderPlace(folder), memory.backend, asked), now=clock)
+            await sync(memory, open_sealed(FolderPlace(folder), memory.backend, asked), now=clock)
 
     here, there = (Machine(tmp_path / each, timedelta(0), clock) for each in ("here", "there"))
     row_id = await _remembered(here, "Ada keeps bees")

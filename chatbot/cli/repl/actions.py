@@ -22,7 +22,7 @@ from prompt_toolkit.keys import Keys
 
 from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.output import SHORTEST_ID, printable, wrapped
-from chatbot.cli.repl.input import Slash, needed, numbered
+from chatbot.cli.repl.input import Slash, require, resolve_number
 from chatbot.messages import ToolCall
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import TranscriptStore
@@ -123,10 +123,10 @@ class Consent:
             with nullcontext() if self.reply is None else self.reply.paused():
                 self.before()
                 if (self.session, key) in self._allowed:
-                    print_formatted_text(f"the model calls {_shown(call)}: allowed for this session")
+                    print_formatted_text(f"the model calls {_call_text(call)}: allowed for this session")
                     return "session"
                 lasting = _cut(printable(what), _LONGEST_GRANT)
-                answer = await _answer(f"may the model call {_shown(call)}? [y/N, s: {lasting}, for this session]")
+                answer = await _answer(f"may the model call {_call_text(call)}? [y/N, s: {lasting}, for this session]")
         if answer == "session":
             self._allowed.add((self.session, key))
         return answer
@@ -141,7 +141,7 @@ async def _answer(question: str) -> Permission:
     return _ANSWERS.get(said.strip().lower(), "denied")
 
 
-def _shown(call: ToolCall) -> str:
+def _call_text(call: ToolCall) -> str:
     """Return the call as text with at least a part of each argument, so that a long one hides no other."""
     given = _arguments(call.arguments)
     text = printable(f"{call.name} {call.arguments}")
@@ -183,7 +183,7 @@ class MemorySlash(Slash):
 
         The first line is its title. It can be recalled at once, here and in every other session.
         """
-        title, _, rest = needed(text, "/remember TEXT").partition("\n")
+        title, _, rest = require(text, "/remember TEXT").partition("\n")
         became = await self._session().memory.remember(title=title, narrative=rest.strip(), source="user")
         if became.redacted:
             self._screen.say(f"secrets were removed before storing: {', '.join(became.redacted)}", "ansiyellow")
@@ -210,7 +210,7 @@ class MemorySlash(Slash):
         Matches of a text are listed, to choose by number. `/memory restore ID` restores one; `/memory purge ID`
         deletes it permanently.
         """
-        which = numbered(needed(text, "/forget TEXT or ID"), list(self._found))
+        which = resolve_number(require(text, "/forget TEXT or ID"), list(self._found))
         await self._run("forget_memory", ids=[which])
 
     async def do_people(self, text: str) -> None:
@@ -222,9 +222,9 @@ class MemorySlash(Slash):
         verb, _, rest = text.partition(" ")
         session = self._session()
         if verb == "add":
-            await session.memory.add_task(needed(rest.strip(), "/tasks add TITLE"))
+            await session.memory.add_task(require(rest.strip(), "/tasks add TITLE"))
         elif verb == "done":
-            one = numbered(needed(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
+            one = resolve_number(require(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
             await session.memory.update_task(
                 await session.memory.resolve(one, sensitivities=SENSITIVITIES), status="completed"
             )
@@ -241,7 +241,7 @@ class MemorySlash(Slash):
 
     async def do_history(self, which: str) -> None:
         """Show the versions and events of a memory: /history ID, or a number in /recall."""
-        await self._run("get_history", observation_id=numbered(needed(which, "/history ID"), list(self._found)))
+        await self._run("get_history", observation_id=resolve_number(require(which, "/history ID"), list(self._found)))
 
     async def _run(self, operation: str, **asked: object) -> None:
         """Run an operation as `chatbot memory` does, and show its result."""
@@ -280,7 +280,7 @@ class ReplySlash(Slash):
 
     async def do_save(self, text: str) -> None:
         """Write the last reply to a new file: /save FILE, or /save FILE code for its last block of code."""
-        name, _, what = needed(text, "/save FILE").rpartition(" ")
+        name, _, what = require(text, "/save FILE").rpartition(" ")
         only_code = bool(name) and what == _CODE
         reply = await self._reply(only_code=only_code)
         path = await asyncio.to_thread(create, name if only_code else text, f"{reply}\n".encode())

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from chatbot.cli.output import SESSION_HEAD, say_hit, say_table, session_rows
 from chatbot.cli.repl.actions import FOUND, MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edit_text, named_editor
-from chatbot.cli.repl.input import CommandLineSlash, NextStep, needed, numbered
+from chatbot.cli.repl.input import CommandLineSlash, NextStep, require, resolve_number
 from chatbot.cli.repl.screen import Screen
 from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle
@@ -93,7 +93,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         """Resume another session: /resume ID, title, or number in /sessions."""
         if not which:
             return await self.do_sessions("")
-        text = numbered(which, self._listed)
+        text = resolve_number(which, self._listed)
         return await self._enter(await self._runtime.resume(text), "continued")
 
     async def do_fork(self, title: str) -> None:
@@ -123,7 +123,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
     async def do_search(self, text: str) -> None:
         """Search sessions: /search TEXT."""
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False)
-        hits = await self._runtime.memory.search_sessions(needed(text, "/search TEXT"), limit=FOUND, wanted=wanted)
+        hits = await self._runtime.memory.search_sessions(require(text, "/search TEXT"), limit=FOUND, wanted=wanted)
         self._listed = [hit.record.id for hit in hits]
         for number, hit in enumerate(hits, 1):
             say_hit(hit, f"/resume {number}")
@@ -132,7 +132,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
 
     async def do_rename(self, title: str) -> None:
         """Rename this session: /rename TITLE."""
-        await self._session().rename(needed(title, "/rename TITLE"))
+        await self._session().rename(require(title, "/rename TITLE"))
         self._screen.say(f"renamed to {self._session().record.title!r}", "dim")
 
     async def do_project(self, name: str) -> None:

@@ -77,12 +77,12 @@ class Slash:
         return self.session
 
 
-def numbered(text: str, listed: list[str]) -> str:
+def resolve_number(text: str, listed: list[str]) -> str:
     """Return the id with that number in the list that was shown last; any other text unchanged."""
     return listed[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(listed) else text
 
 
-def needed(text: str, usage: str) -> str:
+def require(text: str, usage: str) -> str:
     """Return the text. Raises `InvalidValue` with the usage if it is empty."""
     if not text:
         raise InvalidValue(f"usage: {usage}")
@@ -119,7 +119,7 @@ class CommandLineSlash(Slash):
         All messages, archived ones included, without secrets. Existing files are never overwritten.
         `chatbot sessions export` has more options.
         """
-        output = shlex.quote(needed(name, "/export FILE.md or FILE.jsonl"))
+        output = shlex.quote(require(name, "/export FILE.md or FILE.jsonl"))
         await self._command("sessions", f"export {self._session().id} --no-memories --output {output}")
 
     async def do_personas(self, text: str) -> NextStep:

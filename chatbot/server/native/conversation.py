@@ -27,7 +27,7 @@ from chatbot.stores.errors import UnsafePath
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
-_STREAM = sse.documented(
+_STREAM = sse.describe_stream(
     "The completed turn, or its events: `phase`, `thinking`, `text`, `tool`, `tool_result`, `client_call`, `notice`, "
     "and at the end `done` or `error`."
 )

@@ -38,7 +38,7 @@ class Completion(Lenient):
     summary="Ask for a reply",
     response_model=Completion,
     responses={
-        200: sse.documented("The reply, or a stream of OpenAI's chunks, with `session_id`; its end is `[DONE]`.")
+        200: sse.describe_stream("The reply, or a stream of OpenAI's chunks, with `session_id`; its end is `[DONE]`.")
     },
 )
 async def complete(

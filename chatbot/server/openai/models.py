@@ -75,7 +75,7 @@ async def access_of(identities: Identities, caller: ServerCaller, asked: Identit
     return await identities.access(caller)
 
 
-def unsupported(param: str, why: str) -> Problem:
+def unsupported_parameter(param: str, why: str) -> Problem:
     """Return the error for a parameter of OpenAI's that is not supported."""
     return invalid(why, param, UNSUPPORTED)
 
@@ -124,7 +124,7 @@ async def embed(
     name, found = await access.runtime.embed(asked.input, payers=await access.payers())
     size = len(found.vectors[0]) if found.vectors else 0
     if asked.dimensions not in {None, size}:
-        raise unsupported("dimensions", f"{name} makes vectors of {size} numbers")
+        raise unsupported_parameter("dimensions", f"{name} makes vectors of {size} numbers")
     numbers = [array("f", vector) for vector in found.vectors]
     is_text = asked.encoding_format == "base64"
     vectors = [base64.b64encode(each.tobytes()).decode() if is_text else list(each) for each in numbers]

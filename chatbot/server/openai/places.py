@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from chatbot.attachments import is_image, link_name, split
 from chatbot.attachments.read import Upload, picture_of, upload_of
-from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered
+from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered_calls
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.messages import CallOptions, Image, Message, ToolSpec
@@ -261,7 +261,7 @@ async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tu
         entries = await named.session.transcript_read_last(most)
     else:
         entries = (await named.session.transcript_read_all())[: named.entries][-most:]
-    waiting = {call.id for call in unanswered(entries)}
+    waiting = {call.id for call in unanswered_calls(entries)}
     if not waiting.issuperset(str(each.tool_call_id) for each in ask.answers):
         raise invalid("no pending tool call matches these answers", "messages")
     answers = [tool_result_line(str(each.tool_call_id), each.content) for each in ask.answers]

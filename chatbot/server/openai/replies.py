@@ -10,7 +10,7 @@ from functools import partial
 from msgspec import structs
 from starlette.datastructures import Headers
 
-from chatbot.chat.attached import inlined
+from chatbot.chat.attached import with_file_texts
 from chatbot.chat.calls import Reply
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.chat.events import ClientCall, ToolFinished, TurnEvent
@@ -25,7 +25,7 @@ from chatbot.server.idempotency import IdempotentWrite
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai import places
-from chatbot.server.openai.models import access_of, unsupported
+from chatbot.server.openai.models import access_of, unsupported_parameter
 from chatbot.server.openai.places import Ask, ReplyPlace
 from chatbot.server.openai.wire import ReplyRequest
 from chatbot.server.turns import KeptTurn, RunningTurn
@@ -114,7 +114,7 @@ async def answer_to(
     access.check_chat()
     await _check_options(access, ask)
     if not ask.new and (ask.session is not None or ask.previous is not None):
-        raise unsupported("messages", "the last message must be the user's, or a tool's answer, in a session")
+        raise unsupported_parameter("messages", "the last message must be the user's, or a tool's answer, in a session")
     place = await places.find_place(ask, access)
     turn, created = str(new_id()), int(time.time())
     if place.session is None:
@@ -154,9 +154,9 @@ async def _check_options(access: IdentityAccess, ask: Ask) -> None:
     """Refuse tools, and options that change the meaning of a reply, that the identity's model does not support."""
     model = access.runtime.model
     if ask.tools and not model.supports_tools:
-        raise unsupported("tools", f"the model of {access.identity} supports no tools")
+        raise unsupported_parameter("tools", f"the model of {access.identity} supports no tools")
     if unknown := await model.unknown_options(ask.options):
-        raise unsupported(unknown[0], f"the model of {access.identity} does not support it")
+        raise unsupported_parameter(unknown[0], f"the model of {access.identity} does not support it")
 
 
 async def _answer(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Delta, None]:
@@ -169,7 +169,7 @@ async def _answer(access: IdentityAccess, ask: Ask, before: Sequence[Message] | 
         said = () if ask.answers else ask.new
         messages = (*(each for each in ask.messages if each.role == "system"), *before, *said)
     return access.runtime.answer(
-        await inlined(messages),
+        await with_file_texts(messages),
         tools=ask.tools,
         max_output_tokens=ask.most_tokens,
         options=ask.options,

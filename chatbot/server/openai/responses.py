@@ -144,7 +144,7 @@ class ResponseObject(wire.Lenient):
     "",
     summary="Ask for a response",
     response_model=ResponseObject,
-    responses={**OF_MODELS, 200: sse.documented("The response, or a stream of OpenAI's events.")},
+    responses={**OF_MODELS, 200: sse.describe_stream("The response, or a stream of OpenAI's events.")},
 )
 async def respond(
     asked: Annotated[ResponseRequest, Body()],

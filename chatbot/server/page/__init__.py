@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from chatbot.operation import REQUIRED, Parameter
 from chatbot.operations import OPERATIONS
-from chatbot.server.bind import checked
+from chatbot.server.bind import check_value
 from chatbot.server.doors import LOGIN
 from chatbot.server.page import chat, login, memories, profile, saying, sessions, settings, why
 from chatbot.server.page.rendering import PATH, AccessHere, Assets, Fields, PageRoute, base, goto, is_part, render_part
@@ -101,4 +101,4 @@ def _value(parameter: Parameter, text: str) -> Any:
         return True
     if parameter.choices and text not in parameter.choices:
         raise InvalidValue(f"{parameter.name}: {text!r:.40} is not one of {', '.join(parameter.choices)}")
-    return checked(parameter, list(filter(None, map(str.strip, text.split(",")))) if parameter.is_list else text)
+    return check_value(parameter, list(filter(None, map(str.strip, text.split(",")))) if parameter.is_list else text)

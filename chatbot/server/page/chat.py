@@ -200,7 +200,7 @@ def _exchange_of(shown: list[Exchange], turn: RunningTurn | RemoteTurn | None, a
     later = [each for each in shown if each.moment >= turn.begun_at]
     same = [each for each in later if each.question == split(turn.text)[0]]
     of_turn = [each for each in shown if each.at == at] or same or later
-    return of_turn[0] if of_turn else replace(talk.waiting(turn), turn="")
+    return of_turn[0] if of_turn else replace(talk.waiting_exchange(turn), turn="")
 
 
 async def _reply_events(turn: RunningTurn | RemoteTurn) -> AsyncGenerator[bytes, None]:

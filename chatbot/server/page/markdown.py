@@ -68,7 +68,7 @@ _ALIGNMENT = re.compile(r"text-align:(left|right|center)")
 
 
 @lru_cache(maxsize=512)
-def rendered(text: str) -> Markup:
+def render(text: str) -> Markup:
     """Return the text as HTML."""
     return _rendered(text)
 
@@ -126,7 +126,7 @@ class _Renderer(RendererHTML):
         language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
         shown = escapeHtml(language[:_LONGEST_LANGUAGE])
         copy = '<button type="button" class="copy">Copy</button>'
-        code = f'<pre tabindex="0"><code>{highlighted(token.content, language)}</code></pre>'
+        code = f'<pre tabindex="0"><code>{highlight(token.content, language)}</code></pre>'
         return f'<div class="code"><div class="head"><span>{shown}</span>{copy}</div>{code}</div>\n'
 
     code_block = fence
@@ -338,7 +338,7 @@ _CLASSES = (
 )
 
 
-def highlighted(text: str, language: str) -> str:
+def highlight(text: str, language: str) -> str:
     """Return the code as HTML. Code of an unknown language, or very long code, has no colours."""
     language = language.lower()
     if language not in LANGUAGES or len(text) > _LONGEST_COLOURED:

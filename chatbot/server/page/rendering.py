@@ -30,7 +30,7 @@ from chatbot.operation import NoSuchPage
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.markdown import rendered
+from chatbot.server.page.markdown import render
 from chatbot.stores.errors import InvalidValue, StoreError
 
 _HEADERS = {
@@ -173,7 +173,7 @@ def _templates() -> Environment:
         cost=cost_text,
         day=day,
         happened=lambda kind: _HAPPENED.get(kind, kind),
-        markdown=rendered,
+        markdown=render,
         query=urlencode,
         span_of_days=span_of_days,
         shortened=lambda value: shorten(words(value), 300),

@@ -52,7 +52,7 @@ async def say(
     turn = await _begin(access, session_id, text, files)
     writing.note()
     waiting = len(await access.turns_under_way(session_id)) > 1
-    shown: dict[str, Any] = {"session_id": session_id, "exchanges": [talk.waiting(turn)], "waiting": waiting}
+    shown: dict[str, Any] = {"session_id": session_id, "exchanges": [talk.waiting_exchange(turn)], "waiting": waiting}
     if is_changed:
         shown |= await menu_context(access, session)
     return render_part("said.html", access, **shown)

@@ -203,13 +203,13 @@ async def mark_running(access: IdentityAccess, session_id: str, shown: list[Exch
         if number == 0 and shown and _is_of(shown[-1], turn):
             shown[-1].turn = name_of(turn)
             continue
-        shown.append(waiting(turn))
+        shown.append(waiting_exchange(turn))
     is_open = bool(shown) and not turns and (shown[-1].receipt is None or not shown[-1].answers)
     if is_open and await access.is_answering_elsewhere(session_id):
         shown[-1].turn = ELSEWHERE
 
 
-def waiting(turn: RunningTurn) -> Exchange:
+def waiting_exchange(turn: RunningTurn) -> Exchange:
     """Return the exchange of a turn whose message is not in the transcript yet."""
     text, files = split(turn.text)
     return Exchange("", turn.begun_at, text, files=files, turn=name_of(turn))

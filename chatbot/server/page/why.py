@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from chatbot.chat.ledger import Bill, bill_of, calls_in, merged
+from chatbot.chat.ledger import Bill, bill_of, calls_in, sum_of
 from chatbot.chat.receipts import IN_PROMPT, ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.errors import SessionNotFound
 from chatbot.memory.scope import utc_now
@@ -136,7 +136,7 @@ async def show_cost(
         access,
         here="cost",
         bills=[(record, bills.get(record.id, Bill())) for record in page.rows],
-        total=merged(bills.values()),
+        total=sum_of(bills.values()),
         days=await access.runtime.ledger.by_day(_DAYS, utc_now()) if access.caller.sees_all else {},
         budget=access.runtime.config.budget,
         following=page.next_cursor,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, rewritten
+from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, rewrite_lines
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.row_events import Event, parse_event
 
@@ -163,7 +163,7 @@ class SqliteWriting:
 
     def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
         lines = self._database.execute("SELECT line FROM lines ORDER BY start").fetchall()
-        kept, moved = rewritten(b"".join(line + b"\n" for (line,) in lines), change)
+        kept, moved = rewrite_lines(b"".join(line + b"\n" for (line,) in lines), change)
         data = kept + b"".join(encode(event.as_json()) for event in more)
         generation = _new_generation()
         self._database.execute("DELETE FROM lines")

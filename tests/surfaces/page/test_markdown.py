@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chatbot.server.page.markdown import LANGUAGES, GrowingText, highlighted, rendered
+from chatbot.server.page.markdown import LANGUAGES, GrowingText, highlight, render
 from tests.effort import by_day, share
 from tests.patience import PATIENCE_S
 
@@ -50,7 +50,7 @@ class _Elements(HTMLParser):
 
 @given(HOSTILE)
 def test_nothing_comes_out_that_could_run_or_load(text: str) -> None:
-    for tag, attributes in _Elements(rendered(text)).found:
+    for tag, attributes in _Elements(render(text)).found:
         assert tag not in {"script", "img", "svg", "iframe", "style", "object", "form", "input", "meta", "link"}
         assert set(attributes) <= {"href", "rel", "target", "start", "class", "type", "tabindex"} | _OF_FORMULAS
         if "href" in attributes:
@@ -67,7 +67,7 @@ _LINES = ["word ", "\n\n", "$$\n", "x\n$$\n", "\\[", "\n", "- one\n", "```\n", "
 def test_a_text_that_grows_ends_as_the_whole(pieces: list[str]) -> None:
     growing = GrowingText()
     complete = "".join([*(growing.add(piece)[0] for piece in pieces), growing.end()])
-    assert "".join(complete.split()) == "".join(rendered("".join(pieces)).split())
+    assert "".join(complete.split()) == "".join(render("".join(pieces)).split())
 
 
 PRICES = ("It costs $5 and $10.", "US$5 or CA$6", "from $5, or 10$ off", "set $HOME/bin:$PATH", "$ 5 and 6 $", "$$")
@@ -109,40 +109,40 @@ ADDRESSES = {
     ],
 )
 def test_replies_keep_what_their_writer_meant(text: str, html: str) -> None:
-    assert html in rendered(text)
+    assert html in render(text)
 
 
 def test_a_link_whose_text_is_another_address_says_where_it_leads() -> None:
-    assert "<small>" not in rendered("<https://bank.test>")
+    assert "<small>" not in render("<https://bank.test>")
     for address in (
         "https://evil.test", "//evil.test/login", "https://bank.test@evil.test", "https://bank.test:443@evil.test/",
         "//u@evil.test",
     ):  # fmt: skip
-        assert "<small>(evil.test)</small>" in rendered(f"[https://bank.test]({address})")
-        assert "<small>(evil.test)</small>" in rendered(f"![https://bank.test]({address})")
+        assert "<small>(evil.test)</small>" in render(f"[https://bank.test]({address})")
+        assert "<small>(evil.test)</small>" in render(f"![https://bank.test]({address})")
     for address in ("///evil.test", "https:evil.test", "https:/evil.test"):  # which a browser takes for a host too
-        assert f"<small>({address})</small>" in rendered(f"[https://bank.test]({address})")
+        assert f"<small>({address})</small>" in render(f"[https://bank.test]({address})")
 
 
 def test_what_is_very_long_is_shown_as_it_is_written() -> None:
-    assert rendered("*" * 200_000) == "<pre>" + "*" * 200_000 + "</pre>"
-    assert rendered("<i>" * 50_000).startswith("<pre>&lt;i&gt;")
+    assert render("*" * 200_000) == "<pre>" + "*" * 200_000 + "</pre>"
+    assert render("<i>" * 50_000).startswith("<pre>&lt;i&gt;")
     begun = time.thread_time()
     for each in ("[a](/b)", "http://a/(", "https://a@"):
-        rendered(each * (100_000 // len(each)))
+        render(each * (100_000 // len(each)))
     assert time.thread_time() - begun < PATIENCE_S / 20
-    assert "{{{" in rendered(f"${'{' * 1_500}$")  # deeper than a parser of formulas goes
+    assert "{{{" in render(f"${'{' * 1_500}$")  # deeper than a parser of formulas goes
 
 
 @pytest.mark.parametrize("formula", [r"$\frac{1}{2}$", r"\(\frac{1}{2}\)", r"$$\frac{1}{2}$$", r"\[\frac{1}{2}\]"])
 def test_a_formula_is_drawn_by_the_browser(formula: str) -> None:
-    html = rendered(f"It is {formula}.")
+    html = render(f"It is {formula}.")
     assert "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>" in html
     assert ('display="block"' in html) == (formula[:2] in {"$$", "\\["})
 
 
 def test_lines_of_a_formula_begin_no_list_and_end_with_its_mark() -> None:
-    html = rendered("so:\n\\[\na\n- b\n+ c\n\\]\nand `$x$`")
+    html = render("so:\n\\[\na\n- b\n+ c\n\\]\nand `$x$`")
     assert "<li>" not in html
     assert html.count("<math") == 1
     assert html.endswith("<p>and <code>$x$</code></p>\n")
@@ -150,12 +150,12 @@ def test_lines_of_a_formula_begin_no_list_and_end_with_its_mark() -> None:
 
 def test_code_is_coloured_escaped_and_complete() -> None:
     code = 'if x < 1:\n    print("<b>")  # &\n'
-    html = highlighted(code, "python")
+    html = highlight(code, "python")
     assert '<span class="k">if</span>' in html
     assert "<b>" not in html
-    assert all(highlighted("x", each) for each in share(sorted(LANGUAGES), "a day"))
-    assert highlighted(code, "no-such-language") == "if x &lt; 1:\n    print(&quot;&lt;b&gt;&quot;)  # &amp;\n"
-    assert "span" not in highlighted("x = 1\n" * 10_000, "python")
+    assert all(highlight("x", each) for each in share(sorted(LANGUAGES), "a day"))
+    assert highlight(code, "no-such-language") == "if x &lt; 1:\n    print(&quot;&lt;b&gt;&quot;)  # &amp;\n"
+    assert "span" not in highlight("x = 1\n" * 10_000, "python")
 
 
 @pytest.mark.parametrize("language", by_day(["java", "perl", "csharp", "ruby", "scala", "xml", "bash"], "java"))
@@ -163,6 +163,6 @@ def test_code_is_coloured_escaped_and_complete() -> None:
 def test_hostile_code_is_coloured_for_a_bounded_time_and_shown_whole(language: str, piece: str) -> None:
     code = piece * (19_000 // len(piece)) + "("
     begun = time.thread_time()
-    html = highlighted(code, language)
+    html = highlight(code, language)
     assert time.thread_time() - begun < 2  # the lexers alone take up to 15 s
     assert unescape(re.sub(r"</?span[^>]*>", "", html)) == code

@@ -23,7 +23,7 @@ from chatbot.errors import ConfigError
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.identities import Identities
-from chatbot.server.serve import address_of, listening, serve, uvicorn_config
+from chatbot.server.serve import address_of, listen_on, serve, uvicorn_config
 from tests import command
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import events, server_process
@@ -38,7 +38,7 @@ def test_others_may_not_reach_it_while_nobody_has_a_token(host: str) -> None:
 
 
 def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
-    with listening("127.0.0.1", 0) as sock, socket.create_connection(sock.getsockname()):
+    with listen_on("127.0.0.1", 0) as sock, socket.create_connection(sock.getsockname()):
         sock.settimeout(PATIENCE_S)
         with sock.accept()[0] as taken:
             assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -80,7 +80,7 @@ async def test_a_reply_that_the_end_cuts_off_is_logged_without_a_traceback(caplo
 
     app = Starlette(routes=[Route("/", lambda _: StreamingResponse(endless()))])
     server = uvicorn.Server(uvicorn_config(app, ServerSettings(), grace_s=0))
-    with listening("127.0.0.1", 0) as sock:
+    with listen_on("127.0.0.1", 0) as sock:
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         async with httpx.AsyncClient() as client, client.stream("GET", address_of("127.0.0.1", sock)):
             server.should_exit = True
