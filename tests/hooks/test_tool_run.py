@@ -20,10 +20,8 @@ def run(
     return ran(tool, output, given, error=error, writes=writes)
 
 
-def ran(
-    tool: str, output: str, arguments: dict[str, Any], *, error: bool = False, writes: bool | None = False
-) -> ToolRun:
-    call = ToolCall("c", tool, json.dumps(arguments))
+def ran(tool: str, output: str, given: dict[str, Any], *, error: bool = False, writes: bool | None = False) -> ToolRun:
+    call = ToolCall("c", tool, json.dumps(given))
     return ToolRun.of(ToolResult(call, output, is_error=error, writes=writes))
 
 

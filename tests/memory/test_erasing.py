@@ -343,9 +343,7 @@ async def every_kind(session: SessionHandle, clock: Clock) -> None:
 
 @pytest.mark.parametrize("way", ["user", "session", "person", "ids"])
 @pytest.mark.parametrize("engine", ["files", "postgres"])
-async def test_every_kind_of_event_is_erased_and_counted(
-    request: pytest.FixtureRequest, engine: str, way: str, tmp_path: Path
-) -> None:
+async def test_events_go_and_are_counted(request: pytest.FixtureRequest, engine: str, way: str, tmp_path: Path) -> None:
     if engine == "postgres":
         request.getfixturevalue("postgres")
     home: Home = address(tmp_path) if engine == "postgres" else tmp_path / "memory"

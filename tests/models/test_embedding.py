@@ -83,9 +83,7 @@ async def test_a_passing_failure_is_tried_again_twice(openai_url: str) -> None:
         ("embeds-nonsense", ProviderFailed, 3),
     ],
 )  # fmt: skip
-async def test_failures_are_ours_and_show_no_key(
-    openai_url: str, behaviour: str, kind: type[ModelError], calls: int
-) -> None:
+async def test_failures_show_no_key(openai_url: str, behaviour: str, kind: type[ModelError], calls: int) -> None:
     with pytest.raises(ModelError) as raised:
         await embedded(openai_url, behaviour, "one", "two")
     assert type(raised.value) is kind
