@@ -403,7 +403,9 @@ async def test_lines_have_one_vector_if_there_is_nothing_to_tell_apart(tmp_path:
         ("The xxxx was late.", "where is my qqqq"),
     ],
 )
-async def test_a_question_weighs_most_among_other_messages_and_a_long_text(tmp_path: Path, lines: tuple[str, ...]) -> None:
+async def test_a_question_weighs_most_among_other_messages_and_a_long_text(
+    tmp_path: Path, lines: tuple[str, ...]
+) -> None:
     (found,), _ = await asked(tmp_path, *lines)
     q, x, z = (found[ord(letter) - ord("a")] for letter in "qxz")
     assert q > x > z == 0
