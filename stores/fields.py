@@ -236,11 +236,12 @@ def check_id(text: object, _: str = "") -> Any:
 
 def one_line(text: object, name: str) -> str:
     """Return `text` on one line without control characters. Raises `InvalidValue` above 1,000 characters."""
-    if ODD.search(text := _checked(text, name)):
+    text = _checked(text, name)
+    if ODD.search(text):
         text = in_line(text)
     if len(text) > LONGEST_LINE:
-        most = f"at most {LONGEST_LINE:,} can be kept there{', the rest in the narrative' * (name == 'title')}"
-        raise InvalidValue(f"{name} is {len(text):,} characters long: {most}")
+        rest = ", the rest in the narrative" if name == "title" else ""
+        raise InvalidValue(f"{name} is {len(text):,} characters long: at most {LONGEST_LINE:,} can be kept there{rest}")
     return text
 
 

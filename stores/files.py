@@ -477,7 +477,8 @@ def _no_folder(path: Path) -> UnsafePath | MissingFolder:
     there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
     if there.is_dir():
         return MissingFolder(f"folder not found: {path}")
-    return UnsafePath(f"{there} is not a folder: move it away{', or choose another place' * (there != path)}")
+    elsewhere = ", or choose another place" if there != path else ""
+    return UnsafePath(f"{there} is not a folder: move it away{elsewhere}")
 
 
 def aside_of(name: str, mark: str = ".damaged") -> str:
