@@ -210,7 +210,7 @@ class FolderSessions(Sessions):
             try:
                 with files.translated(folder):
                     mode = os.lstat(folder).st_mode
-            except MissingFolder:
+            except FileNotFoundError:  # also while another thread makes it
                 continue
             if stat.S_ISLNK(mode):
                 raise UnsafePath(f"{folder} is a link, and sessions are only kept in a real folder: replace the link")

@@ -1,10 +1,11 @@
 """Findings of a second attack on the memory: each way in stays closed."""
 
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -32,6 +33,24 @@ def test_a_link_in_the_place_of_a_folder_of_sessions_is_never_followed(name: str
     assert [path.name for path in sorted(outside.rglob("*"))] == ["documents", "thesis.txt"]
     with pytest.raises(UnsafePath, match="replace the link"):
         MemorySystem(memory)
+
+
+async def test_a_folder_that_another_thread_makes_meanwhile_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = os.lstat
+
+    def look_too_early(path: Path, **options: Any) -> os.stat_result:
+        try:
+            return look(path, **options)
+        except FileNotFoundError:
+            if path.name in {"sessions", ".drafts", ".trash"}:
+                path.mkdir(parents=True)
+            raise
+
+    async with MemorySystem(tmp_path / "memory") as memory:
+        monkeypatch.setattr(os, "lstat", look_too_early)
+        assert await memory.create_session(["basic_session"], "chat")
 
 
 async def test_no_file_of_a_memory_that_is_a_hard_link_is_read_or_written(tmp_path: Path) -> None:

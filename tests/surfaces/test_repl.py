@@ -420,7 +420,7 @@ def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembe
     ("editor", "told"),
     [
         ("true", "nothing was changed"),
-        ("sed -i 's/tea/\\xe9/'", "the editor's text is not valid UTF-8: nothing was changed"),
+        ("sed -i 's/tea/\\xe9/'", "the editor's text cannot be read as UTF-8: nothing was changed"),
         ("false", "the editor ended with 1: nothing was changed"),
         ("no-such-editor --wait", "'no-such-editor' cannot be started: set EDITOR"),
         ("'unclosed", "is not a command: set EDITOR"),

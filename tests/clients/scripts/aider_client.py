@@ -13,7 +13,7 @@ QUIET = ("--no-git", "--no-check-update", "--analytics-disable", "--no-show-mode
 
 
 def aider(*arguments: str) -> str:
-    """Run the command in a folder of its own, and return its output."""
+    """Run the command in a folder of its own, and return its output, which it wraps, in one line."""
     command = [sys.executable, "-m", "aider", "--model", "openai/ada", "--yes-always", *QUIET, *arguments]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -26,7 +26,7 @@ def aider(*arguments: str) -> str:
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return " ".join(done.stdout.split())
 
 
 assert "4711" in aider("--chat-mode", "ask", "--message", "Which number has the locker at the gym?")
