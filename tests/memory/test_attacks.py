@@ -50,7 +50,8 @@ async def test_a_folder_that_another_thread_makes_meanwhile_is_used(
 
     async with MemorySystem(tmp_path / "memory") as memory:
         monkeypatch.setattr(os, "lstat", look_too_early)
-        assert await memory.create_session(["basic_session"], "chat")
+        session = await memory.create_session(["basic_session"], "chat")
+        assert await memory.find_session(session.id) == session.record
 
 
 async def test_no_file_of_a_memory_that_is_a_hard_link_is_read_or_written(tmp_path: Path) -> None:
