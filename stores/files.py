@@ -46,7 +46,7 @@ _TAIL_BYTES = 4096
 _CHUNK_BYTES = 64 * 1024
 """Bytes up to which a part is read without looking up the length of the file."""
 LONGEST_ENTRY = 64 << 20
-"""Bytes at the end of a file in which one of its entries begins: none is longer."""
+"""Maximum bytes of an entry: so many at the end of a file hold the beginning of its last one."""
 _MOST = 1 << 30
 """Maximum bytes of a file to read at once: more could fill the memory."""
 LARGEST_JOURNAL = 8 << 30
@@ -315,7 +315,7 @@ class Folder:
         reach = _TAIL_BYTES
         tail = read_between(file.descriptor, max(0, size - reach), size)
         while (found := mend(tail, size))[0] == len(tail) < size:
-            reach *= 4  # comes to `LONGEST_ENTRY`, and must not step over it
+            reach *= 4  # reaches `LONGEST_ENTRY` exactly, the most that is read
             tail = read_between(file.descriptor, max(0, size - reach), size, file.name, most=LONGEST_ENTRY)
         cut, missing = found
         path, lost = self.path / file.name, tail[len(tail) - cut :].rstrip(b"\0")

@@ -120,10 +120,10 @@ def vector(values: Sequence[float]) -> Vector:
 
 def unit(values: Sequence[float], *, length: float = 1.0) -> Vector:
     """Return the vector scaled to that length; a zero or infinite one becomes zeros."""
-    long = math.hypot(*values)
-    if not long or not math.isfinite(long):
+    norm = math.hypot(*values)
+    if not norm or not math.isfinite(norm):
         return array("f", bytes(4 * len(values)))
-    return array("f", [value / long * length for value in values])
+    return array("f", [value / norm * length for value in values])
 
 
 class SessionRef(Struct, frozen=True):

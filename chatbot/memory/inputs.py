@@ -20,13 +20,13 @@ Self = TypeVar("Self")
 Inputs = TypeVar("Inputs")
 Answer = TypeVar("Answer")
 
-_OF_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_POSITIONAL_OR_KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 Method = Callable[P, Coroutine[Any, Any, Answer]]
 
 
 def list_of(value: object, name: str) -> tuple[Any, ...]:
-    """Return the texts of a list. Raises `InvalidValue` for other items, or for a text, whose items are letters."""
+    """Return the texts of a list. Raises `InvalidValue` for a single text, or for other items."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidValue(f"{name} is {value!r:.80}: it must be a list of texts")
     items = tuple(value)
@@ -59,7 +59,7 @@ def takes(
 def sets(
     inputs: Callable[P, object], refusal: str
 ) -> Callable[[Callable[Concatenate[Self, str, ...], Awaitable[Answer]]], Method[Concatenate[Self, str, P], Answer]]:
-    """Give an operation that changes fields the fields of `inputs` as optional parameters.
+    """Give an operation optional parameters: the fields of `inputs`, which it changes.
 
     Only given ones are passed on.
     """
@@ -89,7 +89,7 @@ def _parameters(inputs: Callable[..., object]) -> dict[str, inspect.Parameter]:
     values = [*[inspect.Parameter.empty] * (len(names) - len(defaults)), *defaults]
     found: dict[str, inspect.Parameter] = {}
     for name, value in zip(names, values, strict=True):
-        kind = _OF_EITHER if name in inputs.__match_args__ else inspect.Parameter.KEYWORD_ONLY
+        kind = _POSITIONAL_OR_KEYWORD if name in inputs.__match_args__ else inspect.Parameter.KEYWORD_ONLY
         default = inspect.Parameter.empty if value is NODEFAULT else value
         found[name] = inspect.Parameter(name, kind, default=default, annotation=hints[name])
     return found

@@ -369,7 +369,7 @@ class SessionOpening(AsyncResource, Observable):
         return Scope(store, self.caller, self._environment)
 
     async def _erase_quotes(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
-        """Delete the summaries of sessions and their forks, and what receipts and titles quote of erased rows."""
+        """Delete summaries of sessions and their forks, and quotes of erased rows, as `EraseQuotes` says."""
         elsewhere = await self._catalog.remembering(again) if again else ()
         all_of_them = await self._with_forks(dict.fromkeys([*sessions, *elsewhere]))
         if erased:

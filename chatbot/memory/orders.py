@@ -24,7 +24,7 @@ from urllib.parse import unquote
 
 _MOST_RUNS = 16
 _LONGEST_RUN = 8_192
-_SHORTEST_PRINTABLE = 0.9
+_LEAST_PRINTABLE = 0.9
 
 _KEPT = frozenset("\n\t\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u08e2\U000110bd\U000110cd")
 """Format characters that can be seen, and the white space that a text may hold."""
@@ -105,7 +105,7 @@ def plain(text: str) -> str:
 def readings(text: str) -> Iterator[str]:
     """Yield the distinct readings of `text`: plain, look-alikes folded, spelled words joined, decoded once."""
     seen: set[str] = set()
-    for reading in (text, *_decode_hex(text)):
+    for reading in (text, *_decoded(text)):
         for unfolded in _readings(reading):
             short = re.sub(_GAP, " ", unfolded)
             if short not in seen:
@@ -125,7 +125,7 @@ def _readings(text: str) -> Iterator[str]:
         yield re.sub(_SPELLED_WORD, lambda found: found[0][::2], folded)
 
 
-def _decode_hex(text: str) -> Iterator[str]:
+def _decoded(text: str) -> Iterator[str]:
     if "<" in text:
         yield re.sub(_ELEMENT, "", text)
     if re.search(_INSIDE, text):
@@ -153,15 +153,15 @@ def _base64(run: str) -> bytes:
 def _as_text(data: bytes) -> Iterator[str]:
     for encoding in ("utf-8", "utf-16-le"):
         text = data.decode(encoding, errors="ignore")
-        if text and sum(map(str.isprintable, text)) >= _SHORTEST_PRINTABLE * len(text):
+        if text and sum(map(str.isprintable, text)) >= _LEAST_PRINTABLE * len(text):
             yield text
 
 
 ORDER = "order"
-"""The name of a form in `orders.tsv`."""
+"""The name that `form_in` returns for any order of `orders.tsv`."""
 _SEAM = 120
 """Characters at the ends of texts that are joined to find an order split in the middle of a word."""
-_LONGEST_KEPT = 4_000
+_LONGEST_CACHED = 4_000
 """Length in characters up to which the outcome for a row is cached."""
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = frozenset({"zh", "ja", "ko"})
@@ -215,7 +215,7 @@ def form_in(texts: Iterable[str]) -> str | None:
     Takes time in proportion to their length.
     """
     parts = tuple(filter(None, texts))
-    return _form_in(parts) if sum(map(len, parts)) > _LONGEST_KEPT else _form_in_cached(parts)
+    return _form_in(parts) if sum(map(len, parts)) > _LONGEST_CACHED else _form_in_cached(parts)
 
 
 def _form_in(parts: tuple[str, ...]) -> str | None:

@@ -113,9 +113,9 @@ def _exports(path: Path, *, is_zip: bool) -> list[_Member]:
     else:
         inside = sorted(path.iterdir()) if path.is_dir() else ()
         files = [(each.name, partial(_read_text, each)) for each in inside if each.is_file()]
-    last = [(PurePosixPath(each[0]).name, each) for each in files]
-    found = sorted((each for end, each in last if _CONVERSATIONS.fullmatch(end)), key=itemgetter(0))
-    found += [each for end, each in last if end == _CLAUDE_MEMORIES and found]
+    named = [(PurePosixPath(each[0]).name, each) for each in files]
+    found = sorted((each for name, each in named if _CONVERSATIONS.fullmatch(name)), key=itemgetter(0))
+    found += [each for name, each in named if name == _CLAUDE_MEMORIES and found]
     if len({name for name, _ in found}) < len(found):
         raise DamagedFile(f"{path} contains a name more than once")
     return found

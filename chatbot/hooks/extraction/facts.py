@@ -43,7 +43,7 @@ _SHORTEST_FACT = 8
 _LONGEST_NAME = 100
 _LONGEST_PART = 8_000
 _REPEATED = 0.8
-"""Share of the words of a fact that a recalled row holds, from which on the fact only repeats it."""
+"""Least share of a fact's words that a recalled row contains if the fact only repeats it."""
 
 RECALLED = "recalled"
 
@@ -87,7 +87,7 @@ class FactList:
     dropped: tuple[tuple[str, str], ...] = ()
 
     def without_recalled(self, said: str, recalled: Sequence[Observation]) -> FactList:
-        """Drop facts that only repeat a recalled row; a new word of the person keeps a fact, such as "not"."""
+        """Drop facts that only repeat a recalled row, unless a word of the person is new in them, such as "not"."""
         own = _words(said)
         repeated = {fact for fact in self.facts if any(_repeats(fact, row, own) for row in recalled)}
         return FactList(

@@ -41,8 +41,8 @@ NEW = "new"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
-    """One request for a reply, with at least one message."""
+class ParsedRequest:
+    """A request for a reply with at least one message, and the values of its headers."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -83,7 +83,7 @@ class Ask:
 
     @cached_property
     def turn(self) -> tuple[Message, ...]:
-        """The user's last message, and all after it."""
+        """The new messages; if they are tool results, also those before them from the user's last message on."""
         at = max((at for at, each in enumerate(self.said) if each.role == "user"), default=len(self.said))
         return self.said[at:] if self.answers else self.new
 
@@ -142,7 +142,7 @@ def text_of(message: Message) -> str:
 
 
 def kept_text(content: str) -> str:
-    """Return the same text for the content of a transcript entry, in which links name images and files."""
+    """Return what `text_of` returns, from the content of a transcript entry, in which links name images and files."""
     text, links = split(content)
     notes = [f"[{link.media}]" if is_image(link.media) else f"[{link.name}]" for link in links]
     return "\n".join([part for part in [text, *notes] if part])
@@ -161,22 +161,22 @@ class ReplyPlace:
     """True if the session was created for a request that names none."""
 
 
-async def find_place(ask: Ask, access: IdentityAccess) -> ReplyPlace:
+async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPlace:
     """Find or begin the session of a request. Raises `Problem`, or whatever opening it raises."""
-    named = await _continuation(ask, access)
-    if ask.memory == "off":
-        return ReplyPlace(before=None if named is None else await _said_in(named, ask, access))
+    named = await _continuation(request, access)
+    if request.memory == "off":
+        return ReplyPlace(before=None if named is None else await _said_in(named, request, access))
     if named is not None:
         named.session.check("chat")
-        at = named.entries
-        return ReplyPlace(named.session if at is None else await access.fork(named.session.id, at=at))
-    if ask.session == NEW:
+        end = named.entries
+        return ReplyPlace(named.session if end is None else await access.fork(named.session.id, at=end))
+    if request.session == NEW:
         return ReplyPlace(await access.new_session())
-    remembers = (ask.memory or access.caller.memory) == "on"
-    if not (remembers and access.runtime.store_types and ask.new) or ask.is_side_call:
+    remembers = (request.memory or access.caller.memory) == "on"
+    if not (remembers and access.runtime.store_types and request.new) or request.is_side_call:
         return ReplyPlace()
-    session = await _session_of(ask.history, access.in_project)
-    return ReplyPlace(session or await access.new_session(), ask.before, is_new=session is None)
+    session = await _session_of(request.history, access.in_project)
+    return ReplyPlace(session or await access.new_session(), request.before, is_new=session is None)
 
 
 def session_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
@@ -226,14 +226,14 @@ class _Continuation:
     """Number of entries to continue after; None: all."""
 
 
-async def _continuation(ask: Ask, access: IdentityAccess) -> _Continuation | None:
-    if ask.previous is not None:
-        if ask.session is not None:
+async def _continuation(request: ParsedRequest, access: IdentityAccess) -> _Continuation | None:
+    if request.previous is not None:
+        if request.session is not None:
             raise invalid("it cannot be sent together with a session", "previous_response_id")
-        return await _continuation_of(ask.previous, access)
-    if ask.session in {None, NEW}:
+        return await _continuation_of(request.previous, access)
+    if request.session in {None, NEW}:
         return None
-    return _Continuation(await access.session(str(ask.session)))
+    return _Continuation(await access.session(str(request.session)))
 
 
 async def _continuation_of(response: str, access: IdentityAccess) -> _Continuation:
@@ -253,7 +253,7 @@ async def _continuation_of(response: str, access: IdentityAccess) -> _Continuati
     return _Continuation(session, sum(entry.at < later for entry in await session.transcript_read_all()))
 
 
-async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tuple[Message, ...]:
+async def _said_in(named: _Continuation, request: ParsedRequest, access: IdentityAccess) -> tuple[Message, ...]:
     """Return the messages of a session, with the answers of tools, for a reply that is not kept in it."""
     named.session.check("chat")
     most = access.runtime.setup.agent_settings.window_entries
@@ -262,17 +262,17 @@ async def _said_in(named: _Continuation, ask: Ask, access: IdentityAccess) -> tu
     else:
         entries = (await named.session.transcript_read_all())[: named.entries][-most:]
     waiting = {call.id for call in unanswered_calls(entries)}
-    if not waiting.issuperset(str(each.tool_call_id) for each in ask.answers):
+    if not waiting.issuperset(str(each.tool_call_id) for each in request.answers):
         raise invalid("no pending tool call matches these answers", "messages")
-    answers = [tool_result_line(str(each.tool_call_id), each.content) for each in ask.answers]
+    answers = [tool_result_line(str(each.tool_call_id), each.content) for each in request.answers]
     return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
 
 
-async def note_history(session: SessionHandle, ask: Ask, reply: Message) -> None:
+async def note_history(session: SessionHandle, request: ParsedRequest, reply: Message) -> None:
     """Store digests of the conversation in the session, by which later requests find it."""
-    messages = (*ask.said, reply)
+    messages = (*request.said, reply)
     entries, run, known = await session.transcript_count(), _exchanges_in(messages), _history_in(session.record)[1]
-    shown = len(_exchanges_in(ask.history))
+    shown = len(_exchanges_in(request.history))
     before = [_Exchange(each.user) for each in run[:shown]]  # without replies, which the client may have changed
     if shown and known and _end_of(before, known) == len(known):
         before = known  # the client may hold only the end of it

@@ -26,7 +26,7 @@ from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai import places
 from chatbot.server.openai.models import access_of, unsupported_parameter
-from chatbot.server.openai.places import Ask, ReplyPlace
+from chatbot.server.openai.places import ParsedRequest, ReplyPlace
 from chatbot.server.openai.wire import ReplyRequest
 from chatbot.server.turns import KeptTurn, RunningTurn
 
@@ -106,24 +106,23 @@ async def answer_to(
     """
     session, memory = places.session_in_headers(headers)
     access = await access_of(identities, caller, asked)
-    ask = asked.as_ask(session, memory)
-    if keeps and ask.memory is None:
-        ask = replace(ask, memory="on")
+    request = asked.parsed(session, memory)
+    if keeps and request.memory is None:
+        request = replace(request, memory="on")
     if writing.before:
         return await answered_before(access, writing.before, writing)
     access.check_chat()
-    await _check_options(access, ask)
-    if not ask.new and (ask.session is not None or ask.previous is not None):
+    await _check_options(access, request)
+    if not request.new and (request.session is not None or request.previous is not None):
         raise unsupported_parameter("messages", "the last message must be the user's, or a tool's answer, in a session")
-    place = await places.find_place(ask, access)
+    place = await places.find_place(request, access)
     turn, created = str(new_id()), int(time.time())
     if place.session is None:
-        return PendingReply(access, turn, created, None, await _answer(access, ask, place.before))
+        return PendingReply(access, turn, created, None, await _answer(access, request, place))
     writing.may_be_erased = True
     note = partial(writing.note, session=place.session.id, created=str(created))
-    begin = partial(_begin, access, ask, place, place.session, turn)
-    new = place.session if place.is_new else None
-    return PendingReply(access, turn, created, place.session, _begin_or_forget(access, new, begin, note))
+    begin = partial(_begin, access, request, place, place.session, turn)
+    return PendingReply(access, turn, created, place.session, _begin_or_forget(access, place, begin, note))
 
 
 async def answered_before(access: IdentityAccess, made: Mapping[str, str], writing: IdempotentWrite) -> PendingReply:
@@ -136,80 +135,82 @@ async def answered_before(access: IdentityAccess, made: Mapping[str, str], writi
 
 async def _begin_or_forget(
     access: IdentityAccess,
-    new: SessionHandle | None,
+    place: ReplyPlace,
     begin: Callable[[], Awaitable[RunningTurn]],
     note: Callable[..., None],
 ) -> AsyncGenerator[Delta, None]:
-    """Begin a turn and yield its reply; if it fails, delete the `new` session: the client will ask again."""
+    """Begin a turn and yield its reply; if it fails, delete a new session: the client will ask again."""
     try:
         async for delta in _deltas_of(await begin(), note):
             yield delta
     except Exception:
-        if new is not None:
-            await access.forget_new(new)
+        if place.is_new and place.session is not None:
+            await access.forget_new(place.session)
         raise
 
 
-async def _check_options(access: IdentityAccess, ask: Ask) -> None:
+async def _check_options(access: IdentityAccess, request: ParsedRequest) -> None:
     """Refuse tools, and options that change the meaning of a reply, that the identity's model does not support."""
     model = access.runtime.model
-    if ask.tools and not model.supports_tools:
+    if request.tools and not model.supports_tools:
         raise unsupported_parameter("tools", f"the model of {access.identity} supports no tools")
-    if unknown := await model.unknown_options(ask.options):
+    if unknown := await model.unknown_options(request.options):
         raise unsupported_parameter(unknown[0], f"the model of {access.identity} does not support it")
 
 
-async def _answer(access: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Delta, None]:
-    """Return the reply to just these messages; `before`, if given, replaces all but the user's last message.
+async def _answer(access: IdentityAccess, request: ParsedRequest, place: ReplyPlace) -> AsyncGenerator[Delta, None]:
+    """Return the reply to just these messages; those of the place, if any, replace all before the new ones.
 
     Closing the generator stops the model.
     """
-    messages = ask.messages
-    if before is not None:
-        said = () if ask.answers else ask.new
-        messages = (*(each for each in ask.messages if each.role == "system"), *before, *said)
+    messages = request.messages
+    if place.before is not None:
+        said = () if request.answers else request.new
+        messages = (*(each for each in request.messages if each.role == "system"), *place.before, *said)
     return access.runtime.answer(
         await with_file_texts(messages),
-        tools=ask.tools,
-        max_output_tokens=ask.most_tokens,
-        options=ask.options,
+        tools=request.tools,
+        max_output_tokens=request.most_tokens,
+        options=request.options,
         payers=await access.payers(),
     )
 
 
-async def _begin(access: IdentityAccess, ask: Ask, place: ReplyPlace, session: SessionHandle, turn: str) -> RunningTurn:
+async def _begin(
+    access: IdentityAccess, request: ParsedRequest, place: ReplyPlace, session: SessionHandle, turn: str
+) -> RunningTurn:
     """Start the turn in its session. If that was found by its history, store the conversation's digests at the end."""
     client = ClientRequest(
         turn=turn,
-        persona=ask.persona,
+        persona=request.persona,
         history=place.before,
-        asked=ask.asked.without_files(),
-        answers=ask.answers,
-        sent=ask.turn if ask.answers else (),
-        tools=ask.tools,
-        options=ask.options,
-        recalls=ask.recalls_always or not ask.options.is_forced,
+        asked=request.asked.without_files(),
+        answers=request.answers,
+        sent=request.turn if request.answers else (),
+        tools=request.tools,
+        options=request.options,
+        recalls=request.recalls_always or not request.options.is_forced,
     )
-    text = ask.typed
-    if ask.answers:
-        text = ask.asked.content or await (await access.chat(session.id)).last_message() or ""
+    text = request.typed
+    if request.answers:
+        text = request.asked.content or await (await access.chat(session.id)).last_message() or ""
         if not text:
             raise invalid("no pending tool call matches these answers: send the whole conversation", "messages")
     return await access.begin_turn(
         session.id,
         text,
-        attachments=ask.attachments,
-        max_output_tokens=ask.most_tokens,
+        attachments=request.attachments,
+        max_output_tokens=request.most_tokens,
         client=client,
-        then=None if place.before is None else partial(_note, session, ask),
+        then=None if place.before is None else partial(_note, session, request),
     )
 
 
-async def _note(session: SessionHandle, ask: Ask, events: Sequence[TurnEvent]) -> None:
+async def _note(session: SessionHandle, request: ParsedRequest, events: Sequence[TurnEvent]) -> None:
     """Store digests of the conversation as the client has it after these events."""
     deltas = map(_ClientDeltas().take, events)
     text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-    await places.note_history(session, ask, Message("assistant", text))
+    await places.note_history(session, request, Message("assistant", text))
 
 
 class _ClientDeltas:

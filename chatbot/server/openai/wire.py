@@ -28,7 +28,7 @@ from chatbot.memory.scope import LONGEST_LABEL
 from chatbot.messages import CallOptions, File, Image, Message, ToolCall, ToolSpec
 from chatbot.server.callers import Remembers
 from chatbot.server.errors import UNSUPPORTED
-from chatbot.server.openai.places import Ask, one_of
+from chatbot.server.openai.places import ParsedRequest, one_of
 from chatbot.server.request_values import Flag, Tokens
 
 _OURS = ("session_id", "identity", "conversation", "previous_response_id", "safety_identifier", "user", "store")
@@ -409,7 +409,7 @@ class ReplyRequest(ReplyFields):
             raise PydanticCustomError("tool_choice", "needs tools to choose from")
         return (() if choice == "none" else tools), choice
 
-    def as_ask(self, session: str | None, memory: Remembers | None) -> Ask:
+    def parsed(self, session: str | None, memory: Remembers | None) -> ParsedRequest:
         """Return the request with its header values."""
         tools, choice = self.tools_and_choice()
         options = CallOptions(
@@ -422,7 +422,7 @@ class ReplyRequest(ReplyFields):
             tool_choice=choice if tools else None,
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
         )
-        return Ask(
+        return ParsedRequest(
             messages=tuple(message.as_message() for message in self.messages),
             tools=tools,
             options=options,

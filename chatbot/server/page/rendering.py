@@ -95,7 +95,7 @@ def is_part(request: Request) -> bool:
 
 
 def render_template(name: str, **shown: Any) -> Markup:
-    """Render a part of a page."""
+    """Render a template."""
     return Markup(_templates().get_template(name).render(shown))  # noqa: S704 - Jinja2 has escaped it
 
 
@@ -190,7 +190,7 @@ _FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
 class Assets(StaticFiles):
-    """Serve the files; browsers may cache them, because `addresses` change with their content."""
+    """The static files; browsers may cache them, because their `addresses` change with their content."""
 
     def __init__(self) -> None:
         super().__init__(directory=_FILES)
@@ -265,11 +265,11 @@ def problem_page(request: Request, problem: Problem) -> Response:
     return response
 
 
-_MOST = 40
+_MOST_BESIDE = 40
 
 
 async def beside(access: IdentityAccess) -> list[SessionRecord]:
-    """Return the pinned sessions and the ones used last."""
+    """Return the sessions listed beside every page: pinned ones, then those used last."""
     listed = await access.memory.list_sessions(wanted=lambda each: each.archived_at is None)
     others = [each for each in listed if each.pinned_at is None]
-    return [*(each for each in listed if each.pinned_at is not None), *others[:_MOST]]
+    return [*(each for each in listed if each.pinned_at is not None), *others[:_MOST_BESIDE]]
