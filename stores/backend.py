@@ -322,7 +322,7 @@ class Sessions(ABC):
         return None
 
     def turn_reads(self, session_id: str, see: Callable[[SessionRecord], None]) -> Sequence[object]:
-        """Return the read that passes the record to `see` along with a turn's lease; none if `glance` returns it."""
+        """Return the read, for `Lease.take_with`, that passes the record to `see`; none if `glance` returns it."""
         return ()
 
     @abstractmethod

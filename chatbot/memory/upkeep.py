@@ -81,7 +81,7 @@ class Upkeep:
                 return options.skipped("under way")
             if not await self._is_due(scope, options):  # another process may just have run
                 return options.skipped("not due")
-            return await self._runs(scope, options)
+            return await self._run_leased(scope, options)
         finally:
             if not taking.done():  # we are cancelled, and the thread may still take it
                 await asyncio.wait([taking])
@@ -91,7 +91,7 @@ class Upkeep:
         self._known = await asyncio.to_thread(_read, self._document)
         return self.may_be_due(options, scope.clock())
 
-    async def _runs(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
+    async def _run_leased(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)
         after = None if options.whole else self._last_run(options.part).place
         run = Run(scope, policy, dry_run=options.dry_run, whole=options.whole, erased_at=self._erased_at)

@@ -6,15 +6,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from http.client import HTTPException
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from ipaddress import ip_address
 from typing import Any
-from urllib.error import URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from chatbot.config import Config
 from chatbot.errors import ConfigError
@@ -235,15 +235,12 @@ def _chat(provider: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{provider}/{name}" for name in names if name and "embed" not in name.lower())
 
 
-class _NoRedirect(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def _ask(url: str) -> Any:
-    try:
-        opener = build_opener(ProxyHandler({}), _NoRedirect())
-        with opener.open(Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_S) as answer:  # noqa: S310 - checked to be loopback
-            return json.loads(answer.read(_LARGEST))
-    except (URLError, HTTPException, OSError, ValueError, RecursionError):
+    parts = urlsplit(url)
+    try:  # directly: no proxy, and no redirect is followed
+        with closing(HTTPConnection(parts.netloc, timeout=_TIMEOUT_S)) as connection:
+            connection.request("GET", parts.path, headers={"Accept": "application/json"})
+            answer = connection.getresponse()
+            return json.loads(answer.read(_LARGEST)) if answer.status == HTTPStatus.OK else None
+    except (HTTPException, OSError, ValueError, RecursionError):
         return None  # no model server listens there

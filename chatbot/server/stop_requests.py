@@ -23,10 +23,10 @@ _LINES = "stops"
 _LOOK_EVERY_S = 0.5
 _LINGER_S = 5.0
 """Seconds to keep reading requests after a turn may have begun."""
-_PATIENCE_S = 15.0
+_LONGEST_WAIT_S = 15.0
 """Longest wait for another server to stop."""
-_MOST = 200
-_KNOWN_FOR = timedelta(hours=1)
+_MOST_REQUESTS = 200
+_KEPT_FOR = timedelta(hours=1)
 
 
 class StopRequests:
@@ -61,7 +61,7 @@ class StopRequests:
         if await asyncio.to_thread(is_free, lease):
             return 0
         await asyncio.to_thread(self._write, session_id, utc_now())
-        give_up = time.monotonic() + _PATIENCE_S
+        give_up = time.monotonic() + _LONGEST_WAIT_S
         while not await asyncio.to_thread(is_free, lease):
             if time.monotonic() > give_up:
                 return 0
@@ -99,10 +99,10 @@ class StopRequests:
         return sessions
 
     def _write(self, session_id: str, now: datetime) -> None:
-        since = format_time(now - _KNOWN_FOR)
+        since = format_time(now - _KEPT_FOR)
         with self._lines.alone() as writer:
             writer.append([{"id": str(uuid4()), "session": session_id, "at": format_time(now)}])
-            if sum(1 for _ in self._lines.newest_first()) > _MOST:
+            if sum(1 for _ in self._lines.newest_first()) > _MOST_REQUESTS:
                 writer.rewrite(lambda record: record if record["at"] >= since else None)
 
 

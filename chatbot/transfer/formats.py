@@ -244,7 +244,7 @@ _FENCE = re.compile(r"[ \t]*(```|~~~)")
 _FIELD = re.compile(r"([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONGEST_TITLE = 300
-_SHORTEST = 2
+_SHORTEST_SECTION = 2
 
 Fields = Mapping[str, list[str]]
 
@@ -290,7 +290,7 @@ def _sections(body: str) -> Iterator[tuple[list[str], str]]:
         headings = [*[each for each in headings if each[0] < level], (level, heading[2])]
         found.append(([title for _, title in headings], []))
     for titles, lines in found:
-        if len(said := "\n".join(lines).strip()) >= _SHORTEST:
+        if len(said := "\n".join(lines).strip()) >= _SHORTEST_SECTION:
             yield titles, said
 
 

@@ -124,7 +124,7 @@ class Sync:
         self.known = PlaceState() if self.is_own else deepcopy(self.state.places.get(self.place.key, PlaceState()))
         """Changed during the sync; saved only once the place has the content that it lists."""
         names = await run_apart(self._arrive)
-        await run_apart(self._meet, names)
+        await run_apart(self._check_identity, names)
         names = await run_apart(self._find_own, names)
         barred = self.memory.tombstones.barred
         self._sessions = SessionUnion(
@@ -133,7 +133,7 @@ class Sync:
         batch = await asyncio.to_thread(self._read, names) if self.takes else Delivery()
         await asyncio.to_thread(self._sessions.note_deleted)
         if self.is_own and self.takes:
-            await asyncio.to_thread(self._check_nothing_else, batch)
+            await asyncio.to_thread(self._check_backup, batch)
             await self.storage.save(self.state)
         if self.dry_run:
             self.report.taken["sessions"] = len({*chain(*batch.sessions.values())})
@@ -170,7 +170,7 @@ class Sync:
         self.place.meet(Meeting(self.state.identity, self.state.machine, taken, is_trial=self.dry_run))
         return self.place.names()
 
-    def _meet(self, names: Sequence[str]) -> None:
+    def _check_identity(self, names: Sequence[str]) -> None:
         """Check that the place is of this identity. A new identity becomes that of the place; a new place gets ours."""
         state, found = self.state, ""
         if NAME in names:
@@ -197,7 +197,7 @@ class Sync:
         if not found and self.gives:
             self.place.write(NAME, msgspec.json.encode(sync_place.PlaceHead(state.identity, VERSION)))
 
-    def _check_nothing_else(self, batch: Delivery) -> None:
+    def _check_backup(self, batch: Delivery) -> None:
         """Raise `DamagedFile` if a backup is invalid, and `ConfigError` if it lacks something that is here."""
         for each in self.report.aside:
             raise DamagedFile(f"{self.place.key}: {each.file} is invalid: {each.why}. Nothing was written")
