@@ -1,8 +1,8 @@
 """Prompts and replies as values that are independent of providers.
 
 `Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of deltas of
-text, reasoning and tool calls, then exactly one `Finished`. Also what several packages
-need: the terms of tasks, and functions that split sentences and recognize questions.
+text, reasoning and tool calls, then exactly one `Finished`. Also what several packages need: the terms of tasks, and
+functions that split sentences and recognize questions.
 """
 
 from __future__ import annotations

@@ -101,9 +101,9 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
         raise ConflictingChange(f"memory {row.id} already exists")
     _check_new(row, view)
     old = row_events.seen_row(event.supersedes, view, known) if event.supersedes else None
-    left = old or (row_events.seen_row(event.forgets, view, known) if event.forgets else None)
-    if left is not None and is_within(row.project, view.project or ""):  # else its writer named another project
-        row = replace(row, project=left.project)
+    replaced = old or (row_events.seen_row(event.forgets, view, known) if event.forgets else None)
+    if replaced is not None and is_within(row.project, view.project or ""):  # else its writer named another project
+        row = replace(row, project=replaced.project)
     if not row.project:  # a row derived from a project's memories belongs to it
         sources = filter(None, map(known.observation, row.derived_from))
         if project := next((source.project for source in sources if source.project), ""):
@@ -111,7 +111,7 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
     row = _inherit_guards(row, view, known, old.derived_from if old else ())
     _check_writable(row, view)
     if event.compresses:
-        return [_digest_event(structs.replace(event, row=row), row, view, known)], Outcome("added", row.id)
+        return [_compress_event(structs.replace(event, row=row), row, view, known)], Outcome("added", row.id)
     if (twin := _twin(row, view, known)) is not None:
         return _mention_events(event, row, twin, view, known), Outcome("exact_dup", twin.id, _REPEATED)
     _replacement_events(event, row, view, known)
@@ -225,7 +225,7 @@ def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event]
     return [_supersession_event(event, old, new, known)], Outcome("updated", event.ids[0])
 
 
-def _digest_event(event: Event, row: Observation, view: View, known: PriorState) -> Event:
+def _compress_event(event: Event, row: Observation, view: View, known: PriorState) -> Event:
     """Return the event that replaces active rows by their summary `row`; all have its agent, principal and guard."""
     rows = row_events.each_visible(event.compresses, view, known)
     if len(rows) != len(set(event.compresses)) or not all(each.is_current(view.now) for each in rows):

@@ -199,7 +199,7 @@ def test_every_bare_name_that_litellm_knows_leads_to_a_usual_provider_or_needs_t
     assert len(allowed) > 100
     for name in allowed:
         try:
-            provider = litellm.get_llm_provider(Provider(name).called)[1]
+            provider = litellm.get_llm_provider(Provider(name).litellm_name)[1]
         except litellm.BadRequestError:
             continue  # it goes nowhere
         assert provider in PROVIDERS, name

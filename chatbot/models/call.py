@@ -33,7 +33,7 @@ from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import nearest_hint
 from chatbot.stores.records import well_formed
 
-PATIENCE_S = 5.0
+MARGIN_S = 5.0
 """LiteLLM's own limit comes this much later than ours, so that ours applies first."""
 
 
@@ -52,7 +52,7 @@ class ModelRequest(AsyncResource):
         name: str,
     ) -> None:
         self._litellm = litellm
-        self._request = {**request, "timeout": timeout_s + PATIENCE_S}
+        self._request = {**request, "timeout": timeout_s + MARGIN_S}
         self._name = name
         self._timeout_s = timeout_s
         self._secrets = secrets

@@ -12,7 +12,7 @@ from chatbot.config import EmbeddingSettings, ProviderSettings
 from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
-from chatbot.models.call import LONGEST_PAUSE_S, PATIENCE_S, pause_before, translate
+from chatbot.models.call import LONGEST_PAUSE_S, MARGIN_S, pause_before, translate
 from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.local_encoder import MINILM_NAME as MINILM
 from chatbot.models.local_encoder import NAME as LOCAL
@@ -94,13 +94,13 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
         failure: ModelError
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                found = await litellm.aembedding(**self._request(texts), timeout=_TIMEOUT_S + PATIENCE_S)
+                found = await litellm.aembedding(**self._request(texts), timeout=_TIMEOUT_S + MARGIN_S)
             return EmbeddingResult(self._vectors(found, len(texts)), self._usage(litellm, found, texts))
         except TimeoutError:
             failure = ModelTimeout(f"{self.name}: no answer for {_TIMEOUT_S:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
             failure = translate(error, self.name, self.provider.secrets())
-        raise self.provider.explained(failure)
+        raise self.provider.with_advice(failure)
 
     def _request(self, texts: Sequence[str]) -> dict[str, Any]:
         settings = self._settings
@@ -139,7 +139,7 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
             return tokens * own / 1e6
         with suppress(Exception):  # a model without a known price raises a bare Exception
             costs = litellm.cost_calculator.cost_per_token(
-                model=self.provider.priced_as, prompt_tokens=tokens, call_type="aembedding"
+                model=self.provider.price_name, prompt_tokens=tokens, call_type="aembedding"
             )
             return float(sum(costs))
         return None

@@ -85,7 +85,7 @@ class LiteLLMModel(LiteLLMClient, Model):
         """Return the support for JSON output from LiteLLM's tables."""
         litellm = await litellm_import.litellm()
         with suppress(Exception):  # LiteLLM's own, which cannot be named without importing it
-            if litellm.supports_response_schema(model=self.provider.called):
+            if litellm.supports_response_schema(model=self.provider.litellm_name):
                 return "schema"
         return "object" if "response_format" in (await self._supported_options() or ()) else ""
 
@@ -133,7 +133,7 @@ class LiteLLMModel(LiteLLMClient, Model):
             except ModelError as error:
                 pause = pause_before(tried, error)
                 if has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S:
-                    raise self.provider.explained(error) from None
+                    raise self.provider.with_advice(error) from None
             else:
                 return
             await asyncio.sleep(pause)
@@ -205,7 +205,7 @@ class LiteLLMModel(LiteLLMClient, Model):
                     return cost
             litellm = await litellm_import.litellm()
             with suppress(Exception):  # a model without a known price raises a bare Exception
-                costs = litellm.cost_calculator.cost_per_token(model=self.provider.priced_as, usage_object=reported)
+                costs = litellm.cost_calculator.cost_per_token(model=self.provider.price_name, usage_object=reported)
                 if (cost := float(sum(costs))) > 0:  # else the price may be unknown
                     return cost
         read, written, price = int(reported.prompt_tokens), int(reported.completion_tokens or 0), await self.price()
@@ -216,7 +216,7 @@ class LiteLLMModel(LiteLLMClient, Model):
         if self._known is None:
             litellm = await litellm_import.litellm()
             try:
-                self._known = dict(await asyncio.to_thread(litellm.get_model_info, self.provider.priced_as))
+                self._known = dict(await asyncio.to_thread(litellm.get_model_info, self.provider.price_name))
             except Exception:  # noqa: BLE001 - LiteLLM raises a bare Exception for an unknown model
                 return {}
         return self._known

@@ -197,24 +197,24 @@ class Provider:
         return f"<Provider {self.name} of {self.model}>"
 
     @property
-    def called(self) -> str:
-        """The model's name for LiteLLM: always with the provider that the key is for."""
+    def litellm_name(self) -> str:
+        """The model's name as LiteLLM takes it: always with the provider that the key is for."""
         if not self.name or self.name in OURS or not (self.is_custom or self.name in known_providers()):
             return self.model
         rest = self.model.partition("/")[2] if "/" in self.model else self.model
         return f"{self.kind}/{rest}"
 
     @property
-    def priced_as(self) -> str:
+    def price_name(self) -> str:
         """Return the name in LiteLLM's tables; for a server of your own a name that is not in them."""
-        return self.model if self.is_custom and not self._is_at_home else self.called
+        return self.model if self.is_custom and not self._is_at_own_address else self.litellm_name
 
     def arguments(self) -> dict[str, Any]:
         """Return LiteLLM's arguments for the provider. Raises `KeyRefused` or `UnknownModel`."""
         if self.name in OURS:
-            return {"model": self.called}
+            return {"model": self.litellm_name}
         given = {"api_key": self.key(), "api_base": self.address(), "extra_headers": self.headers()}
-        return {"model": self.called, **{name: value for name, value in given.items() if value}}
+        return {"model": self.litellm_name, **{name: value for name, value in given.items() if value}}
 
     def key(self) -> str | None:
         """The key to send; None if LiteLLM logs in by itself. Raises `KeyRefused` for an unset variable."""
@@ -224,7 +224,7 @@ class Provider:
             return self._value(self._source.api_key, "api_key")
         if self.is_custom and (key := stored_key(self.name)):
             return key
-        if not self._is_at_home:
+        if not self._is_at_own_address:
             if self.kind in WITH_LOGIN:
                 raise KeyRefused(
                     f"{self.model}: api_base in {self._place} is not an address of {self.kind}, so its login is not "
@@ -277,7 +277,7 @@ class Provider:
             return
         missing = [
             name
-            for name in litellm.validate_environment(self.called)["missing_keys"]
+            for name in litellm.validate_environment(self.litellm_name)["missing_keys"]
             if not name.endswith("_API_BASE")  # which has a default where no address is required
         ]
         if missing:
@@ -301,7 +301,7 @@ class Provider:
         usual = " or ".join(own) if set(own) & set(variables) else " and ".join(variables)
         return f"run `chatbot keys set {self.name or self.kind}`, or set {usual}, or api_key in {self._place}"
 
-    def explained(self, error: ModelError) -> ModelError:
+    def with_advice(self, error: ModelError) -> ModelError:
         """Return the error of a call with advice: which server, key or setting to check. Guests see no advice."""
         if advice := self._advice(error):
             error.in_public = str(error)
@@ -350,7 +350,7 @@ class Provider:
 
     def hint(self) -> str:
         """Return why a known key was not sent; else empty."""
-        if self._source.api_key or self._is_at_home:
+        if self._source.api_key or self._is_at_own_address:
             return ""
         if self._address_in_name and not self._source.api_base:
             return f'no key was sent: set api_key and api_base = "{self._address_in_name}" in {self._place}'
@@ -387,7 +387,7 @@ class Provider:
         return rest if "://" in rest else ""
 
     @property
-    def _is_at_home(self) -> bool:
+    def _is_at_own_address(self) -> bool:
         addresses = filter(None, (self._source.api_base, self._address_in_name))
         return all(is_own_address(self.kind, address) for address in addresses)
 

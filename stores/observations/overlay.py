@@ -65,7 +65,7 @@ class Overlay(dict[int, Text]):
         if row in self:
             self.drop((row,))
         self[row] = text
-        self._list(row, text)
+        self._add_postings(row, text)
 
     def drop(self, rows: Collection[int]) -> None:
         """Drop these rows, if they are here."""
@@ -73,7 +73,7 @@ class Overlay(dict[int, Text]):
         if 2 * len(self) < len(gone):
             self._postings = {}
             for row, text in self.items():
-                self._list(row, text)
+                self._add_postings(row, text)
             return
         for term in {term for text in gone.values() for counts in text.fields.values() for term in counts}:
             left = array("Q", [each for each in self._postings[term] if each >> ROW_SHIFT not in gone])
@@ -87,7 +87,7 @@ class Overlay(dict[int, Text]):
         found = self._postings.get(term)
         return b"" if found is None else found.tobytes()
 
-    def _list(self, row: int, text: Text) -> None:
+    def _add_postings(self, row: int, text: Text) -> None:
         postings = self._postings
         seen: set[str] = set()
         for number, name in enumerate(FIELDS):

@@ -138,7 +138,7 @@ _MOST_PAGES = 200
 
 
 class Server(AsyncResource):
-    """A server that is started when its tools are asked for, and again, once in a row, if it died."""
+    """A server that is started when its tools are needed, and again if it died: once, until a call succeeds."""
 
     def __init__(self, name: str, settings: McpServerSettings, folder: Path, judge: Judge, clean: Clean) -> None:
         self.name = name
