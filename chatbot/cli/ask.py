@@ -9,9 +9,9 @@ import sys
 from chatbot.attachments.read import upload_from_file
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
-from chatbot.cli.exits import Exit, end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import TINY, printable, read_input, say_json, warn
+from chatbot.cli.run import Exit, end_in_order, until_interrupted
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue

@@ -26,8 +26,8 @@ from platformdirs import user_cache_path
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, examine_reservations, parse_call
-from chatbot.cli.exits import Exit
 from chatbot.cli.output import say_result, waiting, wrapped
+from chatbot.cli.run import Exit
 from chatbot.config import TelemetrySettings
 from chatbot.config_layers import FILE_VARIABLE, Settings, find_file
 from chatbot.errors import BudgetExceeded, ChatbotError, ConfigError, IdentityError, ModelError
@@ -112,7 +112,7 @@ def edit_command(at: Path | str, file: Path | None) -> str:
 
 STORAGE = "storage"
 _OBSERVATIONS = "observations"
-_PATIENCE_S = 30.0
+_LONGEST_WAIT_S = 30.0
 
 
 async def check_stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
@@ -162,7 +162,7 @@ async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Fin
     home, edit = setup.home, _edit_command(setup, "memory", name)
     try:
         store = open_store(name, home, setup.config.memory.get(name, {}), beside=setup.settings.plugins_beside)
-        async with asyncio.timeout(_PATIENCE_S), store:
+        async with asyncio.timeout(_LONGEST_WAIT_S), store:
             if isinstance(store, ObservationStore):
                 await store.stats(View("full", utc_now(), frozenset(SENSITIVITIES), None))
             flaws = await store.examine(verify=verify)

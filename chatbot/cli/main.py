@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if args.command and argv[0].startswith("-"):
         _check_order(parser, argv, args.command)
-    from chatbot.cli.exits import run
+    from chatbot.cli.run import run
 
     return run(args)
 

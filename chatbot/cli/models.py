@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from chatbot.cli.exits import Exit
 from chatbot.cli.output import ask_unseen, say, say_json, say_result, say_table, waiting, warn
+from chatbot.cli.run import Exit
 from chatbot.config import Config
 from chatbot.config_layers import Settings
 from chatbot.memory.scope import utc_now

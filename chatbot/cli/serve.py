@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from chatbot.cli.exits import TerminalFormatter, end_in_order
 from chatbot.cli.options import setup_of
 from chatbot.cli.output import say, warn
+from chatbot.cli.run import TerminalFormatter, end_in_order
 from chatbot.errors import ConfigError
 from chatbot.options import Options, Setup
 from chatbot.stores.errors import InvalidValue

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from chatbot.cli.exits import Exit
 from chatbot.cli.options import setup_of
 from chatbot.cli.output import (
     ask_unseen,
@@ -31,6 +30,7 @@ from chatbot.cli.output import (
     waiting,
     warn,
 )
+from chatbot.cli.run import Exit
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
 from chatbot.config_layers import Settings

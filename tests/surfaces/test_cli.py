@@ -18,7 +18,7 @@ import pytest
 
 from chatbot.chat.ledger import NAME, Call, Ledger
 from chatbot.cli.config import set_values
-from chatbot.cli.exits import TerminalFormatter, end_in_order
+from chatbot.cli.run import TerminalFormatter, end_in_order
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models import provider as keys

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from chatbot.cli.arguments import build_parser
-from chatbot.cli.exits import Exit
 from chatbot.cli.main import with_question
+from chatbot.cli.run import Exit
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.cli.exits import Exit
+from chatbot.cli.run import Exit
 from chatbot.stores.files import locked
 from tests import command
 from tests.servers.extraction_replies import REPLIES

@@ -24,9 +24,9 @@ from prompt_toolkit.key_binding import KeyPress
 
 from chatbot.cli.arguments import build_parser
 from chatbot.cli.completion import actions_of
-from chatbot.cli.exits import run_command
 from chatbot.cli.output import SHORTEST_ID, age, printable, terminal_without
 from chatbot.cli.repl.screen import Screen
+from chatbot.cli.run import run_command
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle

@@ -18,13 +18,13 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.chat.dialogue import ClientRequest, last_exchange
-from chatbot.cli.exits import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import TINY, on_interrupt
 from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, NextStep, SlashCompleter, Typeahead
 from chatbot.cli.repl.screen import Screen
+from chatbot.cli.run import end_in_order, until_interrupted
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now

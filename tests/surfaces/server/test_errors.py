@@ -8,7 +8,7 @@ import httpx
 import pytest
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 
-from chatbot.cli.exits import Exit, exit_code
+from chatbot.cli.run import Exit, exit_code
 from chatbot.errors import ChatbotError, KeyRefused, ModelError, ProviderFailed, SessionError, without_folders
 from chatbot.errors import RateLimited as ProviderLimit
 from chatbot.mcp.surface import UNAVAILABLE, code_of, public_message

@@ -1,4 +1,4 @@
-"""Run a command, and map its end to an exit code: errors, Ctrl-C and SIGTERM."""
+"""Running of a command: its end, by an error, Ctrl-C or SIGTERM, becomes an exit code."""
 
 from __future__ import annotations
 
